@@ -2,6 +2,7 @@
 
 SEEDS ?= 2000
 CLUSTERS ?= $(if $(filter command,$(firstword $(origin SEEDS))),$(SEEDS),200)
+GROUPED ?= $(if $(filter command,$(firstword $(origin SEEDS))),$(SEEDS),100)
 SEED ?=
 ARGS ?=
 
@@ -65,6 +66,7 @@ coverage: setup ## how much of each package the tests reach; ARGS="tests/wire" f
 sim: setup ## simulate groups and clusters under faults: SEEDS=how many of each, or SEED=the one to replay
 	@$(PYTHON) -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 	@$(PYTHON) -m tests.cluster_sim $(if $(SEED),--seed $(SEED),--seeds $(CLUSTERS)) $(ARGS)
+	@$(PYTHON) -m tests.cluster_sim --groups $(if $(SEED),--seed $(SEED),--seeds $(GROUPED)) $(ARGS)
 
 chaos: setup ## real faults on real processes (ARGS="kill-leader --runs 5"; ARGS=--list names all)
 	@sh "$(HERE)/scripts/chaos.sh" $(ARGS)

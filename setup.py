@@ -43,6 +43,7 @@ KERNELS = [
         libraries=("dl",) if sys.platform == "linux" else (),
     ),
     kernel("samelog.kafka.codec.primitives"),
+    kernel("samelog.store.keys._key_pages"),
 ]
 
 if __name__ == "__main__":

@@ -25,8 +25,10 @@ from samelog.sequencer.keys.keeper import STORE_KEYS
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.keys.partition_keys import KeyPiece, PartitionKeys
 from samelog.sequencer.merge.drafts import Draft, Tail
+from samelog.sequencer.merge.filters import CannotJudge, GivenBatch
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.keys.key_store import open_keys, stored_keys
 
@@ -67,7 +69,7 @@ class Run:
         self.keys = PartitionKeys(open_keys(OsFileSystem(), self.path))
         self.filter.partitions[1] = self.keys
         self.judged = self.offset = self.number = 0
-        self._threads = ThreadPoolExecutor(1)
+        self._threads = ThreadPoolExecutor(2)
         self._storing: tuple[KeyPiece, Future[None]] | None = None
 
     def take(self) -> None:
@@ -75,7 +77,7 @@ class Run:
         data = batch_of(self.number)
         self.number += BATCH
         draft = Draft(1, Tail(self.offset, 0, 0, 0), self.offset, self.offset)
-        runs = self.filter.staying(draft, data, ())
+        runs = self._judge(draft, data)
         left = leave_out(data, runs) if runs else data
         known = stored_keys(kernels.keys_of(left, 0, len(left), decompress))
         self.keys.read(known)
@@ -85,6 +87,15 @@ class Run:
         while self.keys.is_crowded:
             time.sleep(0.01)
             self._store()
+
+    def _judge(self, draft: Draft, data: bytes) -> Sequence[int]:
+        """Which records stay, once the index has said all that it is asked for."""
+        while True:
+            try:
+                return self.filter.staying(draft, GivenBatch(Input(1, "s", 1), 0, 0, data), ())
+            except CannotJudge:
+                work = self._threads.submit(self.keys.store.find, sorted(self.keys.asked))
+                self.keys.told(work.result())
 
     def _store(self, *, is_last: bool = False) -> None:
         if self._storing is not None and self._storing[1].done():

@@ -31,8 +31,8 @@ from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 
 COPIES = 3
 CREATE_S = 120.0
-SETTLE_S = 10.0
-"""Until what was made is at rest."""
+SETTLE_S = 30.0
+"""Until what was made is at rest, and logs are cut behind snapshots."""
 RECORD_BYTES = 1000
 
 

@@ -35,7 +35,7 @@ from samelog.cli.local_cluster import LocalCluster, LocalNode, free_ports
 from samelog.config.load import load_node
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.kafka import KafkaConfig
-from samelog.config.tables.node import PeerConfig
+from samelog.config.tables.node import NodePlaces, PeerConfig
 from samelog.config.values import Address
 
 NAMESPACE, VETH = "samelog-nyc", ("samelog-lon0", "samelog-nyc0")
@@ -143,7 +143,7 @@ class World:
         here = Address(far, node.address.port)
         changed = replace(
             known,
-            site="nyc",
+            place=NodePlaces(site="nyc"),
             peers=(*peers, *mates),
             listen=here,
             advertise=here,

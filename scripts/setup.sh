@@ -39,7 +39,7 @@ is_current() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
 kernels_exist() {
     for module in samelog/format/_kernels samelog/runtime/disk/_disk_threads \
-        samelog/runtime/network/_tls samelog/kafka/codec/primitives; do
+        samelog/runtime/network/_tls samelog/kafka/codec/primitives samelog/store/keys/_key_pages; do
         set -- "$module".*.so
         [ -f "$1" ] || return 1
     done

@@ -20,6 +20,7 @@ KERNELS = [
     "samelog.kafka.codec.primitives",
     "samelog.runtime.disk._disk_threads",
     "samelog.runtime.network._tls",
+    "samelog.store.keys._key_pages",
 ]
 METADATA = 3
 RECORDS = "".join(f"{number}\n" for number in range(1000))

@@ -32,6 +32,7 @@ KERNELS = {
     "samelog/kafka/codec/primitives",
     "samelog/runtime/disk/_disk_threads",
     "samelog/runtime/network/_tls",
+    "samelog/store/keys/_key_pages",
 }
 IMAGE = re.compile(r"""samelog:([0-9.]*[0-9])|(?:newTag|appVersion): "([^"]*)\"""")
 TIMEOUT_S = 900

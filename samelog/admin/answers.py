@@ -201,8 +201,8 @@ class LevelRaised(AdminAnswer, frozen=True):
 class GroupPlacement(AdminAnswer, frozen=True):
     """A Raft group: who has a replica, who leads (None: nobody is known to), how many replicas it
     shall have, how many entries each member lacks, by the node that leads it (else empty), whether
-    it has yet to begin its logs anew, as a hard reset asked, and term and index of the newest entry
-    of the replica at the node that answers, by its name.
+    it has yet to begin its logs anew, as a hard reset asked, and of the replica at the node that
+    answers, by its name: term and index of the newest entry, and that it counts for nothing.
     """
 
     group: int
@@ -212,6 +212,7 @@ class GroupPlacement(AdminAnswer, frozen=True):
     lag: dict[str, int]
     is_resetting: bool = False
     newest: dict[str, tuple[int, int]] = {}
+    suspect: tuple[str, ...] = ()
 
 
 class PartitionPlacement(AdminAnswer, frozen=True):

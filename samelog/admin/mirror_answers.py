@@ -5,6 +5,8 @@ Invariant: as in `samelog.admin.answers`.
 
 from __future__ import annotations
 
+import msgspec
+
 from samelog.admin.answers import AdminAnswer
 
 
@@ -52,20 +54,22 @@ class SourcePosition(AdminAnswer, frozen=True):
 
 class SourceState(AdminAnswer, frozen=True):
     """What who asks may read of a cluster: all of it at one moment, and committed. `placed`: topics
-    in data groups, of which nothing else is told.
+    in data groups, with how many partitions each has; `here`: the same with those partitions that
+    have a replica on the node that answers, as it has them.
     """
 
     cluster_id: str
     topics: tuple[SourceTopic, ...]
     positions: tuple[SourcePosition, ...]
-    placed: tuple[str, ...] = ()
+    placed: dict[str, int] = msgspec.field(default_factory=dict)
+    here: tuple[SourceTopic, ...] = ()
 
 
 class MirroredPartition(AdminAnswer, frozen=True):
     """How far a mirrored partition is, by its instructions; `crc` is that of the last batch (null:
     it is not known), `checksum` the running checksum (null: it is not the source's). `left_open`:
     from where on a transaction is open that began before a gap, in which its end may have been
-    (null: there is none).
+    (null: there is none). `behind`: where the batch of `crc` ends, if the mirror ends with a gap.
     """
 
     partition: int
@@ -74,6 +78,7 @@ class MirroredPartition(AdminAnswer, frozen=True):
     crc: int | None
     checksum: int | None
     left_open: int | None = None
+    behind: int | None = None
 
 
 class MirrorInfo(AdminAnswer, frozen=True):

@@ -56,7 +56,11 @@ class BalanceCluster(AdminRequest[TaskRows], frozen=True):
 
 
 class RecoverDataGroup(AdminRequest[TaskRows], frozen=True):
-    """Let a data group whose majority is lost for ever go on with the replica of one node."""
+    """Let a data group whose majority is lost for ever go on with the replica of one node.
+    `suspect`: nodes that say that their replica counts for nothing, as it may have forgotten
+    something: they are no part of a majority.
+    """
 
     group: GroupNumber
     node: NodeName
+    suspect: Annotated[tuple[NodeName, ...], Meta(max_length=7)] = ()

@@ -20,12 +20,15 @@ class SiteMember(AdminAnswer, frozen=True):
 
 
 class SiteInfo(AdminAnswer, frozen=True):
-    """A site. `votes`: its members may vote; `lag_ms`: that of its best member."""
+    """A site. `votes`: its members may vote; `lag_ms`: that of its best member; `leads`: leaders
+    should be there.
+    """
 
     name: str
     votes: bool
     lag_ms: int
     members: tuple[SiteMember, ...]
+    leads: bool = False
 
 
 class PartitionStanding(AdminAnswer, frozen=True):

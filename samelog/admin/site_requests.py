@@ -39,6 +39,13 @@ class AlterSite(AdminRequest[SiteRows], frozen=True):
     votes: Annotated[bool, Meta(description="Whether its members may vote.")]
 
 
+class LetSiteLead(AdminRequest[SiteRows], frozen=True):
+    """Have leaders in a site from now on, or not any more."""
+
+    site: SiteName
+    leads: Annotated[bool, Meta(description="Whether leaders should be there.")] = True
+
+
 class GetStanding(AdminRequest[Standing], frozen=True):
     """What this node would go on with if its site were promoted."""
 

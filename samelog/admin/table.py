@@ -272,6 +272,7 @@ OPERATIONS = (
     _change("/sites", "Let the cluster have one more site.", site.CreateSite),
     _change("/sites/{site}/remove", "Remove a site without members.", site.DropSite),
     _change("/sites/{site}/alter", "Let members of a site vote, or only read.", site.AlterSite),
+    _change("/sites/{site}/lead", "Have leaders in a site, or not any more.", site.LetSiteLead),
     _change(
         "/sites/{site}/promote",
         "Let this node's site go on alone, when the others are lost: docs/sites.md.",

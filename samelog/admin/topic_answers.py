@@ -10,10 +10,12 @@ from samelog.admin.answers import AdminAnswer, TopicInfo
 
 class TopicMade(TopicInfo, frozen=True):
     """A new topic, and after how long its records are archived, by its settings and the cluster's
-    policy; -1: none is for its age.
+    policy; -1: none is for its age. `retention_from` says which of them: "topic", "policy", or
+    "none" where neither does.
     """
 
     retention_ms: int = -1
+    retention_from: str = ""
 
 
 class PartitionTruncated(AdminAnswer, frozen=True):

@@ -133,7 +133,7 @@ class LatestPosition(AdminAnswer, frozen=True):
 
 
 class LatestPositions(AdminAnswer, frozen=True):
-    """The ends of all partitions, or of one topic's."""
+    """The ends of the partitions that the node has, of all or of one topic."""
 
     positions: tuple[LatestPosition, ...]
 
@@ -258,6 +258,7 @@ class GrantRow(AdminAnswer, frozen=True):
     publish_dedup_ids: tuple[str, ...]
     subscribe_topics: tuple[str, ...]
     subscribe_groups: tuple[str, ...]
+    mirror: tuple[str, ...] = ()
 
 
 class CertificateRow(AdminAnswer, frozen=True):
@@ -267,11 +268,30 @@ class CertificateRow(AdminAnswer, frozen=True):
     expires_ms: int
 
 
+class AclRow(AdminAnswer, frozen=True):
+    """An ACL, as Kafka's tools set it: what a principal may do from a host (`*`: any) with
+    resources of a kind that are called `name`, or whose names begin so; or, not `is_allowed`, may
+    not.
+    """
+
+    principal: str
+    host: str
+    resource: str
+    name: str
+    is_prefix: bool
+    operation: str
+    is_allowed: bool
+
+
 class Access(AdminAnswer, frozen=True):
-    """Who may do what at the answering node, and its certificates."""
+    """Who may do what at the answering node, and its certificates. ACLs and users (those whose
+    password Kafka's tools set) are the same on every node; what grants say goes before.
+    """
 
     grants: tuple[GrantRow, ...]
     certificates: tuple[CertificateRow, ...]
+    acls: tuple[AclRow, ...] = ()
+    users: tuple[str, ...] = ()
 
 
 class Whoami(AdminAnswer, frozen=True):

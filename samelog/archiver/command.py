@@ -64,7 +64,7 @@ class ArchivedPartition(Protocol):
     log_start: int
     start_segment: int
     start_checksum: int
-    rolls: list[tuple[int, int]]
+    rolls: tuple[tuple[int, int], ...]
 
     @property
     def compactions(self) -> Compactions: ...
@@ -89,7 +89,7 @@ def apply_archive(
     if command.files:
         partition.start_segment = command.segment
         partition.start_checksum = command.checksum
-        partition.rolls = [roll for roll in partition.rolls if roll[0] > command.segment]
+        partition.rolls = tuple(roll for roll in partition.rolls if roll[0] > command.segment)
         partition.compactions.forget_below(command.segment)
     return None
 

@@ -130,7 +130,7 @@ class CompactedPartition(Protocol):
 
     next_offset: int
     start_segment: int
-    rolls: list[tuple[int, int]]
+    rolls: tuple[tuple[int, int], ...]
     compacted: Compactions | None
 
     @property
@@ -177,9 +177,9 @@ def _finish(
     known.passes = [*known.passes, Pass(order.stop, max(order.at_ms, command.at_ms))]
     del known.passes[:-PASSES_REMEMBERED]
     bases = {each.base for each in command.segments}
-    partition.rolls = [
+    partition.rolls = tuple(
         roll for roll in partition.rolls if roll[0] >= order.stop or roll[0] in bases
-    ]
+    )
 
 
 def _covers(segments: list[CompactedSegment], order: CompactCommand) -> bool:

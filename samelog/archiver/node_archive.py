@@ -34,6 +34,7 @@ from samelog.archiver.parts import ArchiverParts, PartitionLog
 from samelog.archiver.rounds import ArchiveRounds
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_bases, segment_name
+from samelog.runtime.flag import Flag
 from samelog.runtime.log import log_event
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File, FileSystem
@@ -132,7 +133,7 @@ class Truncation:
         self._due: dict[int, None] = {}
         self._carried_out: dict[int, tuple[MergedLog, int, int]] = {}
         """Partition -> its log, and the log start and segment that were carried out in it."""
-        self._wake = asyncio.Event()
+        self._wake = Flag()
 
     def log_start_changed(self, number: int) -> None:
         """A partition was opened, or some of it archived: readers see that at once."""
@@ -213,7 +214,7 @@ class NodeArchive:
     def __init__(self, parts: ArchiverParts) -> None:
         self._replication = parts.replication
         self._cluster = parts.cluster
-        due = asyncio.Event()
+        due = Flag()
         self.policy = parts.policy
         self._forget_shares = partial(parts.shares.forget, parts.group)
         self.copies = RequiredCopies(parts, on_copied=due.set)

@@ -118,6 +118,15 @@ def rules_of(policy: Policy | None, settings: Mapping[str, str]) -> Rules:
     )
 
 
+def retention_from(policy: Policy | None, settings: Mapping[str, str]) -> str:
+    """What says for how long the records of a topic are kept: "topic" (its own settings), "policy"
+    (the cluster's), or "none": nothing does, and no record goes for its age.
+    """
+    if RETENTION_MS in settings or DELETE not in settings.get(CLEANUP_POLICY, DELETE).split(","):
+        return "topic"
+    return "none" if policy is None or policy.time == 0 else "policy"
+
+
 def hold_of(settings: Mapping[str, str]) -> HoldRule | None:
     """Which groups hold a topic back; None: none do."""
     groups = tuple(name for name in settings.get(HOLD_GROUPS, "").split(",") if name)

@@ -47,6 +47,7 @@ from samelog.consensus import Busy, NotLeader
 from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
+from samelog.runtime.flag import Flag
 from samelog.runtime.log import log_event
 from samelog.store.merged.truncation import describe_segment
 
@@ -59,7 +60,7 @@ FILES_AT_ONCE = 256
 class ArchiveRounds:
     """One node's rounds; only the leader's do anything."""
 
-    def __init__(self, parts: ArchiverParts, copies: RequiredCopies, due: asyncio.Event) -> None:
+    def __init__(self, parts: ArchiverParts, copies: RequiredCopies, due: Flag) -> None:
         """`due` is set when a round is to begin at once."""
         self._parts = parts
         self._policy = parts.policy

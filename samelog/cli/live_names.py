@@ -1,4 +1,4 @@
-"""Names that a shell completes: topics, groups, nodes and sessions as the cluster has them now.
+"""Names that a shell completes: topics, groups, nodes and so on, as the cluster has them now.
 
 Invariant: completing never fails and never waits for longer than ANSWER_S for each node; where
 nobody answers there are no names.
@@ -74,10 +74,47 @@ def _sessions(config: ClientConfig) -> Iterable[str]:
     return [session.session for session in _ask(config, GetStatus()).sessions]
 
 
+def _sites(config: ClientConfig) -> Iterable[str]:
+    from samelog.admin.site_requests import ListSites
+
+    return [site.name for site in _ask(config, ListSites()).sites]
+
+
+def _mirrors(config: ClientConfig) -> Iterable[str]:
+    from samelog.admin.mirror_requests import ListMirrors
+
+    found = _ask(config, ListMirrors()).mirrors
+    return [mirror.topic for mirror in found if mirror.promoted_ms < 0]
+
+
+def _transactions(config: ClientConfig) -> Iterable[str]:
+    from samelog.admin.requests import ListTransactions
+
+    return [each.transactional_id for each in _ask(config, ListTransactions()).transactions]
+
+
+def _data_groups(config: ClientConfig) -> Iterable[str]:
+    from samelog.admin.placement_requests import GetPlacement
+
+    groups = [each.group for each in _ask(config, GetPlacement()).groups]
+    return [str(group) for group in groups if group]
+
+
+def _tasks(config: ClientConfig) -> Iterable[str]:
+    from samelog.admin.placement_requests import ListTasks
+
+    return [str(task.number) for task in _ask(config, ListTasks()).running]
+
+
 complete_topics = _completer(_topics)
 complete_groups = _completer(_groups)
 complete_nodes = _completer(_nodes)
 complete_sessions = _completer(_sessions)
+complete_sites = _completer(_sites)
+complete_mirrors = _completer(_mirrors)
+complete_transactions = _completer(_transactions)
+complete_data_groups = _completer(_data_groups)
+complete_tasks = _completer(_tasks)
 
 
 def complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -39,7 +39,7 @@ SUBCOMMANDS = {
     "top": ("look.top", "Show live what a cluster does: nodes, topics, rates, lag."),
     "ui": ("look.ui", "Show a cluster in a browser: the console."),
     "placement": ("look.placement", "Show which groups there are, and what is where."),
-    "tasks": ("placing.tasks", "List, pause, resume and cancel what moves replicas."),
+    "tasks": ("placing.tasks", "List, pause, resume, cancel and await moves of replicas."),
     "site": ("placing.site", "List, add and remove sites, and show how far they are behind."),
     "doctor": ("look.doctor", "Look for what is wrong on a host and in a cluster."),
     "status": ("look.status", "Show the nodes, partitions and sessions of a cluster."),

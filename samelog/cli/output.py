@@ -248,14 +248,16 @@ def waiting(
 
 
 @contextmanager
-def following(look: Callable[[], tuple[float, float | None, str]]) -> Iterator[None]:
-    """Show on a terminal how far bytes are that others process while the body waits; `look` gives
-    (done, total, what is done now).
+def following(
+    look: Callable[[], tuple[float, float | None, str]], *, is_bytes: bool = True
+) -> Iterator[None]:
+    """Show on a terminal how far work is that others do while the body waits; `look` gives (done,
+    total, what is done now). What is logged meanwhile stays above it.
     """
     if not sys.stderr.isatty():
         yield
         return
-    from samelog.cli.progress import Bar, Follower
+    from samelog.cli.progress import Bar, Follower, logged_above
 
-    with Bar("", None, is_bytes=True) as bar, Follower(bar, look):
+    with logged_above(), Bar("", None, is_bytes=is_bytes) as bar, Follower(bar, look):
         yield

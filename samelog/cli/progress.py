@@ -5,9 +5,12 @@ Invariant: nothing is shown for what is over within SILENT_S, and nothing stays 
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -97,6 +100,31 @@ class Bar:
         if not self._is_shown and time.monotonic() >= self._shown_at:
             self._is_shown = True
             self._progress.start()
+
+
+class _Stderr:
+    """stderr as it is at each moment: rich takes its place, to write above a bar."""
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """Keep nothing back."""
+        sys.stderr.flush()
+
+
+@contextmanager
+def logged_above() -> Iterator[None]:
+    """Let lines of the log stay above a bar that is shown meanwhile."""
+    of_root = logging.getLogger().handlers
+    handlers = [each for each in of_root if type(each) is logging.StreamHandler]
+    before = [handler.setStream(_Stderr()) for handler in handlers]
+    try:
+        yield
+    finally:
+        for handler, stream in zip(handlers, before, strict=True):
+            handler.setStream(stream)
 
 
 class Follower:

@@ -9,7 +9,6 @@ Invariant: term and commit never decrease; `leadership` exists exactly while the
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from samelog.consensus.patience import Patience
 from samelog.consensus.progress import Progress
 from samelog.consensus.readindex import ForwardedReads, LeaderReads
 from samelog.consensus.saves import Saves
-from samelog.consensus.snapshots import SnapshotReceiver
+from samelog.consensus.snapshots import KeptSnapshot, SnapshotReceiver
 from samelog.consensus.types import Entry, HardState, RaftConfig, Role, Snapshot
 from samelog.format.errors import InvariantError
 
@@ -75,7 +74,7 @@ class Leadership:
         self.transfer_to: int | None = None
         self.transfer_deadline = 0.0
         self.uncommitted_bytes = 0
-        self.proposed: deque[tuple[int, int]] = deque()
+        self.proposed: list[tuple[int, int]] = []
         """(last index, bytes) of each proposal that is not committed; sums to uncommitted_bytes."""
         self.dirty = True
         """Something may have to be sent to followers when effects are taken."""
@@ -144,7 +143,7 @@ class Core:
         "saves",
         "send_after_save_queue",
         "send_queue",
-        "snapshot",
+        "snapshots",
         "term",
         "touched",
         "trust",
@@ -191,7 +190,7 @@ class Core:
         self.votes: dict[int, bool] = {}
 
         self.log = log
-        self.snapshot = snapshot
+        self.snapshots = KeptSnapshot(snapshot)
         self.commit = max(hard_state.commit, snapshot.last_index if snapshot else 0)
         self.applied = snapshot.last_index if snapshot else 0
         self.saves = Saves(log.last_index, self.term)
@@ -285,7 +284,8 @@ class Core:
         """The snapshot replaces the log and, once the driver has it, the state machine."""
         self.log.reset(snapshot.last_index, snapshot.last_term)
         self.saves.snapshot_installed(snapshot.last_index)
-        self.installing = self.snapshot = snapshot
+        self.installing = snapshot
+        self.snapshots.keep(snapshot)
         self.commit = self.applied = snapshot.last_index
         self.memberships.reset(snapshot.last_index, Membership(snapshot.voters, snapshot.learners))
         self._follow_memberships()

@@ -7,8 +7,8 @@ node waits for a multiple of the delays that it measures of itself. Nothing else
 others take a leader to live, and how long one leads without a majority's answers, is as
 configured, so that no two nodes answer differently.
 
-Invariant: between the configured timeout and MOST times as long; back at it FALL_S after the last
-delay.
+Invariant: between the configured timeout and MOST times as long, times `weight`; back at it FALL_S
+after the last delay.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Patience:
         "rests",
         "seconds",
         "wait_s",
+        "weight",
     )
 
     def __init__(self, timeout_s: float, now: float) -> None:
@@ -41,6 +42,8 @@ class Patience:
         self._measured_at = now
         self._is_excused = False
         self._factor = 1.0
+        self.weight = 1.0
+        """Higher on a node that should not lead while others can."""
         self.seconds = self.wait_s = timeout_s
         self.heard: Callable[[], float] | None = None
         """When the member that leads was last heard of; None: this node never rests."""
@@ -49,8 +52,15 @@ class Patience:
 
     def draw(self, chance: float) -> None:
         """Wait for another time from now on (`wait_s`): nodes are seldom to campaign together."""
-        self._factor = 1.0 + chance
+        self._factor = self.weight * (1.0 + chance)
         self.wait_s = self.seconds * self._factor
+
+    def weigh(self, weight: float) -> None:
+        """Wait so many times as long as others from now on."""
+        if weight != self.weight:
+            self._factor *= weight / self.weight
+            self.weight = weight
+            self.wait_s = self.seconds * self._factor
 
     def delayed(self, by_s: float, now: float) -> float:
         """The node's loop ran so late: by how much its wait has grown, or else 0."""

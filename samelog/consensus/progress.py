@@ -10,7 +10,6 @@ unless it lost it.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 
@@ -73,7 +72,7 @@ class Progress:
         self.commit_sent = 0
         self.counts = True
         self.probe_sent = False
-        self.inflight: deque[int] = deque()
+        self.inflight: list[int] = []
         self.long_until = 0.0
         """Until then a long entry that was sent alone may take; 0: there is none."""
         self.transfer: SnapshotTransfer | None = None
@@ -100,7 +99,7 @@ class Progress:
         """The follower holds the leader's log up to `match`."""
         inflight = self.inflight
         while inflight and inflight[0] <= match:
-            inflight.popleft()
+            inflight.pop(0)
         if not inflight:
             self.long_until = 0.0
         self.match = max(self.match, match)

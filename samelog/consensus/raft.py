@@ -264,6 +264,10 @@ class Raft(Core):
         """
         self.backing.is_backed = is_backed
 
+    def read_snapshots(self, read: Callable[[], Snapshot | None]) -> None:
+        """Keep no snapshot in memory: `read` gives the newest, when one is to be sent, or None."""
+        self.snapshots.read_with(read)
+
     def cut_unbacked(self, is_kept: Callable[[Entry], bool]) -> None:
         """To be called on a restarted node that has applied what it knows to be committed: forget
         the entries from the first one on that is not to be kept, because its bytes are not here. It
@@ -346,7 +350,7 @@ class Raft(Core):
         if index > self.log.base_index:
             self.log.compact(index)
             self.memberships.compact(index)
-        self.snapshot = snapshot
+        self.snapshots.keep(snapshot)
 
     # --- output -----------------------------------------------------------------------------------
 
@@ -432,11 +436,6 @@ class Raft(Core):
         if term is None:
             raise LookupError(f"entry {index} is not in the log")
         return term
-
-    @property
-    def applied_own_noop(self) -> bool:
-        """Whether this node leads and handed out its term's no-op, thus all older entries."""
-        return self.leadership is not None and self.applied >= self.leadership.noop_index
 
     def progress(self, node: int) -> ProgressStatus | None:
         """What the leader knows of a follower; None on other nodes or for the node itself."""

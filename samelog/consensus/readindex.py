@@ -11,7 +11,6 @@ asked for.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import NamedTuple
 
 from samelog.consensus import quorum
@@ -33,7 +32,7 @@ class LeaderReads:
         self.round = 0
         self.waiting: list[tuple[int, int]] = []
         self._acknowledged: dict[int, int] = {}
-        self._pending: deque[_PendingRead] = deque()
+        self._pending: list[_PendingRead] = []
 
     @property
     def is_open(self) -> bool:
@@ -67,7 +66,7 @@ class LeaderReads:
         reached = quorum.reached(self._acknowledged.values())
         proved = []
         while self._pending and self._pending[0].round_number <= reached:
-            proved.append(self._pending.popleft())
+            proved.append(self._pending.pop(0))
         return proved
 
     def abandon(self) -> list[tuple[int, int]]:

@@ -247,8 +247,13 @@ def _advance_commit(core: Core, lead: Leadership) -> None:
     if index <= core.commit or core.log.term_at(index) != core.term:
         return
     core.advance_commit(index)
-    while lead.proposed and lead.proposed[0][0] <= index:
-        lead.uncommitted_bytes -= lead.proposed.popleft()[1]
+    done = 0
+    for last, size in lead.proposed:
+        if last > index:
+            break
+        lead.uncommitted_bytes -= size
+        done += 1
+    del lead.proposed[:done]
     lead.dirty = True
 
 
@@ -346,8 +351,8 @@ def _ask_where(core: Core, lead: Leadership, peer: int, progress: Progress) -> N
 
 def _begin_snapshot(core: Core, lead: Leadership, peer: int, progress: Progress) -> bool:
     """Whether there is a snapshot to send; its first chunk is then under way."""
-    snapshot = core.snapshot
-    if snapshot is None or not snapshot.data:
+    snapshot = core.snapshots.whole(core.log.base_index)
+    if snapshot is None:
         return False
     transfer = progress.send_snapshot(snapshot, core.now)
     _send_chunk(core, lead, peer, progress, transfer)

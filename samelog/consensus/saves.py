@@ -9,8 +9,6 @@ Invariant: entries up to durable_index are on disk exactly as they are in the lo
 
 from __future__ import annotations
 
-from collections import deque
-
 from samelog.consensus.types import SaveToken
 from samelog.format.errors import InvariantError
 
@@ -34,7 +32,8 @@ class Saves:
         self.last_token: SaveToken = 0
         """The token of the newest batch."""
         self._saved: SaveToken = 0
-        self._pending: deque[tuple[SaveToken, int, int]] = deque()
+        self._pending: list[tuple[SaveToken, int, int]] = []
+        """A few; an empty deque would take 0.7 KB in each group."""
 
     def hand_out(self, last_index: int, term: int) -> None:
         """A batch that makes the log up to `last_index`, and `term`, durable goes to the driver.
@@ -52,9 +51,13 @@ class Saves:
         if not self._saved <= token <= self.last_token:
             raise InvariantError(f"save {token} reported after {self._saved}, of {self.last_token}")
         self._saved = token
-        pending = self._pending
-        while pending and pending[0][0] <= token:
-            _, self.durable_index, self.durable_term = pending.popleft()
+        done = 0
+        for at, index, term in self._pending:
+            if at > token:
+                break
+            self.durable_index, self.durable_term = index, term
+            done += 1
+        del self._pending[:done]
 
     def replaced_from(self, index: int) -> None:
         """The log changes at and above `index`: what is saved or being saved there no longer
@@ -63,7 +66,7 @@ class Saves:
         last = index - 1
         self.durable_index = min(self.durable_index, last)
         self.handed_index = min(self.handed_index, last)
-        self._pending = deque((token, min(upto, last), term) for token, upto, term in self._pending)
+        self._pending = [(token, min(upto, last), term) for token, upto, term in self._pending]
 
     def snapshot_installed(self, index: int) -> None:
         """The log was replaced by a snapshot: nothing counts until the batch that carries it is

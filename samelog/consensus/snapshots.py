@@ -1,15 +1,46 @@
-"""A follower's side of receiving a snapshot in chunks.
+"""A follower's side of receiving a snapshot in chunks, and what a leader sends.
 
 Invariant: the bytes held are a prefix of exactly one snapshot of one leader's term; any other chunk
-starts anew.
+starts anew. What is sent reaches at least to where the log begins.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
 
 from samelog.consensus.errors import MalformedMessage
 from samelog.consensus.membership import Membership, check_membership
 from samelog.consensus.messages import SnapshotChunk
 from samelog.consensus.types import Snapshot
+
+
+class KeptSnapshot:
+    """The newest snapshot that a node has. If its driver can read it, only its mark is kept."""
+
+    __slots__ = ("_newest", "_read")
+
+    def __init__(self, newest: Snapshot | None) -> None:
+        self._newest = newest
+        self._read: Callable[[], Snapshot | None] | None = None
+
+    def read_with(self, read: Callable[[], Snapshot | None]) -> None:
+        """Whoever gives the newest one, when it is to be sent."""
+        self._read = read
+        if self._newest is not None:
+            self.keep(self._newest)
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """This is the newest one."""
+        reads = self._read is not None
+        self._newest = msgspec.structs.replace(snapshot, data=b"") if reads else snapshot
+
+    def whole(self, base_index: int) -> Snapshot | None:
+        """To be sent by a node whose log begins behind `base_index`; None: there is none."""
+        found = self._newest if self._read is None else self._read()
+        is_enough = found is not None and found.data and found.last_index >= base_index
+        return found if is_enough else None
 
 
 class SnapshotReceiver:

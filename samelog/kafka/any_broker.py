@@ -14,7 +14,7 @@ import asyncio
 import secrets
 from abc import ABC, abstractmethod
 from asyncio import Future
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -71,6 +71,8 @@ class KafkaClient:
     """Of batches that could not be read."""
     at_end: list[Callable[[], None]] = field(default_factory=list)
     """To be called when the connection is over."""
+    client_id: str = ""
+    """What it calls itself in its newest request."""
 
     @property
     def who(self) -> tuple[str, str]:
@@ -255,9 +257,9 @@ class AnyBroker(ABC):
         is_known = self.leader is not None and self.is_there(self.leader)
         return self.leader if is_known and self.leader in numbers else self.number
 
-    def nearest(self, client: KafkaClient, rack: str, index: int) -> int:
-        """The node that a client in a rack had better read a partition of this index from
-        (KIP-392); -1: this one.
+    def nearest(self, client: KafkaClient, rack: str, topic: Topic, index: int) -> int:
+        """The node that a client in a rack had better read a partition from (KIP-392); -1: this
+        one.
         """
         return -1
 
@@ -308,6 +310,10 @@ class AnyBroker(ABC):
     def nodes_of(self, topic: Topic, index: int) -> Sequence[int]:
         """The nodes that have a partition."""
         return self.nodes()
+
+    def behind(self, topic: Topic, index: int) -> Collection[int]:
+        """Those of them that have not all of it yet, and do not vote."""
+        return ()
 
     def batches_of(self, topic: Topic, index: int) -> BatchLog:
         """Where the batches of a partition go. Raises ApiError."""

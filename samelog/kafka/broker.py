@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -160,15 +160,23 @@ class Broker(AnyBroker):
         """Whether this node knows another node to be up."""
         return self.parts.peers.presence.is_there(number)
 
-    def nearest(self, client: KafkaClient, rack: str, index: int) -> int:
-        """The node that a client in a rack had better read a partition of this index from
-        (KIP-392); -1: this one. Only the leader sends clients elsewhere: whom it sent stays there.
+    def nearest(self, client: KafkaClient, rack: str, topic: Topic, index: int) -> int:
+        """The node that a client in a rack had better read a partition from (KIP-392); -1: this
+        one. Only the leader sends clients elsewhere: whom it sent stays there.
         """
-        if not rack or self.leader != self.number or self.config.kafka.rack == rack:
+        leads = self.leader_of(topic, index) == self.number
+        if not rack or not leads or self._is_in(rack, self.number, self.config.kafka.rack):
             return -1
-        near = [end.number for end in self.endpoints(client.listener) if end.rack == rack]
-        near = [number for number in near if self._is_live(number)]
+        whole = set(self.nodes_of(topic, index)) - set(self.behind(topic, index))
+        known = (end for end in self.endpoints(client.listener) if end.number in whole)
+        near = [end.number for end in known if self._is_in(rack, end.number, end.rack or "")]
+        near = [*filter(self._is_live, near)]
         return near[index % len(near)] if near else -1
+
+    def _is_in(self, rack: str, number: int, own: str) -> bool:
+        """Whether a node, whose rack is `own`, is in this rack, site, or `site/rack`."""
+        where = self.machine.state.rack_of(number)
+        return own == rack or f"{where}/".startswith(f"{rack}/")
 
     def _is_live(self, number: int) -> bool:
         """By its own word."""
@@ -257,6 +265,13 @@ class Broker(AnyBroker):
             return self.placed.here(topic, index).logs.merging.partition(number)
         return self._merging.partition(number)
 
+    def files_of(self, topic: Topic, index: int) -> MergedPartition:
+        """A partition as this node has it on its disk; it is not opened for that. Raises ApiError
+        if a data group has it elsewhere.
+        """
+        logs = self.placed.here(topic, index).logs if topic.is_placed else self.parts.logs
+        return logs.merging.look(topic.partition_numbers[index])
+
     def partition_number(self, key: str | UUID, index: int) -> int | None:
         """The cluster-wide number of a partition; None if there is none."""
         topic = self.topic(key)
@@ -312,9 +327,22 @@ class Broker(AnyBroker):
         known = self.placed.leader(topic, index)
         return -1 if known is None else known[0] + self.placed.epoch_base(topic, index)
 
+    def majority_of(self, topic: Topic) -> int:
+        """How many nodes each record of a topic is on before it is acknowledged."""
+        if not topic.is_placed:
+            return self.majority
+        table, base = self.machine.state.placement, base_topic(self.machine.state, topic)
+        groups = {table.group_of(number) for number in base.partition_numbers}
+        copies = [len(table.groups[each].in_order) for each in groups if each in table.groups]
+        return min(copies, default=1) // 2 + 1
+
     def nodes_of(self, topic: Topic, index: int) -> Sequence[int]:
         base = base_topic(self.machine.state, topic)
         return self.placed.members(base, index) if topic.is_placed else self.nodes()
+
+    def behind(self, topic: Topic, index: int) -> Collection[int]:
+        base = base_topic(self.machine.state, topic)
+        return self.placed.behind(base, index) if topic.is_placed else ()
 
     def batches_of(self, topic: Topic, index: int) -> BatchLog:
         self.views.refuse_writes(topic)
@@ -435,6 +463,8 @@ REJECTED = {
     "TOPIC_EXISTS": ErrorCode.topic_already_exists,
     "UNKNOWN_TOPIC": ErrorCode.unknown_topic_or_partition,
     "INVALID_TOPIC": ErrorCode.invalid_partitions,
+    "INVALID_CONFIG": ErrorCode.invalid_config,
+    "MIRROR": ErrorCode.policy_violation,
     "RESERVED_TOPIC": ErrorCode.invalid_topic_exception,
     "INVALID_PARTITIONS": ErrorCode.invalid_partitions,
     "LEVEL_TOO_LOW": ErrorCode.unsupported_version,

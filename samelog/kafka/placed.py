@@ -55,6 +55,11 @@ class PlacedPartitions:
         """Who has a replica of a partition, the one that shall lead first."""
         return list(self._machine.state.placement.groups[self.group_of(topic, index)].in_order)
 
+    def behind(self, topic: Topic, index: int) -> list[int]:
+        """Those of them whose replicas are learners, or have not all that there is."""
+        group = self._machine.state.placement.groups[self.group_of(topic, index)]
+        return [each.member for each in group.replicas if not (each.votes and each.is_whole)]
+
     def leader(self, topic: Topic, index: int) -> tuple[int, int] | None:
         """(epoch, member) of who leads a partition, as far as is known here."""
         return self._groups.leader(self.group_of(topic, index))

@@ -305,9 +305,7 @@ def _refused(merge: Merge, part: Range) -> AppendResult:
     bad = tuple((told.record, why_unfit(told)) for told in batch.told)
     count, version = sum(batch.runs[1::2]), merge.version
     text = f"{count} of its records do not fit version {version} of the schema; record {bad[0][0]}"
-    return AppendResult(
-        ErrorCode.invalid_record, message=f"{text}: {bad[0][1]}", bad_records=bad
-    )
+    return AppendResult(ErrorCode.invalid_record, message=f"{text}: {bad[0][1]}", bad_records=bad)
 
 
 def _answer(outcome: asyncio.Future[AppendResult], result: AppendResult) -> None:

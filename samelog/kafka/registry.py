@@ -191,6 +191,7 @@ CHANGES = {
     acl_apis.delete_acls.key,
     quota_apis.alter_quotas.key,
     user_apis.alter_users.key,
+    producer_apis.write_txn_markers.key,
 }
 """What administrators change."""
 APIS: Mapping[int, KafkaApi[Broker]] = {

@@ -34,7 +34,15 @@ from samelog.config.tables.kafka import (
 )
 from samelog.config.tables.node import NodeConfig
 from samelog.kafka.broker import Broker
+from samelog.kafka.transactions.producer_apis import TIMEOUT_MS_MAX
 from samelog.sequencer.state.access_state import HEARTBEAT_MS, SESSION_MS
+from samelog.sequencer.state.feeds.feed import PARTITIONS as FEED_PARTITIONS
+from samelog.sequencer.state.keys.key_state import (
+    DEDUP_KEY,
+    DEDUP_KEY_HORIZON,
+    NONE,
+    UNLIMITED,
+)
 from samelog.sequencer.state.topic_settings import (
     ADVICE,
     COMPRESSION_TYPE,
@@ -117,6 +125,16 @@ _INTS = (
     "index.interval.bytes",
     "segment.index.bytes",
 )
+_BOUNDS = (
+    "max.connections",
+    "max.connections.per.ip",
+    "offsets.topic.num.partitions",
+    "producer.id.expiration.ms",
+    "socket.request.max.bytes",
+    "transaction.max.timeout.ms",
+    "transaction.state.log.num.partitions",
+    "transactional.id.expiration.ms",
+)
 _TYPES: Mapping[str, ConfigType] = {
     SEGMENT_BYTES: ConfigType.INT,
     MAX_MESSAGE_BYTES: ConfigType.INT,
@@ -142,6 +160,9 @@ _TYPES: Mapping[str, ConfigType] = {
     "node.id": ConfigType.INT,
     "default.replication.factor": ConfigType.INT,
     **dict.fromkeys((*GROUP_SETTINGS, HEARTBEAT_MS, SESSION_MS), ConfigType.INT),
+    "connections.max.idle.ms": ConfigType.LONG,
+    "group.coordinator.rebalance.protocols": ConfigType.LIST,
+    **dict.fromkeys(_BOUNDS, ConfigType.INT),
 }
 
 
@@ -167,8 +188,9 @@ _PROTOCOLS: Mapping[Security, str] = {
 }
 
 
-def topic_defaults(broker: Broker) -> dict[str, str]:
-    """The settings of a topic that sets none itself."""
+def topic_defaults(broker: Broker, topic: Topic | None = None) -> dict[str, str]:
+    """The settings of a topic that sets none itself. `topic`: whose copies count."""
+    majority = broker.majority if topic is None else broker.majority_of(topic)
     return {
         CLEANUP_POLICY: DELETE,
         **FIXED,
@@ -179,7 +201,9 @@ def topic_defaults(broker: Broker) -> dict[str, str]:
         **_archiving(broker),
         TIMESTAMP_TYPE: CREATE_TIME,
         SEGMENT_BYTES: str(broker.config.segment_bytes),
-        MIN_INSYNC: str(broker.majority),
+        MIN_INSYNC: str(majority),
+        DEDUP_KEY: NONE,
+        DEDUP_KEY_HORIZON: UNLIMITED,
     }
 
 
@@ -201,8 +225,8 @@ def _archiving(broker: Broker) -> dict[str, str]:
 
 def of_topic(broker: Broker, topic: Topic) -> list[ConfigEntry]:
     """All settings of a topic."""
-    defaults, own = topic_defaults(broker), dict(topic.settings)
-    if int(own.get(MIN_INSYNC, 0)) > broker.majority:  # there were more nodes when it was set
+    defaults, own = topic_defaults(broker, topic), dict(topic.settings)
+    if int(own.get(MIN_INSYNC, 0)) > int(defaults[MIN_INSYNC]):  # there were more when it was set
         own[MIN_INSYNC] = defaults[MIN_INSYNC]
     return [
         _entry(
@@ -232,10 +256,28 @@ def of_node(broker: Broker) -> list[ConfigEntry]:
         **_topic_defaults_of_node(broker),
         **_listeners(config.kafka.listeners),
         **_group_limits(config.kafka.groups),
+        **_bounds(config),
     }
     if config.kafka.rack:
         values[RACK] = config.kafka.rack
     return [_entry(key, value, ConfigSource.FILE, read_only=True) for key, value in values.items()]
+
+
+def _bounds(config: NodeConfig) -> dict[str, str]:
+    """What a client may have at this node, and how long things are remembered."""
+    kafka, forgotten_ms = config.kafka, str(1000 * config.expiry.producers_s)
+    return {
+        "connections.max.idle.ms": str(int(1000 * kafka.idle_s)),
+        "group.coordinator.rebalance.protocols": "classic,consumer",
+        "max.connections": str(kafka.max_connections),
+        "max.connections.per.ip": str(kafka.max_connections_per_host),
+        "offsets.topic.num.partitions": str(FEED_PARTITIONS),
+        "producer.id.expiration.ms": forgotten_ms,
+        "socket.request.max.bytes": str(kafka.max_request_bytes),
+        "transaction.max.timeout.ms": str(TIMEOUT_MS_MAX),
+        "transaction.state.log.num.partitions": str(FEED_PARTITIONS),
+        "transactional.id.expiration.ms": forgotten_ms,
+    }
 
 
 def _topic_defaults_of_node(broker: Broker) -> dict[str, str]:

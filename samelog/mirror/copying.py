@@ -68,16 +68,19 @@ class PartitionMirror:
             await reader.close()
 
     async def _compare(self, here: MirroredPartition, there: SourcePartition) -> None:
-        """Both have the same before the mirror's end, as far as both have anything."""
+        """Both have the same before the mirror's end, or before the gap that it ends with, as far
+        as both have anything.
+        """
         end = here.next_offset
         if end > there.next_offset:
             text = f"the mirror ends at {end}, its source at {there.next_offset}: it lost records"
             raise MirrorStopped(text)
         if here.crc is None:
             return
-        found = await self._source.batch_before(self.where, end)
-        if found is not None and (found.next_offset, found.crc) != (end, here.crc):
-            text = f"the batch before offset {end} is another one at the source: it lost records"
+        place = end if here.behind is None else here.behind
+        found = await self._source.batch_before(self.where, place)
+        if found is not None and (found.next_offset, found.crc) != (place, here.crc):
+            text = f"the batch before offset {place} is another one at the source: it lost records"
             raise MirrorStopped(text)
 
     async def _start(

@@ -22,6 +22,8 @@ class PartitionProgress:
     """Why the destination's nodes do not take what is brought."""
     is_stopped: bool = False
     """It does not go on by itself."""
+    stop: int | None = None
+    """Where it ends, if it is a restore."""
 
     @property
     def lag(self) -> int | None:
@@ -52,6 +54,17 @@ class MirrorProgress:
         if key not in self.partitions:
             self.partitions[key] = PartitionProgress(mirror, partition)
         return self.partitions[key]
+
+    def amount(self) -> tuple[int, int | None]:
+        """How many offsets are mirrored, of how many there are to be: up to the ends of a restore,
+        else to those of the source; None: somewhere that is not known.
+        """
+        known = tuple(self.partitions.values())
+        goals = [each.end if each.stop is None else each.stop for each in known]
+        done = sum(each.mirrored for each in known)
+        ends = [goal for goal in goals if goal is not None]
+        is_known = bool(ends) and len(ends) == len(goals)
+        return done, max(done, sum(ends)) if is_known else None
 
     def lost_source(self, reason: str) -> None:
         """The source does not answer: no end of it is known any more."""

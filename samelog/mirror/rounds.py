@@ -117,7 +117,7 @@ class MirrorRounds:
         return found
 
     def _placed(self, state: SourceState) -> dict[str, str]:
-        reason = "it is in data groups, which are not mirrored yet"
+        reason = "no node that answers has a replica of some of its partitions"
         patterns = self._config.topics
         chosen = (name for name in state.placed if is_chosen(patterns, name, is_mirror=False))
         return dict.fromkeys(chosen, reason)

@@ -139,6 +139,7 @@ class MirrorSidecar:
             for each in pair.mirror.partitions:
                 known = self.progress.of(pair.mirror.topic, each.partition)
                 known.mirrored, known.end = each.next_offset, ends.get(each.partition)
+                known.stop = self._ends.of(pair.topic.topic, each.partition)
                 known.refused = destination.problem(pair.mirror.topic, each.partition)
 
     async def _follow(self, rounds: MirrorRounds, state: SourceState, pairs: list[Pair]) -> None:

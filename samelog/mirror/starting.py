@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
@@ -36,9 +37,17 @@ def source_of(config: MirrorConfig) -> SourceCluster:
     return KafkaClusterSource(config.kafka)
 
 
-async def serve_mirror(config: MirrorConfig, say: Callable[[str], None]) -> bool:
-    """Mirror until a signal, or the end: whether that was reached. Raises ConfigError,
-    LogFormatError, TlsFault.
+HowFar = Callable[[], tuple[float, float | None, str]]
+"""Says how much of how much is done, and what is done now."""
+
+
+async def serve_mirror(
+    config: MirrorConfig,
+    say: Callable[[str], None],
+    show: Callable[[HowFar], AbstractContextManager[None]],
+) -> bool:
+    """Mirror until a signal, or the end: whether that was reached. `show` shows meanwhile how far
+    it is. Raises ConfigError, LogFormatError, TlsFault.
     """
     cluster, clock = load_client(config.destination), SystemClock()
     source = source_of(config)
@@ -55,7 +64,8 @@ async def serve_mirror(config: MirrorConfig, say: Callable[[str], None]) -> bool
     running = asyncio.ensure_future(sidecar.run())
     stopping = asyncio.ensure_future(_until(stop))
     try:
-        await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+        with show(lambda: (*sidecar.progress.amount(), "mirroring")):
+            await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             running.result()
     finally:

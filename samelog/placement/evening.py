@@ -111,8 +111,11 @@ class Evening:
         """Groups that another of their members should lead; each once."""
         found, stuck = [], set[int]()
         led = {each: set(self._holdings.led.get(each, ())) for each in self._members}
+        may_lead = self._table.placement.sites.may_lead
 
         def find(here: int, there: int, used: Collection[int]) -> int | None:
+            if not may_lead(there):
+                return None
             both = led[here] & self._holdings.held.get(there, set())
             return min((each for each in both - set(used) if self._is_free(each)), default=None)
 

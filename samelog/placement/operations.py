@@ -6,7 +6,7 @@ in the way and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from samelog.placement.changes import (
     AllowTasks,
@@ -19,6 +19,7 @@ from samelog.placement.changes import (
 from samelog.placement.members import MemberStates
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
+from samelog.placement.values import PlacedGroup
 
 NAMED_AT_MOST = 5
 
@@ -75,7 +76,7 @@ def _check_homes(table: PlacementTable, states: MemberStates, member: PlacedMemb
     if homeless:
         names = table.names(others) or "nobody"
         text = f"without {member.name}, {_some(homeless)} would have too few members: {names}"
-        remedy = "add a node (samelog node add), or lower the topics' replication.factor"
+        remedy = "add a node (samelog node add), or have fewer copies: samelog topic alter"
         raise PlacementRefused("NO_MEMBER", text, remedy)
 
 
@@ -100,8 +101,10 @@ def check_removal(table: PlacementTable, name: str) -> None:
     if not held:
         return
     if alone := _alone(table, member.number):
-        text = f"{name} has the only copy of {_some(alone)}"
-        raise PlacementRefused("LAST_COPY", text, f"samelog node drain {name}")
+        text, remedy = f"{name} has the only copy of {_some(alone)}", f"samelog node drain {name}"
+        if not table.is_heard(member.number):
+            remedy = f"start {name}, and drain it; if it is lost, delete the topics"
+        raise PlacementRefused("LAST_COPY", text, remedy)
     text = f"{name} has replicas of {_some(held)}"
     raise PlacementRefused("HOLDS_GROUPS", text, f"samelog node drain {name}")
 
@@ -109,8 +112,11 @@ def check_removal(table: PlacementTable, name: str) -> None:
 # --- groups ---------------------------------------------------------------------------------------
 
 
-def recover(table: PlacementTable, name: str, group: int) -> list[AnyChange]:
-    """Let a group go on with one member's replica, because its majority is lost for ever. Raises
+def recover(
+    table: PlacementTable, name: str, group: int, suspect: Collection[str] = ()
+) -> list[AnyChange]:
+    """Let a group go on with one member's replica, because its majority is lost for ever. Who is
+    `suspect` by its own word counts for nothing until a majority lets it in. Raises
     PlacementRefused.
     """
     member, known = _member(table, name), table.groups.get(group)
@@ -122,11 +128,17 @@ def recover(table: PlacementTable, name: str, group: int) -> list[AnyChange]:
         raise PlacementRefused("NO_REPLICA", text, f"{names} have")
     if not table.is_heard(member.number):
         raise PlacementRefused("SILENT", f"{name} cannot be reached", f"start {name}")
-    heard = [each for each in known.voters if table.is_heard(each)]
+    heard = _sure_voters(table, known, suspect)
     if len(heard) * 2 > len(known.voters):
         text = f"{table.names(heard)} are a majority of group {group}: nothing is lost"
         raise PlacementRefused("HAS_MAJORITY", text, "wait until it has a leader")
     return [RecoverGroup(group, member.number)]
+
+
+def _sure_voters(table: PlacementTable, group: PlacedGroup, suspect: Collection[str]) -> list[int]:
+    """Those that can be reached, and may have forgotten nothing."""
+    doubted = {each.number for each in table.members.values() if each.name in suspect}
+    return [each for each in group.voters if each not in doubted and table.is_heard(each)]
 
 
 # --- tasks ----------------------------------------------------------------------------------------

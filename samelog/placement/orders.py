@@ -23,7 +23,7 @@ def ordered(
     `healthy`: members whose replicas are whole and can be reached, be they learners. The removal of
     what is not there is an entry all the same: it makes late orders void.
     """
-    if order.version != group.version or order.member is None:
+    if _is_void(order, group) or order.member is None:
         return None
     if order.action is Action.ADD_LEARNER:
         return _added(order, group, order.member, new)
@@ -34,6 +34,11 @@ def ordered(
     if order.action is Action.REMOVE:
         return _removed(order, group, order.member, healthy) if is_it else group.replicas
     return None
+
+
+def _is_void(order: GroupOrder, group: PlacedGroup) -> bool:
+    """Whether it is for another configuration, or the group has yet to take its first one."""
+    return order.version != group.version or not group.replicas
 
 
 def _added(

@@ -11,6 +11,7 @@ needed when it begins.
 from __future__ import annotations
 
 from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from samelog.placement.changes import AnyChange, DropGroup, PreferLeader, ReachMembers, StartTask
@@ -19,6 +20,7 @@ from samelog.placement.evening import Evening
 from samelog.placement.holdings import Holdings
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.needs import Need, Outlook, need_of
+from samelog.placement.sites import Sites
 from samelog.placement.steps import next_step
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import GroupOrder, PartitionMove, PlacementTask, TaskKind, TaskState
@@ -52,6 +54,8 @@ class PlacementPlanner:
         self._settling: dict[int, AnyChange] = {}
         """Group -> what group 0 changes of it without a task."""
         self._is_even = False
+        self._sites = Sites()
+        """As they were looked at last."""
         table.changed.update(table.groups)
 
     @property
@@ -111,6 +115,9 @@ class PlacementPlanner:
     def _touched_by(self, moved: set[int]) -> set[int]:
         """Groups that changed, and those that members matter to who are in another state now."""
         groups, self._table.changed = self._table.changed, set()
+        if self._table.placement.sites != self._sites:
+            self._sites = deepcopy(self._table.placement.sites)
+            groups.update(self._table.groups)
         if moved:
             groups.update(*[self._table.held.get(each, ()) for each in moved])
             groups.update(each.group for each in self._needs.values() if self._is_open(each))
@@ -165,7 +172,16 @@ class PlacementPlanner:
         is_empty = group.is_pinned and not self._table.contents[group.number]
         if is_empty and group.number not in self._table.placement.moves.values():
             return DropGroup(group.number)
-        return None
+        leader = self._leader_in_site(group)
+        return None if leader is None else PreferLeader(group.number, leader)
+
+    def _leader_in_site(self, group: PlacedGroup) -> int | None:
+        """Who shall lead instead, where leaders should be in sites that the leader is not in."""
+        may_lead = self._sites.may_lead
+        if may_lead(group.preferred):
+            return None
+        able = [each for each in self._table.healthy(group) if may_lead(each)]
+        return min(able, key=lambda each: (self._holdings.leads(each), each), default=None)
 
     def _even_out(self, planned: Planned) -> None:
         """Only when nothing else is to be done: first copies, then leaders."""

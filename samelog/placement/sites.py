@@ -31,6 +31,8 @@ class Sites(msgspec.Struct):
     """Member -> its site; one that is missing has said none."""
     promotions: list[Promotion] = []
     """All that there were, the newest last."""
+    leads: list[str] = []
+    """Sites whose members should lead; empty: any may."""
 
     def may_vote(self, member: int) -> bool:
         """Whether a member may become a voter: where some sites only read, it has to be in one that
@@ -44,11 +46,29 @@ class Sites(msgspec.Struct):
         """Whether a member is in a site that only reads: it takes merged bytes, no session's."""
         return not self.votes.get(self.members.get(member, ""), True)
 
+    def may_lead(self, member: int) -> bool:
+        """Whether a member is where leaders should be."""
+        return not self.leads or self.members.get(member, "") in self.leads
+
+    def let_lead(self, name: str, *, leads: bool) -> None:
+        """Whether leaders should be in a site."""
+        self.leads = [each for each in self.leads if each != name] + [name] * leads
+
     def promote(self, promotion: Promotion) -> None:
         """One site votes from now on, and no other does."""
         older = [msgspec.structs.replace(each, ends={}) for each in self.promotions]
         self.promotions = [*older, promotion]
         self.votes = {name: name == promotion.site for name in self.votes}
+        self.leads = []
+
+    def has_more(self, promotions: int, term: int, entry: int) -> bool:
+        """Whether a member that knows of so many promotions has got something, up to this entry,
+        that the next one went on without (invariants.md, rule 276).
+        """
+        if promotions >= len(self.promotions):
+            return False
+        missed = self.promotions[promotions]
+        return (term, entry) > (missed.term, missed.entry)
 
     def promoted_at(self, partition: int) -> int:
         """Where a partition ended at the newest promotion; 0: nothing was lost with a site."""

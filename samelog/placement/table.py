@@ -148,8 +148,12 @@ class PlacementTable:
         return known is not None and known.silent_since_ms is None
 
     def is_draining(self, member: int) -> bool:
-        """Whether a member shall have no replicas."""
+        """Whether a member shall have no replicas: all of them vote, so where a site only reads
+        there are none (invariants.md, rule 277).
+        """
         known = self.members.get(member)
+        if self.placement.sites.only_reads(member):
+            return True
         return member in self.placement.draining or (known is not None and known.is_leaving)
 
     def healthy(self, group: PlacedGroup) -> list[int]:

@@ -143,5 +143,5 @@ def check_assignment(table: PlacementTable, members: Sequence[int]) -> None:
     leaving = [each for each in members if table.is_draining(each)]
     if leaving:
         names = table.names(leaving)
-        text = f"{names} is being drained"
-        raise PlacementRefused("DRAINING", text, f"samelog node drain --cancel {names}")
+        text = f"{names} is being drained, or in a site that only reads"
+        raise PlacementRefused("DRAINING", text, "samelog node drain NAME --end")

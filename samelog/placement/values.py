@@ -107,7 +107,7 @@ class NewGroup(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     is_pinned: bool = False
 
 
-class PlacedPartition(msgspec.Struct, frozen=True, array_like=True):
+class PlacedPartition(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A partition and the group that has it. Its leader epoch is that group's term, and
     `epoch_base` more.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from samelog.format.directory_files import RefusedRecord
 from samelog.format.positions import SessionPosition
 from samelog.publisher.async_publisher import AsyncPublisher
 from samelog.publisher.errors import (
@@ -17,7 +18,6 @@ from samelog.publisher.errors import (
 )
 from samelog.publisher.publisher import Publisher
 from samelog.publisher.records import Positions, TopicPartition
-from samelog.format.directory_files import RefusedRecord
 from samelog.typed.misfits import RowMisfit
 from samelog.typed.schema import NobodyAnswers, NoSchema
 

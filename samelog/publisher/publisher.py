@@ -34,8 +34,8 @@ from samelog.store.disk.files import OsFileSystem
 
 if TYPE_CHECKING:
     from samelog.admin.registry import SchemaRegistry
-    from samelog.publisher.shipper import Shipper
     from samelog.format.directory_files import RefusedRecord
+    from samelog.publisher.shipper import Shipper
 
 log = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from random import Random
 
 from samelog.config.tables.client import ClientConfig
+from samelog.format.directory_files import RefusedRecord
 from samelog.format.errors import DirectoryInUse
 from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import NotMerged, ShippingStopped
@@ -26,7 +27,6 @@ from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient, PushStatus
 from samelog.replicator.push.link import NodeStatus
 from samelog.replicator.push.progress import InputProgress, LostRange, ToldTopics
-from samelog.format.directory_files import RefusedRecord
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.loop import LoopThreads
 from samelog.runtime.network.tls import ReloadingContext

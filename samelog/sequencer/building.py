@@ -18,9 +18,7 @@ from samelog.archiver.node_archive import NodeArchive
 from samelog.archiver.parts import ArchiverParts
 from samelog.config.tables.node import Fsync
 from samelog.consensus import Raft, RaftConfig
-from samelog.replicator.pull.acknowledger import Budget
 from samelog.runtime.at_work import AtWork
-from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.archiving import GroupReplication, MemberViews
 from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.peers import PeerSender
@@ -41,7 +39,6 @@ from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.unknown_logs import UnknownLogs
-from samelog.sequencer.judging.schema_filter import SchemaFilter
 from samelog.sequencer.keys.keeper import KeeperParts, KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.merge.drafts import PlannerLimits
@@ -56,6 +53,7 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.refusing.schema_filter import SchemaFilter
 from samelog.sequencer.sites.sources import CopySources
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.commands import AnyCommand
@@ -163,7 +161,7 @@ def raft_parts(
     cluster = machine if site.seat.group == GROUP else site.owner.cluster_machine
     group, entry_bytes = _group(site, store, replica, sessions)
     planner = Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster)
-    keys = _key_filter(machine, merging, given.clock)
+    keys = _key_filter(machine, merging)
     schemas = SchemaFilter(machine, site.member.judge, site.owner.spawn)
     planner.filters = [schemas, keys]
     coordinator = Coordinator(
@@ -215,6 +213,8 @@ def _group(
     site: ReplicaSite, store: RaftStore, replica: Replica, sessions: SessionStore
 ) -> tuple[RaftGroup, EntryBytes]:
     raft = _restored(site, store)
+    raft.read_snapshots(store.read_snapshot)
+    store.drop_data()
     entry_bytes = EntryBytes(
         raft,
         replica.machine,
@@ -275,7 +275,7 @@ def log_parts(
 ) -> LogParts:
     """What takes session bytes in, gives logs out, and gets what is lacking."""
     config, clock, machine = site.given.config, site.given.clock, raft.replica.machine
-    quotas = QuotaKeeper(machine, sessions, config.quotas)
+    quotas = QuotaKeeper(machine, sessions, site.member.quotas)
     intake = Intake(
         raft.replica,
         sessions,
@@ -292,6 +292,7 @@ def log_parts(
         events=site.events,
     )
     raft.entry_bytes.rounds = intake.rounds
+    intake.traffic = site.member.measures.traffic
     source = NodeLogSource(
         machine,
         merging,
@@ -299,7 +300,7 @@ def log_parts(
         catch_up=raft.proposer.catch_up,
         unknown=UnknownLogs(raft.proposer.catch_up, site.owner.spawn),
     )
-    budget = Budget(config.pace.recovery_bytes_per_s)
+    budget = site.member.recovery
     repair = RepairParts(
         SessionRepair(
             pulls,
@@ -335,7 +336,7 @@ def care_parts(
         merging,
         repair,
         path=os.path.join(given.config.data, "scrub.json"),
-        config=given.config.scrub,
+        pace=site.member.scrub,
         in_thread=in_thread,
         clock=clock,
         at_work=site.at_work,
@@ -386,12 +387,12 @@ def care_parts(
     return CareParts(scrubber, guard, NodeArchive(archive), compactor, _keys(site, raft, logs, ask))
 
 
-def _key_filter(machine: StateMachine, merging: Merging, clock: Clock) -> KeyFilter:
+def _key_filter(machine: StateMachine, merging: Merging) -> KeyFilter:
     def has_log(number: int) -> bool:
         here = merging.partitions.get(number)
         return here is not None and here.log.has_directory
 
-    return KeyFilter(machine, has_log, clock.now)
+    return KeyFilter(machine, has_log)
 
 
 def archiver_parts(

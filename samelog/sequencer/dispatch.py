@@ -20,6 +20,7 @@ from samelog.sequencer.cluster.strangers import Stranger, may_be_newer, not_a_me
 from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.sites.staying import KnownAs, stays
 from samelog.sequencer.state.commands import Member
 from samelog.wire.bounds import Holder, Life
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -129,7 +130,7 @@ class Dispatcher:
     def _peer(self, hello: Hello) -> Handler:
         """A member's control connection, or the question of one for its number."""
         member = self._member(hello)
-        self._compare_promotions(hello, stays=member is not None and hello.number is not None)
+        self._compare_promotions(hello, member)
         if member is None:
             return self._stranger(hello)
         if hello.number is None:
@@ -171,16 +172,30 @@ class Dispatcher:
             return None
         return member
 
-    def _compare_promotions(self, hello: Hello, *, stays: bool) -> None:
+    def _compare_promotions(self, hello: Hello, member: Member | None) -> None:
         """Before anything else: is one of the two of before a promotion? Raises ProtocolFault."""
         own, theirs = self._cluster_id(), hello.life.cluster_id if hello.life else ""
         if ends(own, theirs):
-            self._connection.send(Superseded(own, stays))
+            self._connection.send(Superseded(own, self._stays(hello, member, own)))
             text = f"{hello.node} is of before a site was promoted"
             raise ProtocolFault(FaultCode.WRONG_CLUSTER, text, "see its own log")
         if ends(theirs, own):
             text = "a site was promoted, and this node has not followed yet"
             raise ProtocolFault(FaultCode.NOT_READY, text)
+
+    def _stays(self, hello: Hello, member: Member | None, own: str) -> bool:
+        """Whether a member of before the promotion goes on. Raises ProtocolFault if this node does
+        not know yet.
+        """
+        life, state = hello.life, self._gate.logs.machine.state
+        if member is None or hello.number is None or life is None:
+            return False
+        known_as = KnownAs(life.cluster_id, life.last_term, life.last_index)
+        known = stays(state, own, self._gate.peers.number, member.number, known_as)
+        if known is None:
+            text = "a site was promoted, and this node has yet to hear who stays"
+            raise ProtocolFault(FaultCode.NOT_READY, text)
+        return known
 
     def _compared(self, member: Member, hello: Hello) -> Life:
         """The life that a member says it is in. Raises ProtocolFault."""

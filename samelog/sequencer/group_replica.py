@@ -87,8 +87,7 @@ class GroupReplica:
         pulls: PeerPulls,
     ) -> None:
         """`given.config.data`: where its files are."""
-        config = given.config
-        self.seat = seat
+        self.seat, config = seat, given.config
         self._at_work = AtWork()
         self._site = ReplicaSite(seat, given, member, peers, presence, owner, self, self._at_work)
         self.store = RaftStore.open(given.fs, member.raft_log, seat.group, seat.replica)
@@ -124,11 +123,8 @@ class GroupReplica:
     def _build_upkeep(self, replica: Replica, pulls: PeerPulls) -> None:
         """What keeps everything current."""
         site, machine = self._site, replica.machine
-        record, clock, is_there = (
-            site.member.directory.record,
-            site.given.clock,
-            site.presence.is_there,
-        )
+        record, is_there = site.member.directory.record, site.presence.is_there
+        clock = site.given.clock
         self.reporter = Reporter(
             site.presence,
             record.boot,
@@ -184,6 +180,7 @@ class GroupReplica:
 
     def rest(self) -> None:
         """Nothing is under way (`is_busy`), nor to be expected: run nothing, until `work`."""
+        self.logs.quotas.count()
         self._tasks.rest()
 
     def close_files(self) -> None:
@@ -223,6 +220,7 @@ class GroupReplica:
 
     def close(self) -> None:
         """Close every file."""
+        self.logs.quotas.forget()
         self.logs.merging.close()
         self.care.archive.close()
         self.care.keys.close()
@@ -357,6 +355,7 @@ class GroupReplica:
 
     def partition_opened(self, number: int) -> None:
         self._has_work()
+        self._site.member.memory.tails.follow(self.logs.merging.partitions[number].log)
         self.care.archive.partition_opened(number)
 
     def partition_stalled(self, number: int) -> None:

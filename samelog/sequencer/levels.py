@@ -23,7 +23,8 @@ LEVELS: Mapping[int, str] = {
     7: "Data groups: partitions need not be on all members.",
     8: "Records may be left out of what is merged; keys count once; `__consumer_offsets`, "
     "`__transaction_state`; hard resets and recovery of data groups; groups of subscribers; "
-    "sites; views; `__events`; mirrors of topics of other clusters; `schema.enforce`.",
+    "sites; views; `__events`; mirrors of topics of other clusters; `schema.enforce`; quotas of "
+    "client ids.",
 }
 """Level -> what it brings."""
 ONE_ROUND = 2
@@ -33,7 +34,7 @@ SCHEMAS = 5
 COMPACTION = 6
 GROUPS = 7
 LEAVING = KEYS = STATE_TOPICS = GROUP_RECOVERY = NATIVE_GROUPS = SITES = VIEWS = EVENTS = 8
-MIRRORS = ENFORCING = 8
+MIRRORS = ENFORCING = CLIENT_QUOTAS = 8
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 
 

@@ -130,7 +130,7 @@ class Node:
     def _new_whereabouts(self, number: int, links: Links) -> Whereabouts:
         return Whereabouts(
             number,
-            self._given.config.site,
+            self._given.config.place.site,
             machine=self.logs.machine,
             propose=lambda command: self.spawn(self._note_site(command)),
             behind=self.logs.repair.merged,
@@ -251,7 +251,7 @@ class Node:
         """
         self.member.status.config_problem = problem
         self.member.rights.grant(config.grants)
-        self.logs.quotas.limit(config.quotas)
+        self.member.quotas.limit(config.quotas)
         if self._server is not None:
             self._server.limits = config.limits
         for service in self.services.all:
@@ -438,6 +438,13 @@ class Node:
         self._settle_doubt()
         self._tell_logs()
         self._tell_state()
+        self._give_memory_back()
+
+    def _give_memory_back(self) -> None:
+        """If nothing has come or gone, nothing was committed, and no data group is at work."""
+        came, went = self.member.measures.traffic.total_bytes, self.member.connections.sent_bytes
+        done = self.raft.replica.applied_index, len(list(self.data_groups.working))
+        self.member.memory.look((came, went, *done), self._given.clock.now())
 
     def _tell_ended(self) -> None:
         """Senders here have finished runs that are not closed: every leader of a group, whoever it
@@ -475,5 +482,15 @@ class Node:
     def _measure_disk(self) -> None:
         usage = self._given.host.disk_usage(self._given.config.data)
         kept = max(0, usage.used - self.member.shares.pending_bytes)
-        self.group_replica.disk_measured(usage.used, usage.used + usage.free, kept=kept)
-        self.data_groups.disk_measured(usage.used, usage.used + usage.free)
+        total = usage.used + usage.free
+        used = total if self._raft_disk_is_full() else usage.used
+        self.group_replica.disk_measured(used, total, kept=kept)
+        self.data_groups.disk_measured(used, total)
+
+    def _raft_disk_is_full(self) -> bool:
+        """Whether a disk of Raft's own is fuller than it may be: then nothing is taken in."""
+        config = self._given.config
+        if not config.place.raft_dir:
+            return False
+        usage = self._given.host.disk_usage(config.place.raft_dir)
+        return usage.used * 100 >= (usage.used + usage.free) * config.disk_stop_percent

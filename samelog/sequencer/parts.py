@@ -17,7 +17,9 @@ from samelog.archiver.policy_file import PolicyFile
 from samelog.archiver.shares import LogShares
 from samelog.config.authorisation import Rights
 from samelog.config.tables.node import NodeConfig
+from samelog.replicator.pull.acknowledger import Budget
 from samelog.runtime.clock import Clock
+from samelog.runtime.idle import IdleMemory
 from samelog.sequencer.cluster.catching_up import History, history_of, phase
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.file_guard import FileGuard
@@ -26,11 +28,11 @@ from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.members import Members
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import Callers
-from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.cluster.presence import INTAKE_STOPPED, Presence
 from samelog.sequencer.cluster.repair.merged import MergedRepair
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
-from samelog.sequencer.cluster.scrubber import Scrubber
+from samelog.sequencer.cluster.scrubber import Scrubber, ScrubPace
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
 from samelog.sequencer.compaction.compactor import Compactor
@@ -38,9 +40,8 @@ from samelog.sequencer.connections import Connections
 from samelog.sequencer.filtering.pieces import RowFilters
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.log_source import NodeLogSource
-from samelog.sequencer.ingest.quotas import QuotaKeeper
+from samelog.sequencer.ingest.quotas import NodeQuotas, QuotaKeeper
 from samelog.sequencer.judging.process import BatchJudge
-from samelog.sequencer.judging.schema_filter import SchemaFilter
 from samelog.sequencer.keys.keeper import KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.measures import Measures
@@ -53,6 +54,7 @@ from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
+from samelog.sequencer.refusing.schema_filter import SchemaFilter
 from samelog.sequencer.sites.whereabouts import Whereabouts
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.machine import StateMachine
@@ -91,6 +93,11 @@ class MemberParts:
     policy: PolicyFile
     shares: LogShares
     judge: BatchJudge
+    recovery: Budget
+    """Of what is copied from others, into all groups."""
+    scrub: ScrubPace
+    quotas: NodeQuotas
+    memory: IdleMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +181,7 @@ class PeerParts:
 def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:
     """What is wrong with one replica's logs and files, in words. Saying so costs no I/O."""
     if logs.intake.stopped is not None:
-        yield f"intake stopped: {logs.intake.stopped}"
+        yield f"{INTAKE_STOPPED}: {logs.intake.stopped}"
     yield from logs.merging.troubles.values()
     for number, reason in raft.coordinator.damaged_inputs().items():
         yield f"input {number}: {reason}"

@@ -11,6 +11,7 @@ from typing import Protocol, get_args
 from samelog.consensus import GroupMessages
 from samelog.placement.cluster_ids import ends
 from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.siting.promoting import agree
 from samelog.sequencer.admin.status import own_state
 from samelog.sequencer.cluster.lives import Contradiction, KnownLife
 from samelog.sequencer.cluster.own_life import OwnLife
@@ -38,6 +39,8 @@ from samelog.wire.peer_messages import (
     PassReport,
     PassTold,
     PeerMessage,
+    PromotionAsked,
+    PromotionTold,
     RunAsked,
     RunHeld,
     SiteLag,
@@ -114,6 +117,10 @@ class PeerEvents:
             peers.presence.say(node, message, self._node.member.clock.now())
         elif isinstance(message, SiteLag):
             peers.whereabouts.lags.say(node, message, self._node.member.clock.now())
+        elif isinstance(message, PromotionAsked):
+            peers.links.send(node, agree(self._node, node, message))
+        elif isinstance(message, PromotionTold):
+            peers.whereabouts.agreement.told(node, message.promotion, message.refused)
         elif isinstance(message, LogsHeld):
             peers.presence.log_bytes[node] = message.size
         elif isinstance(message, OF_DATA_GROUPS):
@@ -182,6 +189,7 @@ class PeerEvents:
         """See peers.PeerListener."""
         self._node.peers.callers.add(server)
         self._node.peers.presence.dialled(server.number)
+        self._node.peers.links.is_there(server.number)
 
     def peer_introduced(self, node: int, *, is_new: bool) -> None:
         """A peer dials in: in another life, what it acknowledged before counts no more."""

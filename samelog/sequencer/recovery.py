@@ -12,7 +12,7 @@ the old directory, or the new one, or one that does not vote and says so.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -37,6 +37,7 @@ from samelog.sequencer.levels import GROUPS, SUPPORTED, check_level
 from samelog.sequencer.raft.alone import Held, goes_on, held_by, saved
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.raft_errors import RaftStoreError
+from samelog.sequencer.raft.raft_home import check_home, home_of, move, raft_path
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import Member, RecordEvent
 from samelog.sequencer.state.sites.commands import PromoteSiteCommand
@@ -102,6 +103,7 @@ class _Replica:
     snapshot: Snapshot | None
     state: HardState
     entries: tuple[Entry, ...]
+    partitions: tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,19 @@ def begin_anew(
         lock.close()
 
 
+def move_raft(fs: FileSystem, config: NodeConfig, *, wall_ms: int) -> tuple[str, str]:
+    """Move the Raft files of a stopped node to where its configuration says: where they are now,
+    and where the old ones are kept. Raises NodeDirectoryError, RaftStoreError, DiskFault.
+    """
+    lock = _lock(fs, config)
+    try:
+        check_not_superseded(fs, config.data)
+        record = read_record(fs, config.data)
+        return move(fs, config, record.made.directory_id, record.incarnation, wall_ms)
+    finally:
+        lock.close()
+
+
 def _lock(fs: FileSystem, config: NodeConfig) -> File:
     if not fs.exists(os.path.join(config.data, "node.json")):
         raise NodeDirectoryError(f"{config.data} is no node's directory: it has no node.json")
@@ -179,13 +194,14 @@ def _lock(fs: FileSystem, config: NodeConfig) -> File:
 
 def _read(fs: FileSystem, config: NodeConfig) -> _Life:
     record = read_record(fs, config.data)
-    if not fs.exists(os.path.join(config.data, "raft")):
+    check_home(fs, config, record.made.directory_id)
+    directory = raft_path(config)
+    if not fs.exists(directory):
         raise NodeDirectoryError(
-            f"{config.data} has no raft directory: an earlier recovery was interrupted, and the "
+            f"{home_of(config)} has no directory raft: an earlier recovery was interrupted: the "
             "newest set-aside directory is it; rename that to raft, and begin again"
         )
     number = record.number
-    directory = os.path.join(config.data, "raft")
     log = MemberLog.open(fs, directory, cluster=config.cluster, node=number)
     try:
         held = held_by(RaftStore.open(fs, log))
@@ -204,7 +220,7 @@ def _read(fs: FileSystem, config: NodeConfig) -> _Life:
         term=held.term,
         committed=held.committed,
         members=tuple(member.name for member in state.members.values()),
-        partitions=tuple(held.partitions),
+        partitions=(*held.partitions, *_partitions_in(replicas)),
         waiting=len(held.pending),
         replicas=tuple(_found(each, state) for each in replicas),
         others=tuple(sorted(state.placement.groups.keys() - here)),
@@ -221,7 +237,14 @@ def _replicas(fs: FileSystem, log: MemberLog) -> Iterator[_Replica]:
             continue
         store = RaftStore.open(fs, log, group, record.replica)
         entries = tuple(each for each in store.entries if each.index > store.applied_index)
-        yield _Replica(group, record, store.snapshot, store.hard_state, entries)
+        found = store.snapshot, store.hard_state, entries, tuple(held_by(store).partitions)
+        yield _Replica(group, record, *found)
+
+
+def _partitions_in(replicas: Sequence[_Replica]) -> Iterator[tuple[str, int, int]]:
+    for each in replicas:
+        if not each.record.is_ended:
+            yield from each.partitions
 
 
 def _found(replica: _Replica, state: State) -> FoundReplica:
@@ -308,16 +331,17 @@ def _recover_groups(life: _Life) -> None:
 
 def _write(fs: FileSystem, config: NodeConfig, life: _Life, wall_ms: int) -> str:
     data, record, finding = config.data, life.record, life.finding
-    new = os.path.join(data, "raft.new")
+    home = home_of(config)
+    new = os.path.join(home, "raft.new")
     if fs.exists(new):
         fs.remove_tree(new)
     _write_raft(fs, new, life)
-    aside = os.path.join(data, f"set-aside.raft.{wall_ms}")
+    aside = os.path.join(home, f"set-aside.raft.{wall_ms}")
     fenced = msgspec.structs.replace(record, suspicion="its recovery was interrupted", voters=[])
     write_record(fs, data, fenced)
-    fs.rename(os.path.join(data, "raft"), aside)
-    fs.rename(new, os.path.join(data, "raft"))
-    fs.sync_directory(data)
+    fs.rename(raft_path(config), aside)
+    fs.rename(new, raft_path(config))
+    fs.sync_directory(home)
     alone = msgspec.structs.replace(
         record,
         suspicion="",

@@ -50,6 +50,7 @@ class ReplicaTasks:
                 care.file_guard.run(),
                 care.compactor.run(),
                 care.keys.run(),
+                care.keys.lookups.run(),
                 *care.archive.runs(),
             )
             self.keeping = [*map(self._spawn, care_runs)]

@@ -83,7 +83,7 @@ async def serve_node(
             if error.number is None:
                 raise
             log_event(log, logging.WARNING, "begins again", reason=error)
-            kept = take_new_place(fs, config.data, _place_told(node, error.number))
+            kept = take_new_place(fs, config, _place_told(node, error.number))
             log_event(log, logging.WARNING, "old promises set aside", directory=kept)
         else:
             await node.stop()

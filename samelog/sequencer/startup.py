@@ -10,25 +10,30 @@ it started (invariants.md, rule 14).
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 
 from samelog.admin.answers import NodeState
 from samelog.archiver.policy_file import PolicyFile
 from samelog.archiver.shares import LogShares
 from samelog.config.authorisation import Rights
+from samelog.replicator.pull.acknowledger import Budget
+from samelog.runtime.idle import IdleMemory
 from samelog.sequencer.cluster.lives import HasForgotten
-from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace
+from samelog.sequencer.cluster.node_dir import NodeDirectory, NodePlace, check_has_log
 from samelog.sequencer.cluster.own_life import OwnLife
+from samelog.sequencer.cluster.scrubber import ScrubPace
 from samelog.sequencer.connections import Connections
 from samelog.sequencer.filtering.pieces import RowFilters
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, Service
+from samelog.sequencer.ingest.quotas import NodeQuotas
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.parts import MemberParts, MemberStatus, RaftParts
 from samelog.sequencer.raft.member_log import MemberLog
+from samelog.sequencer.raft.raft_home import home_of, raft_path
 from samelog.sequencer.state.commands import NodeStarted
+from samelog.store.disk.tail_memory import TailMemory
 
 RETRY_S = 0.1
 LOOK_S = 0.05
@@ -39,6 +44,7 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
     Raises NodeDirectoryError, RaftStoreError.
     """
     config, clock, measures = given.config, given.clock, Measures(given.clock)
+    check_has_log(given.fs, config.data, home_of(config))
     directory = NodeDirectory.open(
         given.fs,
         config,
@@ -48,13 +54,16 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
         chance=given.rng,
         host_boot=given.host.boot(),
     )
-    path, number = os.path.join(config.data, "raft"), directory.record.number
+    path, number = raft_path(config), directory.record.number
     log = MemberLog.open(given.fs, path, cluster=config.cluster, node=number)
     connections, rights = Connections(measures), Rights(config.grants, ())
     made = config, clock, directory, log, rights, measures, connections
     policy = PolicyFile(given.fs, config.archive.policy)
     kept = RowFilters(), policy, LogShares(), given.host.new_judge()
-    return MemberParts(*made, MemberStatus(), *kept)
+    paces = Budget(config.pace.recovery_bytes_per_s), ScrubPace(config.scrub)
+    memory = IdleMemory(clock.now(), tails=TailMemory(config.limits.tail_bytes))
+    shared = *paces, NodeQuotas(config.quotas), memory
+    return MemberParts(*made, MemberStatus(), *kept, *shared)
 
 
 async def come_up(

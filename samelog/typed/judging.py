@@ -101,16 +101,16 @@ def _marks(columns: kernels.Columns) -> _Said:
         return {}
     names, said = _values(columns.header_keys, 0, count), _values(columns.header_values, 0, count)
     places = memoryview(columns.header_offsets).cast("i").tolist()
-    if count == columns.rows and places == [*range(count + 1)] and {*names} == {_MARK}:
-        versions = {*said}
-        if len(versions) == 1:
-            return parse_mark(versions.pop()) or NO_VERSION
-    return {
-        record: parse_mark(said[place]) or NO_VERSION
-        for record, (low, high) in enumerate(pairwise(places))
-        for place in range(low, high)
-        if names[place] == _MARK
-    }
+    one_each = count == columns.rows and places == [*range(count + 1)]
+    if one_each and {*names} == {_MARK} and len({*said}) == 1:
+        return parse_mark(said[0]) or NO_VERSION
+    return _by_record(places, names, said)
+
+
+def _by_record(places: Sequence[int], names: _Values, said: _Values) -> Mapping[int, int]:
+    owners = (record for record, ends in enumerate(pairwise(places)) for _ in range(*ends))
+    named = zip(owners, names, said, strict=True)
+    return {record: parse_mark(mark) or NO_VERSION for record, name, mark in named if name == _MARK}
 
 
 UNMARKED = -1
@@ -134,17 +134,21 @@ def _of_version(
     """What does not fit a version; the indexes are those of the values."""
     schema = schemas.get(newest if version == UNMARKED else version)
     if schema is None:
-        problem = f"a record with a version that the topic has (1 to {newest})"
-        return [
-            Misfit(place, "", problem, f"a mark of another one: {beginning(value)}")
-            for place, value in enumerate(values)
-            if value is not None
-        ]
+        return _of_no_version(newest, values)
     misfits = codec_of(schema).check(values)
     if version == UNMARKED and misfits and schema.format is SchemaFormat.ARROW:
         older = [each for each in schemas.values() if each.format is SchemaFormat.ARROW]
         misfits = [each for each in misfits if not _fits_any(older, values[each.index])]
     return misfits
+
+
+def _of_no_version(newest: int, values: _Values) -> list[Misfit]:
+    problem = f"a record with a version that the topic has (1 to {newest})"
+    return [
+        Misfit(place, "", problem, f"a mark of another one: {beginning(value)}")
+        for place, value in enumerate(values)
+        if value is not None
+    ]
 
 
 def _fits_any(schemas: Sequence[Schema], value: bytes | None) -> bool:

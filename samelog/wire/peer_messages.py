@@ -346,6 +346,23 @@ class SiteLag(Message, frozen=True, tag=150):
     records: Place63
 
 
+class PromotionAsked(Message, frozen=True, tag=152):
+    """To the others of a site: agree that the sender is promoted, with this newest entry."""
+
+    needs: ClassVar[int] = 8
+    promotion: Identifier
+    term: Place63
+    entry: Place63
+
+
+class PromotionTold(Message, frozen=True, tag=153):
+    """The answer: why not; empty: the sender agrees, and to nobody else for a while."""
+
+    needs: ClassVar[int] = 8
+    promotion: Identifier
+    refused: Text
+
+
 class LogsHeld(Message, frozen=True, tag=73):
     """A member has logs of several groups, with so many bytes that are part of the limit of its
     archiving policy; once a second.
@@ -370,6 +387,8 @@ PeerMessage: TypeAlias = (
     | KeysTold
     | MemberState
     | SiteLag
+    | PromotionAsked
+    | PromotionTold
     | LogsHeld
     | InGroup
     | Beat

@@ -46,7 +46,7 @@ def test_the_start_and_the_time_of_rolls_survive_encoding() -> None:
     assert machine.apply(command) == command
     found = partition(StateMachine.decode(machine.encode()))
     assert (found.log_start, found.start_segment, found.start_checksum) == (15, 10, 77)
-    assert found.rolls == [(20, 200), (30, 300)]
+    assert found.rolls == ((20, 200), (30, 300))
 
 
 @pytest.mark.parametrize(

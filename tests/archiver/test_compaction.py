@@ -43,7 +43,7 @@ def segment(base: int, stop: int, *, number: int = 1, size: int = 50) -> Compact
 
 def partition() -> Partition:
     """Of offsets 0 to 29, in segments of ten."""
-    return Partition(1, "t", 0, next_offset=30, rolls=[(10, 1_000), (20, 2_000)])
+    return Partition(1, "t", 0, next_offset=30, rolls=((10, 1_000), (20, 2_000)))
 
 
 def order(number: int = 1, stop: int = 20, *, start: int = 0) -> CompactCommand:
@@ -127,7 +127,7 @@ def test_what_a_majority_wrote_counts() -> None:
     assert known.compactions.segments == []
     assert apply_rewritten(known, RewrittenCommand(1, 1, 2, written, 6_500)) is None
     assert (known.compactions.order, known.compactions.segments) == (None, written)
-    assert known.rolls == [(20, 2_000)]
+    assert known.rolls == ((20, 2_000),)
     assert known.compactions.clean == 20
 
 

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.archiver.policy import HoldRule, Policy, PolicyError, hold_of, parse_policy, rules_of
+from samelog.archiver.policy import (
+    HoldRule,
+    Policy,
+    PolicyError,
+    hold_of,
+    parse_policy,
+    retention_from,
+    rules_of,
+)
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -90,6 +98,14 @@ def test_topics_override_what_they_set() -> None:
     assert (kept.time_ms, kept.size, kept.counts, kept.for_ever) == (None, None, False, True)
     assert rules_of(Policy(0), {}).time_ms is None
     assert rules_of(None, {"retention.ms": "5"}).time_ms == 5
+
+
+def test_who_says_for_how_long_records_are_kept() -> None:
+    policy = Policy(10)
+    assert retention_from(policy, {}) == "policy"
+    assert retention_from(policy, {"retention.ms": "5"}) == "topic"
+    assert retention_from(policy, {"cleanup.policy": "compact"}) == "topic"
+    assert retention_from(Policy(0), {}) == retention_from(None, {}) == "none"
 
 
 def test_holds_have_a_bound() -> None:

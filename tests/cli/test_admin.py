@@ -36,6 +36,7 @@ from samelog.admin.answers import (
 )
 from samelog.admin.client import all_statuses, ask, node_status
 from samelog.admin.errors import AdminError
+from samelog.admin.mirror_requests import ListMirrors
 from samelog.admin.requests import (
     AdminRequest,
     CreatePartitions,
@@ -56,7 +57,9 @@ from samelog.wire.errors import FaultCode
 from tests.cli.fake_nodes import Answer, FakeCluster
 
 FLIGHTS = TopicInfo("flights", "a" * 32, 2, {"segment.bytes": "65536"})
-MADE = TopicMade("flights", "a" * 32, 2, {"segment.bytes": "65536"}, retention_ms=60_000)
+MADE = TopicMade(
+    "flights", "a" * 32, 2, {"segment.bytes": "65536"}, retention_ms=60_000, retention_from="policy"
+)
 PARTITION = PartitionInfo("flights", 0, 0, 120, 110, 2, 4096, 0xABCD, 120, 100)
 
 
@@ -109,6 +112,7 @@ def test_create(cluster: FakeCluster) -> None:
     result = run(cluster, *arguments)
     assert result.stdout == ""
     assert "created topic flights with 2" in result.stderr
+    assert "archived after 1 minutes, by the archiving policy" in " ".join(result.stderr.split())
 
 
 def test_list_describe_delete(cluster: FakeCluster) -> None:
@@ -123,7 +127,7 @@ def test_list_describe_delete(cluster: FakeCluster) -> None:
         run_json(cluster, "topic", "delete", "flights", "--force")["topic_id"] == FLIGHTS.topic_id
     )
     assert [type(body) for body in cluster.nodes[0].asked] == [
-        *(ListTopics, ListTopics),
+        *(ListTopics, ListTopics, ListMirrors),
         *(DescribeTopic, DescribeTopic),
         DeleteTopic,
     ]

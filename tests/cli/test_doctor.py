@@ -13,7 +13,9 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from samelog.admin.views import Access, GrantRow
 from samelog.cli.doctor import host
+from samelog.cli.doctor.cluster import check_grants
 from samelog.cli.doctor.findings import (
     Diagnosis,
     Soundness,
@@ -24,6 +26,9 @@ from samelog.cli.doctor.findings import (
     judge_expiry,
     judge_levels,
     judge_open_files,
+    judge_packages,
+    judge_partitions,
+    judge_site,
     judge_syncs,
     judge_watchers,
 )
@@ -40,6 +45,9 @@ from samelog.cli.main import main
 from samelog.config.load import load_node
 from samelog.config.tables.node import NodeConfig
 from samelog.config.values import Address
+from samelog.http.routes import problem_of
+from samelog.wire.errors import FaultCode
+from tests.cli.fake_nodes import FakeCluster
 
 OK, WARNING, FAILED = Soundness.OK, Soundness.WARNING, Soundness.FAILED
 GB = 10**9
@@ -69,6 +77,13 @@ GB = 10**9
         (judge_levels({"a": 1}, 0, ()), OK),
         (judge_levels({"a": 3, "b": 2}, 2, ()), WARNING),
         (judge_levels({"a": 3, "b": 3}, 2, ("c is away",)), WARNING),
+        (judge_packages("n", ()), OK),
+        (judge_packages("n", ("sqlglot",)), WARNING),
+        (judge_partitions((), 3), OK),
+        (judge_partitions(("t-0 on a: its disk fails",), 3), FAILED),
+        (judge_site("nyc", 60_000), OK),
+        (judge_site("nyc", 60_001), WARNING),
+        (judge_site("nyc", -1), WARNING),
         (judge_alike("grants", {"a": [1], "b": [1]}, "mend"), OK),
         (judge_alike("grants", {"a": [1], "b": [2], "c": [1]}, "mend"), FAILED),
     ],
@@ -128,6 +143,7 @@ def test_a_node_that_does_not_run_yet(made: LocalCluster) -> None:
     found = verdicts(load_node(made.nodes[0].config_file))
     assert (found["files"], found["certificate"], found["disk"] in Soundness) == (OK, OK, True)
     assert found[f"port {made.nodes[0].address.port}"] is OK
+    assert (found["certificate authority"], found["filters"]) == (OK, OK)
     assert found["peer rt-sequencer-1"] is WARNING
 
 
@@ -151,3 +167,19 @@ def test_files_that_cannot_be_used_and_grants_that_differ_have_failed(
 def test_what_to_do_is_said_below_the_table(made: LocalCluster) -> None:
     result = CliRunner().invoke(main, ["doctor", made.nodes[0].config_file, "--config", ""])
     assert "rt-sequencer-0, peer rt-sequencer-1: start that node" in result.stdout
+
+
+def test_grants_that_nodes_have_in_force_are_compared(tmp_path: Path) -> None:
+    def access(topic: str) -> Access:
+        return Access((GrantRow("samelog://subscriber/*", False, (), (), (), (topic,), ()),), ())
+
+    with FakeCluster(tmp_path) as fake:
+        for node in fake.nodes:
+            node.answer = lambda request: access("a")
+        assert [each.verdict for each in check_grants(fake.config)] == [OK]
+        fake.nodes[2].answer = lambda request: access("b")
+        (found,) = check_grants(fake.config)
+        assert (found.verdict, found.said) == (FAILED, "n2 differ from n0")
+        for node in fake.nodes:
+            node.answer = lambda request: problem_of(FaultCode.NOT_AUTHORISED, "not you")
+        assert check_grants(fake.config) == []

@@ -20,14 +20,17 @@ from samelog.admin.answers import (
     GroupDescription,
     GroupInfo,
     GroupPartition,
+    GroupPlacement,
     GroupRows,
     PartitionInfo,
+    PlacementStatus,
     Status,
     TopicDescription,
     TopicInfo,
 )
 from samelog.admin.client import all_nodes, ask, ask_each
 from samelog.admin.errors import AdminError
+from samelog.admin.placement_requests import GetPlacement, RecoverDataGroup
 from samelog.admin.requests import (
     AdminRequest,
     DescribeGroup,
@@ -38,6 +41,7 @@ from samelog.admin.requests import (
     ListTopics,
     ResetGroup,
 )
+from samelog.admin.task_answers import TaskRows
 from samelog.admin.views import RaftMember, RaftStatus, ReadPartition, SubscriberRow, Subscribers
 from samelog.cli.commands.look.status import combine
 from samelog.cli.main import main
@@ -106,10 +110,10 @@ def answer_of(cluster: FakeCluster, name: str, request: AdminRequest[Any]) -> An
         rows = tuple(offsets_of(p, p == number) for p in range(3))
         return GroupDescription(info, (), rows)
     if isinstance(request, ResetGroup):
+        if not isinstance(request.partition, int):
+            return problem_of(FaultCode.OUT_OF_RANGE, "no node has all of it")
         if request.partition != number:
-            return not_here(
-                cluster, 1 if not isinstance(request.partition, int) else request.partition
-            )
+            return not_here(cluster, request.partition)
         return answer_of(cluster, name, DescribeGroup("billing"))
     return HttpProblem(HTTPStatus.NOT_FOUND, "not in this test")
 
@@ -203,6 +207,53 @@ def test_a_group_is_reset_where_the_partitions_are(cluster: FakeCluster, tmp_pat
         assert ResetGroup("billing", "flights", "latest", partition=number) in node.asked
 
 
+@pytest.mark.parametrize(
+    ("to", "again"),
+    [("--to=latest", "same command"), ("--shift-by=-5", "--partition for each")],
+)
+def test_a_reset_that_stops_half_way_says_what_is_done(
+    cluster: FakeCluster, tmp_path: Path, to: str, again: str
+) -> None:
+    def refuse(request: AdminRequest[Any]) -> Answer:
+        if isinstance(request, ResetGroup) and request.partition == 2:
+            return problem_of(FaultCode.OUT_OF_RANGE, "it cannot be")
+        return answer_of(cluster, "n2", request)
+
+    cluster.nodes[2].answer = refuse
+    file = tmp_path / "seed.toml"
+    file.write_text(to_toml(seed(cluster)))
+    given = ["group", "reset", "billing", "--topic", "flights", to, "--config", str(file)]
+    result = CliRunner().invoke(main, given)
+    assert result.exit_code == 1
+    said = " ".join(result.output.split())
+    assert "partition 2: it cannot be" in said
+    assert "Partitions 0 to 1 of 'flights' are reset, 2 are not" in said
+    assert again in said
+
+
+def test_what_members_lack_is_told_by_who_leads(cluster: FakeCluster, tmp_path: Path) -> None:
+    def placed(name: str) -> PlacementStatus:
+        groups = (
+            GroupPlacement(0, "n0", ("n0", "n1", "n2"), 3, {"n1": 0} if name == "n0" else {}),
+            GroupPlacement(1, "n2", ("n1", "n2"), 2, {"n1": 7} if name == "n2" else {}),
+            GroupPlacement(2, "n1", ("n1",), 1, {}),
+        )
+        return PlacementStatus(groups, (), ())
+
+    for node in cluster.nodes:
+        before = node.answer
+
+        def answer(
+            request: AdminRequest[Any], name: str = node.name, before: Any = before
+        ) -> Answer:
+            return placed(name) if isinstance(request, GetPlacement) else before(request)
+
+        node.answer = answer
+    found = run_json(cluster, tmp_path, "placement")["groups"]
+    assert [each["lag"] for each in found] == [{"n1": 0}, {"n1": 7}, {}]
+    assert GetPlacement() not in cluster.nodes[1].asked
+
+
 def test_all_partitions_are_shown(cluster: FakeCluster) -> None:
     """Each as a node has it that has it: the best informed one first."""
     answers = [
@@ -243,3 +294,25 @@ def test_everybody_is_asked_for_readers(cluster: FakeCluster, tmp_path: Path) ->
     result = CliRunner().invoke(main, arguments, input="y\n")
     assert result.exit_code == 1
     assert "flights is read by samelog://subscriber/s" in result.output
+
+
+def test_who_counts_for_nothing_is_told_when_a_group_is_recovered(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    done = TaskRows(False, (), (), ())
+    for node in cluster.nodes:
+        newest, suspect = {node.name: (2, 9)}, (node.name,) if node.name != "n1" else ()
+        names = ("n0", "n1", "n2")
+        group = GroupPlacement(3, None, names, 3, {}, newest=newest, suspect=suspect)
+        placement = PlacementStatus((group,), (), ())
+        known: dict[type, AdminAnswer] = {GetPlacement: placement, RecoverDataGroup: done}
+        node.answer = partial(_one_of, {**known, GetRaftStatus: members_of(cluster, node.name)})
+    file = tmp_path / "seed.toml"
+    file.write_text(to_toml(seed(cluster)))
+    looked = CliRunner().invoke(main, ["recover", "group", "3", "--config", str(file)])
+    assert looked.exit_code == 1
+    assert "n0: entry 9 of term 2, and counts for nothing" in looked.output
+    assert "n1: entry 9 of term 2\n" in looked.output
+    found = run_json(cluster, tmp_path, "recover", "group", "3", "--from", "n1", "--confirm", "3")
+    assert found["suspect"] == ["n0", "n2"]
+    assert RecoverDataGroup(3, "n1", ("n0", "n2")) in cluster.nodes[0].asked

@@ -1,4 +1,4 @@
-"""`samelog node drain --wait`: until the node has nothing that could be lost with it."""
+"""`samelog node drain --wait` and `samelog tasks wait`: until nothing is left to be done."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from samelog.admin.answers import GroupPlacement, PlacementStatus
 from samelog.admin.placement_requests import DrainNode, GetPlacement
 from samelog.admin.requests import AdminRequest
-from samelog.admin.task_answers import TaskRows
+from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.cli.main import main
 from tests.cli.fake_nodes import Answer, FakeCluster
 
@@ -64,3 +64,42 @@ def test_who_still_has_replicas_in_the_end_is_said(cluster: FakeCluster) -> None
     result = CliRunner().invoke(main, command)
     assert result.exit_code == 1
     assert "n0 has 2 replicas after 0.01 s" in result.stderr
+
+
+def tasks(*numbers: int) -> TaskRows:
+    """The first runs, the others wait."""
+    rows = [
+        TaskInfo(number, "fill", number, "n0", None, "running", "", "history 43 %", 1)
+        for number in numbers
+    ]
+    return TaskRows(are_paused=False, running=tuple(rows[:1]), waiting=tuple(rows[1:]), ended=())
+
+
+def test_tasks_are_waited_for_until_none_is_left(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And are shown meanwhile."""
+    told: list[tuple[float, float | None, str]] = []
+
+    @contextmanager
+    def waiting(label: str) -> Iterator[Callable[..., None]]:
+        yield lambda *progress: told.append(progress)
+
+    left = [tasks(3, 4), tasks(4), NOTHING, NOTHING]
+    cluster.nodes[0].answer = lambda request: left.pop(0) if len(left) > 1 else left[0]
+    monkeypatch.setattr("samelog.cli.commands.placing.tasks.waiting", waiting)
+    monkeypatch.setattr("samelog.cli.commands.placing.tasks.QUIET_S", 0.5)
+    result = CliRunner().invoke(main, ["tasks", "wait", "--config", cluster.client_file])
+    assert result.exit_code == 0, result.output
+    assert told == [
+        (0, 2, "fill of group 3: history 43 %"),
+        (1, 2, "fill of group 4: history 43 %"),
+    ]
+
+
+def test_what_is_left_in_the_end_is_said(cluster: FakeCluster) -> None:
+    cluster.nodes[0].answer = lambda request: tasks(3)
+    command = ["tasks", "wait", "--timeout", "0", "--config", cluster.client_file]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 1
+    assert "1 left after 0 s: fill of group 3: history 43 %" in result.stderr

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Event
+from types import SimpleNamespace
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from samelog.cli.commands.publish import ShipProgress, unmerged_bytes
+from samelog.cli.commands.subscribe import copy_out
 from samelog.cli.output import OperatorError, print_table
-from samelog.cli.progress import SILENT_S, Bar, Follower, done_text
+from samelog.cli.progress import SILENT_S, Bar, Follower, done_text, logged_above
 from samelog.cli.terminal import size_text, style_of
 from samelog.cli.watching import REST_OF_SCREEN, in_place, repeat, watchable
 from samelog.format.positions import SessionPosition
@@ -225,3 +230,43 @@ def test_a_list_can_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert CliRunner().invoke(command, []).stdout == "list\n"
     assert CliRunner().invoke(command, ["--watch", "2"]).stdout == "list\nlist\n"
+
+
+class _Terminal(io.BytesIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("out", "shown"), [(io.BytesIO(), 1), (_Terminal(), 0)])
+def test_no_bar_is_among_records_on_a_terminal(
+    out: io.BytesIO, shown: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars: list[str] = []
+
+    @contextmanager
+    def progress(label: str, total: float | None) -> Iterator[Callable[[float], None]]:
+        bars.append(label)
+        yield lambda amount: None
+
+    monkeypatch.setattr("samelog.cli.commands.subscribe.progress", progress)
+    subscriber = SimpleNamespace(is_over=False)
+
+    def lines(most: int) -> list[bytes]:
+        subscriber.is_over = True
+        return [b"one"]
+
+    assert copy_out(subscriber, out, lines, None) == 1  # type: ignore[arg-type]
+    assert (out.getvalue(), len(bars)) == (b"one\n", shown)
+
+
+def test_lines_of_the_log_stay_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever takes the place of stderr while the bar is there gets them."""
+    handler, there = logging.StreamHandler(io.StringIO()), io.StringIO()
+    before = handler.stream
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    with logged_above():
+        monkeypatch.setattr("sys.stderr", there)
+        logging.getLogger("x").error("something")
+    assert there.getvalue() == "something\n"
+    assert handler.stream is before
+    assert before.getvalue() == ""

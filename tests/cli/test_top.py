@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from samelog.admin.answers import (
@@ -17,15 +19,20 @@ from samelog.admin.answers import (
     PartitionInfo,
     SessionInfo,
     Status,
+    TopicInfo,
 )
 from samelog.admin.errors import AdminError
+from samelog.admin.mirror_answers import MirrorInfo
 from samelog.admin.requests import AdminRequest, ListGroups
+from samelog.admin.site_answers import SiteInfo, SiteMember
+from samelog.cli.commands.look.kinds import kinds_of
 from samelog.cli.commands.look.top import Look, compare, show_tables
 from samelog.cli.main import main
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
 from tests.cli.fake_nodes import FakeCluster
+from tests.cli.test_terminal import at_terminal
 
 CONFIG = ClientConfig(
     nodes=(Address("h", 1), Address("h", 2)),
@@ -130,3 +137,59 @@ def test_once_looks_twice_and_prints_one_object(tmp_path: Path) -> None:
     found = json.loads(result.stdout)
     assert found["seconds"] > 0
     assert [row["group"] for row in found["groups"]] == ["g", "f"]
+
+
+def mirror(topic: str, promoted_ms: int) -> MirrorInfo:
+    names = topic, "id", "there", topic, "log", ("there",)
+    return MirrorInfo(*names, True, 1, promoted_ms, (), {}, 0, ())
+
+
+TOPICS = (
+    TopicInfo("a", "id", 2, {}),
+    TopicInfo("b", "id", 1, {"dedup.key": "first"}),
+    TopicInfo("big", "id", 2, {}, "a", "SELECT n WHERE n > 100"),
+    TopicInfo("us", "id", 1, {}),
+    TopicInfo("was", "id", 1, {}),
+    TopicInfo("tables", "id", 1, {"cleanup.policy": "compact,delete"}),
+    TopicInfo("__events", "id", 1, {}),
+)
+MIRRORS = (mirror("us", -1), mirror("was", 5))
+
+
+def test_topics_are_called_what_they_are() -> None:
+    assert kinds_of(TOPICS, MIRRORS) == {
+        "a": "log",
+        "b": "keys count once",
+        "big": "view",
+        "us": "mirror",
+        "was": "promoted mirror",
+        "tables": "compacted",
+        "__events": "internal",
+    }
+
+
+def test_views_sites_and_groups_of_subscribers_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = SiteMember("n1", False, 1500, 7), SiteMember("n2", False, -1, -1)
+    sites = SiteInfo("nyc", False, 1500, there), SiteInfo("lon", True, -1, ())
+    groups = (*NOW.groups, GroupRow("native", "Stable", "native", "uniform", 2, 1, 3))
+    now = replace(NOW, topics=TOPICS, mirrors=MIRRORS, sites=sites, groups=groups)
+    found = compare(CONFIG, BEFORE, now)
+    topics = by(found["topics"], "topic")
+    assert {name: row["kind"] for name, row in topics.items()} == {
+        "a": "log",
+        "b": "keys count once",
+        "big": "view",
+    }
+    assert (topics["big"]["base"], topics["big"]["records"]) == ("a", None)
+    known = by(found["sites"], "site")
+    assert (known["nyc"]["nodes"], known["nyc"]["lag_records"]) == (["n1", "n2"], 7)
+    assert (known["lon"]["nodes"], known["lon"]["lag_ms"]) == ([], -1)
+    at_terminal(monkeypatch, "dumb")
+    show_tables(found, limit=9)
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    for words in ("subscribers", "1500 ms", "nyc", "lon"):
+        assert words in text
+    assert " ".join(text.split()).count("view") == 1

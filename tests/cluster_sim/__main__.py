@@ -10,8 +10,9 @@ from dataclasses import replace
 from functools import partial
 
 from tests.cluster_sim.mutants import MUTANTS, hunted
-from tests.cluster_sim.options import Options, from_seed
-from tests.cluster_sim.run import Result, SimulationFailed, outcome, run_world
+from tests.cluster_sim.options import Options, from_seed, many_groups
+from tests.cluster_sim.run import Result, SimulationFailed, outcome, outcome_of_groups, run_world
+from tests.cluster_sim.task_deaths import Phase
 from tests.cluster_sim.world import World
 from tests.simulation.many import run_many, seeds_of
 from tests.simulation.parallel import in_order
@@ -22,9 +23,10 @@ def main() -> int:
     arguments = _arguments()
     if arguments.mutants:
         return _hunt_mutants(arguments)
+    made = many_groups if arguments.groups else from_seed
     if arguments.seed is not None:
-        return _run_one(_changed(from_seed(arguments.seed), arguments), arguments)
-    return run_many(outcome, arguments, _sums)
+        return _run_one(_changed(made(arguments.seed), arguments), arguments)
+    return run_many(outcome_of_groups if arguments.groups else outcome, arguments, _sums)
 
 
 def _arguments() -> argparse.Namespace:
@@ -33,6 +35,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--start", type=int, default=1, help="the first seed")
     parser.add_argument("--seed", type=int, help="just this world")
     parser.add_argument("--trace", action="store_true", help="show everything that happens")
+    parser.add_argument("--groups", action="store_true", help="worlds of many data groups")
     parser.add_argument("--skip", default="", help="numbers of faults to leave out: 3,17")
     parser.add_argument("--safety", type=float, help="seconds until everything is healed")
     parser.add_argument("--jobs", type=int, default=0, help="worlds at a time; 0: all processors")
@@ -72,7 +75,8 @@ def _sums(results: Sequence[Result]) -> str:
         f"{sum(result.records for result in results):,} records published, "
         f"{sum(result.acknowledged for result in results):,} acknowledged, "
         f"{sum(result.faults for result in results):,} faults, "
-        f"{sum(result.elections for result in results):,} elections"
+        f"{sum(result.elections for result in results):,} elections, leaders died in "
+        f"{len(set[Phase]().union(*(result.died_in for result in results)))} phases of tasks"
     )
 
 

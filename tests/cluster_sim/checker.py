@@ -10,8 +10,7 @@ Invariant: looking changes nothing.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment
@@ -30,18 +29,20 @@ from samelog.sequencer.state.commands import (
     SetMembers,
     decode_commands,
 )
+from samelog.sequencer.state.placement.commands import PlaceTopic
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.types import Rejection
 from samelog.store.merged.log import MergedLog
 from tests.cluster_sim.actor import CLUSTER
 from tests.cluster_sim.canonical import CanonicalLog, End
+from tests.cluster_sim.group_checker import GroupChecker
+from tests.cluster_sim.held_files import is_durable, is_kept, is_set_aside, segments_from
 from tests.cluster_sim.history import Written
 from tests.cluster_sim.inode import Inode
-from tests.cluster_sim.lineage import Lineage
+from tests.cluster_sim.lineage import Committed, Lineage
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
-    from samelog.format.segment import Segment
     from samelog.replicator.pull.client import PullClient
     from samelog.sequencer.node import Node
     from samelog.sequencer.state.types import State
@@ -51,9 +52,6 @@ if TYPE_CHECKING:
     from tests.cluster_sim.subscriber import SubscriberActor
     from tests.cluster_sim.world import World
 
-Committed = dict[tuple[str, str, InputName], tuple[int, int]]
-"""(session, run id, partition) -> merged place by committed instructions."""
-
 
 class Checker:
     """All that is known of one world."""
@@ -61,6 +59,7 @@ class Checker:
     def __init__(self, world: World) -> None:
         self.world = world
         self.lineage = Lineage(world.history)
+        self.groups = GroupChecker(world)
         self.entries: dict[int, tuple[int, bytes]] = {}
         self.leaders: dict[int, str] = {}
         self.committed: Committed = {}
@@ -68,7 +67,7 @@ class Checker:
         self._votes: dict[tuple[str, int], tuple[int, int]] = {}
         """Host, and number of the node -> (term, candidate) of its last vote."""
         self._looked_at: dict[tuple[str, str, int], End] = {}
-        """(process, topic id, partition) -> how far its log was compared."""
+        """(process, id and path of the log, partition) -> how far it was compared."""
         self._compacted: dict[tuple[str, str, int], set[CompactedSegment]] = {}
         self._resets: set[str] = set()
         self._epoch = 0
@@ -84,6 +83,8 @@ class Checker:
         self._plans(actor, node)
         for partition in node.logs.merging.partitions.values():
             self._look_at_log(actor, partition.log, may_be_first=True)
+        for log in self.groups.logs_of(node):
+            self._look_at_log(actor, log, may_be_first=True)
 
     def _leads(self, actor: NodeActor, term: int) -> None:
         known = self.leaders.get(term)
@@ -112,7 +113,8 @@ class Checker:
 
     def _look_at_log(self, actor: Actor, log: MergedLog, *, may_be_first: bool) -> None:
         """Compare what is new in a merged log."""
-        key = (actor.process.name if actor.process else "", log.topic_id, log.partition)
+        who = actor.process.name if actor.process else ""
+        key = who, f"{log.topic_id} {log.path}", log.partition
         end = log.end()
         seen = self._looked_at.get(key)
         if log.generations.segments:
@@ -126,7 +128,7 @@ class Checker:
                 f"{actor.host} has {log.path} from {log.log_start} on, not {canonical.archived}",
             )
         start = seen if seen is not None and seen <= end else End(-1, 0)
-        for segment in _segments_from(log, start.base):
+        for segment in segments_from(log, start.base):
             is_compacted = log.number_of(segment.base_offset) > 0
             if segment.size and segment.base_offset >= start.base and not is_compacted:
                 begin = start.byte if segment.base_offset == start.base else 0
@@ -226,18 +228,20 @@ class Checker:
         if actor.node is None or not entry.data:
             return
         for command, outcome in zip(decode_commands(entry.data), outcomes, strict=True):
-            if isinstance(command, CreateTopicCommand):
+            if isinstance(command, CreateTopicCommand) or (
+                isinstance(command, PlaceTopic) and self.groups.are_followed
+            ):
                 self.lineage.told(actor.node.raft.replica.machine.state)
             elif isinstance(command, SetMembers):
                 self.world.membership.told(entry.index, command)
             elif isinstance(command, SoftReset | HardReset) and isinstance(outcome, Rejection):
-                self.world.resets.done(command.reset_id)  # there are data groups
+                self.world.resets.refused(command.reset_id, outcome)
             elif isinstance(command, SoftReset | HardReset):
                 self._was_reset(actor, command, actor.node.raft.replica.machine.state)
             elif isinstance(command, Merge):
                 if isinstance(outcome, Rejection):
-                    if outcome.code == "UNKNOWN_TOPIC":
-                        continue  # planned just before a reset
+                    if outcome.code in ("UNKNOWN_TOPIC", "UNCHECKED"):
+                        continue  # planned just before a reset, or a version of the schema
                     raise Violation("leaders plan what fits", f"{actor.host}: {outcome.message}")
                 self._epoch = max(self._epoch, command.epoch)
                 for part in command.ranges:
@@ -307,8 +311,8 @@ class Checker:
         for file in command.files:
             path = f"/data/merged/{name[0]}-{name[1]}/{file.base:020d}.log"
             size = file.size
-            if not self.world.membership.is_majority(lambda n, p=path, s=size: _is_kept(n, p, s)):  # type: ignore[misc]
-                holders = [n.host for n in self.world.nodes if _is_kept(n, path, size)]
+            if not self.world.membership.is_majority(lambda n, p=path, s=size: is_kept(n, p, s)):  # type: ignore[misc]
+                holders = [n.host for n in self.world.nodes if is_kept(n, path, size)]
                 raise Violation("a majority archives", f"{path} goes, durable on {holders}")
             self._check_copied(log_id, log, file)
         log.archived = command.segment
@@ -331,7 +335,7 @@ class Checker:
 
         def holds(node: NodeActor) -> bool:
             is_held = self._is_held(node, path, part.stop)
-            return node.forgot or is_held or _is_set_aside(node, path, part.stop)
+            return node.forgot or is_held or is_set_aside(node, path, part.stop)
 
         if not self.world.membership.is_majority(holds):
             holders = [node.host for node in self.world.nodes if holds(node)]
@@ -343,7 +347,7 @@ class Checker:
         doubt.
         """
         if not self.world.options.lazy_sync:
-            return _is_durable(actor, path, size)
+            return is_durable(actor, path, size)
         inode = actor.disk.find(path)
         return actor.is_in_doubt or (isinstance(inode, Inode) and len(inode.data) >= size)
 
@@ -429,11 +433,7 @@ class Checker:
             return  # it was merged and durable on a majority then
         if end is None:
             raise Violation("removed is merged", f"{path} goes, {number} is nowhere merged")
-        segment = f"/data/merged/{name[0]}-{name[1]}/{end.base:020d}.log"
-        last = end.byte
-        if not self.world.membership.is_majority(
-            lambda node: node.forgot or _is_durable(node, segment, last)
-        ):
+        if not self.groups.is_merged(name, *end):
             text = f"{path} goes, no majority has {number} merged"
             raise Violation("removed is merged", text)
 
@@ -444,7 +444,8 @@ class Checker:
         for session, number in sorted(self.world.history.acknowledged):
             name = self.world.history.published[session, number]
             log = self.lineage.present(name)
-            if self.lineage.is_given_up(session, number) or name in self.world.spanning.places:
+            is_elsewhere = name in self.world.spanning.places and not self.groups.are_followed
+            if self.lineage.is_given_up(session, number) or is_elsewhere:
                 continue
             if log is None or log.end_of(session, number) is None:
                 raise Violation("acknowledged is merged", f"{session} {number} is lost")
@@ -453,48 +454,3 @@ class Checker:
                 self._looked_at.clear()
                 actor.looked_when = ()
                 actor.look()
-
-
-def _segments_from(log: MergedLog, base: int) -> Iterator[Segment]:
-    """The segment that begins there and all behind it; all, if there is none."""
-    segment = log.segment(base)
-    if segment is None:
-        yield from log.segments()
-    while segment is not None:
-        yield segment
-        segment = log.segment(segment.next_offset) if segment.sealed else None
-
-
-def _is_durable(actor: Actor, path: str, size: int) -> bool:
-    """Whether a file survives a power failure under its name, at least so long."""
-    inode = actor.disk.find(path)
-    return (
-        isinstance(inode, Inode)
-        and inode.durable_size() >= size
-        and actor.disk.is_named_durably(path)
-    )
-
-
-def _is_set_aside(node: NodeActor, path: str, size: int) -> bool:
-    """Whether a node had the bytes on its disk until it found rot there, and set them aside.
-
-    Leaders plan by what nodes have told them. Bytes that rot between that and the commit are a
-    fault of the disk, as bytes that rot later are, and count as one: a minority's disks may rot.
-    Other bytes of the node, or not durable when they were set aside, excuse nothing.
-    """
-    if not node.has_rotten:
-        return False
-    directory, name = path.rsplit("/", 1)
-    session, partition = directory.rsplit("/", 1)
-    places = rf"{re.escape(session)}/(quarantine/)?{re.escape(partition)}(\.quarantined-\d+)?/"
-    aside = re.compile(rf"{places}{re.escape(name)}(\.quarantined-\d+)?")
-    return any(
-        inode.durable_size() >= size and aside.fullmatch(found) is not None
-        for found, inode in node.disk.files(f"{session}/")
-        if ".quarantined-" in found
-    )
-
-
-def _is_kept(node: NodeActor, path: str, size: int) -> bool:
-    """Whether a node has a file that is to be archived, durably, or may have lost it since."""
-    return node.forgot or node.has_rotten or _is_durable(node, path, size)

@@ -7,6 +7,7 @@ one leader, and an event that any replica has applied is never gone.
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -18,8 +19,11 @@ from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import RecordEvent
 from samelog.sequencer.state.placement.commands import MakeGroups
+from samelog.sequencer.state.types import State
+from tests.cluster_sim.history import Name
 from tests.cluster_sim.node import NodeActor
 from tests.cluster_sim.operator import Operator
+from tests.cluster_sim.task_deaths import TaskDeaths
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ class DataGroups:
         """(group, applied index) -> digest of the state."""
         self._events: dict[int, list[str]] = {}
         self._next_event = 0
+        self.deaths = TaskDeaths(world)
         self._operator = Operator(world, self._chance)
 
     def plan(self) -> None:
@@ -73,27 +78,70 @@ class DataGroups:
             self._world.loop.call_in(process, 0.0, _record, replica, f"{self._next_event}")
 
     def _made(self) -> bool:
-        return len(self._table()) >= self._world.options.data_groups
+        return len(self.table()) >= self._world.options.data_groups
 
     def _wanted(self, node: Node) -> NewGroup:
-        members = sorted(node.logs.machine.state.members)
+        members = self._able(node)
         copies = min(self._world.options.replicas, len(members))
         chosen = self._chance.sample(members, copies)
         return NewGroup(copies, tuple(chosen), self._chance.choice(chosen))
 
-    def _table(self) -> dict[int, tuple[int, ...]]:
+    def _able(self, node: Node) -> list[int]:
+        """Who may get a replica: where members go, not those that are to have none."""
+        state = node.logs.machine.state
+        if not self._world.options.changes:
+            return sorted(state.members)
+        leaving = {*state.placement.draining, *(each.replaces for each in state.members.values())}
+        return sorted(state.members.keys() - leaving) or sorted(state.members)
+
+    def table(self) -> dict[int, tuple[int, ...]]:
         """Group -> members, by whoever knows most."""
-        tables = [
-            actor.node.cluster.placement for actor in self._world.nodes if actor.node is not None
-        ]
-        newest = max(tables, key=lambda table: table.version, default=None)
-        groups = {} if newest is None else newest.groups
+        newest = self._newest()
+        groups = {} if newest is None else newest.placement.groups
         return {number: group.members for number, group in groups.items()}
+
+    def _newest(self) -> State | None:
+        """Of group 0, as whoever knows most has it."""
+        known = [actor.node.cluster for actor in self._world.nodes if actor.node is not None]
+        return max(known, key=lambda state: state.placement.version, default=None)
+
+    def holders(self, name: Name) -> list[NodeActor]:
+        """The nodes that have a partition."""
+        state = self._newest()
+        if state is None or name[0] not in state.names:
+            return []
+        topic = state.topics[state.names[name[0]]]
+        group = state.placement.group_of(topic.partition_numbers[name[1]])
+        return self._actors(self.table().get(group, ()))
+
+    def _actors(self, numbers: Collection[int]) -> list[NodeActor]:
+        number_of = self._world.membership.number_of
+        return [actor for actor in self._world.nodes if number_of(actor) in numbers]
+
+    def may_forget(self, actor: NodeActor) -> bool:
+        """Whether every group does without what a node has of it: most of the others are sure."""
+        own = self._world.membership.number_of(actor)
+        forgot = {*(each for each in self._world.nodes if each.is_condemned), actor}
+        sure = {self._world.membership.number_of(each) for each in {*self._world.nodes} - forgot}
+        return all(
+            len(sure.intersection(members)) * 2 > len(members)
+            for members in self._configurations()
+            if own in members
+        )
+
+    def _configurations(self) -> set[frozenset[int]]:
+        """The members of groups, by the table and by what any replica goes by."""
+        found = {frozenset(members) for members in self.table().values()}
+        for actor in self._world.nodes:
+            for replica in () if actor.node is None else actor.node.data_groups.replicas.values():
+                found.add(frozenset(replica.raft.raft.voters))
+        return found
 
     # --- what must hold ---------------------------------------------------------------------------
 
     def look(self, actor: NodeActor, node: Node) -> None:
         """A node has done something."""
+        self.deaths.look(actor, node)
         for number, replica in node.data_groups.replicas.items():
             raft = replica.raft.raft
             beats = node.data_groups.quiet._beats._rests
@@ -138,7 +186,7 @@ class DataGroups:
             return False
         number = node.peers.number
         replicas = node.data_groups.replicas
-        wanted = [group for group, members in self._table().items() if number in members]
+        wanted = [group for group, members in self.table().items() if number in members]
         return any(
             group not in replicas or not replicas[group].raft.raft.may_vote for group in wanted
         )
@@ -149,8 +197,8 @@ class DataGroups:
         """What is not as it must be: all replicas have everything, and rest."""
         if not self._world.options.data_groups:
             return ""
-        for number, members in self._table().items():
-            those = [actor for actor in self._world.nodes if actor.number in members]
+        for number, members in self.table().items():
+            those = self._actors(members)
             present = [actor for actor in those if not (actor.stays_away or actor.has_rotten)]
             others_are_away = all(not actor.is_up for actor in those if actor not in present)
             may_rest = others_are_away and len(present) > len(members) // 2

@@ -16,6 +16,9 @@ from tests.cluster_sim.violation import Violation
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State, Topic
 
+Committed = dict[tuple[str, str, Name], tuple[int, int]]
+"""(session, run id, partition) -> merged place by committed instructions."""
+
 
 class Lineage:
     """All logs of one world, by log id and partition, and by name."""
@@ -27,6 +30,10 @@ class Lineage:
         self.logs: dict[tuple[str, int], CanonicalLog] = {}
         self._ids: dict[str, list[str]] = {}
         """Topic -> the ids of its logs, the oldest first."""
+        self._placed: set[str] = set()
+        """Topics whose partitions are in data groups."""
+        self._begun: dict[Name, str] = {}
+        """The log that the group of such a partition has begun last, if not the first."""
         self._given_up: dict[tuple[str, int], str] = {}
         """(session, number) of what was committed -> the newest log that was gone by then."""
 
@@ -38,26 +45,49 @@ class Lineage:
             if longer[: len(shorter)] != shorter:
                 raise Violation("one log at a time", f"{topic.name} has {ids}, and had {known}")
             self._ids[topic.name] = longer
+            if topic.is_placed:
+                self._placed.add(topic.name)
 
-    def was_reset(
-        self, state: State, committed: dict[tuple[str, str, Name], tuple[int, int]]
-    ) -> None:
-        """A hard reset was applied first: what was committed by now belongs to the old logs."""
+    def was_reset(self, state: State, committed: Committed) -> None:
+        """A hard reset was applied first: what was committed by now belongs to the old logs, but
+        for what is in data groups, which have yet to follow.
+        """
         before = {name: len(ids) for name, ids in self._ids.items()}
         self.told(state)
         for name, ids in self._ids.items():
             if before.get(name) == len(ids):
                 raise Violation("resets begin anew", f"{name} goes on in {ids[-1]}")
-        for (session, run_id, place), reached in committed.items():
-            run = self._history.runs.get((session, run_id, place))
-            for append in () if run is None else run.appends:
-                if append.end <= reached:
-                    old = self._ids[place[0]][-2]
-                    self._given_up.update(
-                        ((session, n), old)
-                        for n in append.numbers
-                        if (session, n) not in self._given_up
-                    )
+        for key, reached in committed.items():
+            if not self.is_placed(key[2][0]):
+                self._give_up(key, reached, self._ids[key[2][0]][-2])
+
+    def begun_anew(self, name: Name, log_id: str, committed: Committed) -> bool:
+        """The group of a partition has begun its log anew, as Raft said that it shall: what was
+        committed in the group by now belongs to the log before. Whether that is news.
+        """
+        ids, before = self._ids[name[0]], self._newest(name)
+        if ids.index(log_id) <= ids.index(before):
+            return False
+        self._begun[name] = log_id
+        for key, reached in committed.items():
+            if key[2] == name:
+                self._give_up(key, reached, before)
+        return True
+
+    def _give_up(self, key: tuple[str, str, Name], reached: tuple[int, int], old: str) -> None:
+        run = self._history.runs.get(key)
+        for append in () if run is None else run.appends:
+            for number in append.numbers if append.end <= reached else ():
+                self._given_up.setdefault((key[0], number), old)
+
+    def is_placed(self, topic: str) -> bool:
+        """Whether its partitions are in data groups."""
+        return topic in self._placed
+
+    def _newest(self, name: Name) -> str:
+        """The log that a partition has now: in a data group, once that has begun it."""
+        ids = self._ids[name[0]]
+        return self._begun.get(name, ids[0]) if self.is_placed(name[0]) else ids[-1]
 
     def take_up(self, topic: str, log_id: str, partition: int) -> CanonicalLog:
         """A log that somebody holds."""
@@ -66,33 +96,35 @@ class Lineage:
         known = self.logs.get((log_id, partition))
         if known is None:
             known = CanonicalLog(topic, partition, self._history.is_published)
-            known.accepts = lambda session, number: self._accepts(topic, log_id, session, number)
+            name = topic, partition
+            known.accepts = lambda session, number: self._accepts(name, log_id, session, number)
             if self.horizon is not None:
                 known.first = FirstKeys(self.horizon, self._history.keys)
             self.logs[log_id, partition] = known
         return known
 
-    def _accepts(self, topic: str, log_id: str, session: str, number: int) -> None:
+    def _accepts(self, name: Name, log_id: str, session: str, number: int) -> None:
         """A record is merged: not one of an older log, nor one that a newer log should have."""
-        ids = self._ids[topic]
+        ids = self._ids[name[0]]
         old = self._given_up.get((session, number))
         if old is not None and ids.index(log_id) > ids.index(old):
             raise Violation(
                 "once and in order", f"{session} {number} of log {old} is merged into {log_id} too"
             )
-        if old is None and log_id != ids[-1]:
+        if old is None and log_id != self._newest(name):
             raise Violation(
                 "once and in order", f"{session} {number} is merged into {log_id}, which was gone"
             )
 
     def present(self, name: Name) -> CanonicalLog | None:
         """The log that a partition has now, if anything is in it."""
-        ids = self._ids.get(name[0])
-        return None if ids is None else self.logs.get((ids[-1], name[1]))
+        if name[0] not in self._ids:
+            return None
+        return self.logs.get((self._newest(name), name[1]))
 
-    def is_present(self, log_id: str) -> bool:
-        """Whether it is the log that its topic has now."""
-        return any(ids[-1] == log_id for ids in self._ids.values())
+    def is_present(self, log_id: str, name: Name) -> bool:
+        """Whether it is the log that its partition has now."""
+        return self._newest(name) == log_id
 
     def is_given_up(self, session: str, number: int) -> bool:
         """Whether a record was committed before a hard reset."""

@@ -17,8 +17,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from samelog.consensus import Busy, NotLeader
-from samelog.sequencer.cluster.changes import ChangeRefused, Changes
+from samelog.placement import operations
+from samelog.placement.tasks import PlacementRefused
+from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import Member, SetMembers
+from samelog.sequencer.state.placement.commands import ChangePlacement
 from tests.cluster_sim.actor import PORT
 from tests.cluster_sim.node import NodeActor
 
@@ -27,7 +31,10 @@ if TYPE_CHECKING:
 
 RETRY_S = 0.3
 GIVE_UP_S = 6.0
+MOVING_S = 30.0
+"""So long an operator waits where replicas of data groups have to move first."""
 MOST_VOTERS = 5
+MOST_MEMBERS = 9
 
 
 class Membership:
@@ -87,6 +94,15 @@ class Membership:
             for node in nodes
         ]
 
+    def number_of(self, actor: NodeActor) -> int:
+        """What a node goes by now."""
+        known = self.members.get(actor.name)
+        return actor.number if known is None else known.number
+
+    def actor_of(self, number: int) -> NodeActor | None:
+        """The node that has, or had, a number; None: it was never a member."""
+        return self._everyone.get(self._names.get(number, ""))
+
     @property
     def may_forget(self) -> int:
         """How many members may have forgotten something at a time."""
@@ -111,7 +127,12 @@ class Membership:
     def _begin(self, kind: str, chance: random.Random) -> None:
         if self._under_way or self._world.is_healed or not self.members:
             return
-        ways = {"add": self._add, "replace": self._replace, "readmit": self._readmit}
+        ways = {
+            "add": self._add,
+            "learner": self._add_learner,
+            "replace": self._replace,
+            "readmit": self._readmit,
+        }
         done = ways.get(kind, self._remove)(chance)
         if done is not None:
             self._world.trace.event("operator", f"{kind}: {done}")
@@ -120,10 +141,19 @@ class Membership:
         if replaces is None and len(self.members) >= MOST_VOTERS:
             return None
         actor, promote = self._newcomer(chance), replaces is not None or chance.random() < 0.8
+        return self._ask_to_add(actor, replaces, promote=promote)
+
+    def _add_learner(self, chance: random.Random) -> str | None:
+        """A member without a vote in group 0: of data groups it may have all that others have."""
+        if len(self.members) >= MOST_MEMBERS:
+            return None
+        return self._ask_to_add(self._newcomer(chance), None, promote=False)
+
+    def _ask_to_add(self, actor: NodeActor, replaces: str | None, *, promote: bool) -> str:
         address = f"{actor.host}:{PORT}"
 
-        async def ask(changes: Changes) -> None:
-            await changes.add(actor.name, address, promote=promote, replaces=replaces)
+        async def ask(node: Node) -> None:
+            await node.peers.changes.add(actor.name, address, promote=promote, replaces=replaces)
 
         self._ask(ask, lambda: actor.name in self.members)
         return actor.name
@@ -149,8 +179,9 @@ class Membership:
         if name is None:
             return None
 
-        async def ask(changes: Changes) -> None:
-            await changes.remove(name)
+        async def ask(node: Node) -> None:
+            if not self._world.options.data_groups or not _drains(node, name):
+                await node.peers.changes.remove(name)
 
         self._leaving = name
         self._ask(ask, lambda: name not in self.members)
@@ -179,19 +210,20 @@ class Membership:
         name = chance.choice(lost)
         number = self.members[name].number
 
-        async def ask(changes: Changes) -> None:
-            await changes.readmit(name)
+        async def ask(node: Node) -> None:
+            await node.peers.changes.readmit(name)
 
         self._leaving = name
         self._ask(ask, lambda: name not in self.members or self.members[name].number != number)
         return name
 
-    def _ask(self, ask: Callable[[Changes], object], is_done: Callable[[], bool]) -> None:
+    def _ask(self, ask: Callable[[Node], object], is_done: Callable[[], bool]) -> None:
         self._under_way = True
-        self._try(ask, is_done, self._world.loop.time() + GIVE_UP_S)
+        patience_s = MOVING_S if self._world.options.data_groups else GIVE_UP_S
+        self._try(ask, is_done, self._world.loop.time() + patience_s)
 
     def _try(
-        self, ask: Callable[[Changes], object], is_done: Callable[[], bool], until: float
+        self, ask: Callable[[Node], object], is_done: Callable[[], bool], until: float
     ) -> None:
         """Ask whoever leads, again and again."""
         if is_done() or self._world.is_healed or self._world.loop.time() > until:
@@ -200,13 +232,28 @@ class Membership:
         for actor in self._world.nodes:
             node, process = actor.node, actor.process
             if node is not None and process is not None and node.raft.group.is_leader:
-                self._world.loop.call_in(process, 0.0, self._spawn, ask, node.peers.changes)
+                self._world.loop.call_in(process, 0.0, self._spawn, ask, node)
         self._world.later(RETRY_S, lambda: self._try(ask, is_done, until))
 
-    def _spawn(self, ask: Callable[[Changes], object], changes: Changes) -> None:
-        self._world.loop.create_task(_asked(ask, changes))
+    def _spawn(self, ask: Callable[[Node], object], node: Node) -> None:
+        self._world.loop.create_task(_asked(ask, node))
 
 
-async def _asked(ask: Callable[[Changes], object], changes: Changes) -> None:
-    with suppress(NotLeader, Busy, ChangeRefused, TimeoutError):
-        await ask(changes)  # type: ignore[misc]
+async def _asked(ask: Callable[[Node], object], node: Node) -> None:
+    with suppress(NotLeader, Busy, ChangeRefused, PlacementRefused, TimeoutError):
+        await ask(node)  # type: ignore[misc]
+
+
+def _drains(node: Node, name: str) -> bool:
+    """Whether a member has replicas of data groups: it is asked to give them away first. Raises
+    PlacementRefused if nobody can take them.
+    """
+    table = node.placing.look()
+    try:
+        operations.check_removal(table, name)
+    except PlacementRefused:
+        changes = operations.drain(table, node.placing.states(), name)
+        if changes:
+            node.raft.group.propose([ChangePlacement(-1, changes)])
+        return True
+    return False

@@ -4,7 +4,8 @@ Nodes may lose their memory at any moment, also while others are down: their dis
 bootstrapped again, or be what they were in a copy of any age. As long as they are a minority at any
 time, nothing that was acknowledged may be lost: who forgot counts for nothing until it is let in.
 
-Invariant: at most a minority of the voters is condemned; who counts again is condemned no more.
+Invariant: at most a minority of the voters is condemned, and of the members of each data group; who
+counts again is condemned no more.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class MemoryFaults:
         if actor.is_condemned:
             return True
         condemned = [node for node in self.world.nodes if node.is_condemned]
-        return len(condemned) < self.world.membership.may_forget
+        may = len(condemned) < self.world.membership.may_forget
+        return may and self.world.data_groups.may_forget(actor)
 
     def _rot(self, chance: random.Random) -> str | None:
         actor = chance.choice(self.world.nodes)

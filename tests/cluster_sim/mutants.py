@@ -19,6 +19,7 @@ from typing import Any
 from tests.cluster_sim.mutants_archiving import ARCHIVING
 from tests.cluster_sim.mutants_compaction import COMPACTION
 from tests.cluster_sim.mutants_durability import DURABILITY
+from tests.cluster_sim.mutants_groups import GROUPS
 from tests.cluster_sim.mutants_ordering import ORDERING
 from tests.cluster_sim.mutants_resets import RESETS
 from tests.cluster_sim.mutants_spanning import SPANNING
@@ -39,6 +40,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *TRANSACTIONS,
     *COMPACTION,
     *SPANNING,
+    *GROUPS,
 )
 
 POWER = ("power_loss", "power_loss_all", "fuse")
@@ -93,6 +95,14 @@ IN_GROUPS: dict[str, Any] = {
     "safety_s": 16.0,
 }
 RESET: dict[str, Any] = {"resets": ((2.0, True),), "append_every_s": 0.05}
+FOLLOWED: dict[str, Any] = {
+    **IN_GROUPS,
+    "follows_groups": True,
+    "stagers": 0,
+    "publishers": 2,
+    "append_every_s": 0.1,
+}
+"""Publishers write to data groups, which are looked at entry by entry."""
 FOCUS: dict[str, dict[str, Any]] = {
     "use_what_only_some_know": {"kinds": (), "upgrades": True},
     "finalize_by_a_majority": {"kinds": (), "upgrades": True},
@@ -221,6 +231,15 @@ FOCUS: dict[str, dict[str, Any]] = {
     "go_on_inside": {"kinds": ("wipe", "kill", "split", "mend"), **COMPACTED},
     "leave_what_was_covered": {"kinds": ("kill_all",), **COMPACTED, "nodes": 1},
     "begin_before_all_know": {"kinds": (), "upgrades": True, **IN_TRANSACTIONS},
+    "merge_again_in_groups": {**FOLLOWED, "kinds": ("kill",), "resets": ((6.0, True),)},
+    "epochs_of_groups_do_not_rise": {**FOLLOWED, "kinds": ("kill",), "resets": ((6.0, True),)},
+    "release_what_one_of_a_group_has_merged": {
+        **FOLLOWED,
+        "roll_bytes": 1 << 12,
+        "value_bytes": 1500,
+        "append_every_s": 0.05,
+        "sync_s": 0.05,
+    },
     "carry_out_a_part": IN_GROUPS,
     "decide_by_the_first": IN_GROUPS,
     "done_by_word": IN_GROUPS,

@@ -38,6 +38,7 @@ from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import CLUSTER, NO_FILES, PORT, Actor
 from tests.cluster_sim.checked import SimJudge
 from tests.cluster_sim.copier import URL, SimCopier
+from tests.cluster_sim.group_checker import record_groups
 from tests.cluster_sim.inode import Inode
 from tests.cluster_sim.new_kind import OLD_BUILD, check_known
 from tests.cluster_sim.process import Process, ProcessDied
@@ -259,6 +260,8 @@ class NodeActor(Actor):
             node = Node(given, bootstrap=bootstrap, place=place)
             node.raft.group._applier = Recorder(self, node.raft.group._applier)
             node.raft.group._send = partial(self._sends, node.raft.group._send)
+            if self.world.checker.groups.are_followed:
+                record_groups(self, node)
             self.node = node
             self.world.judge(self.world.checker.node_opened, self)
             return node

@@ -93,7 +93,8 @@ class Operator:
             if node is None or process is None or not node.raft.group.is_leader:
                 continue
             placement = node.cluster.placement
-            if placement.draining or placement.are_paused or placement.declined:
+            draining = [each for each in placement.draining if each in node.cluster.members]
+            if draining or placement.are_paused or placement.declined:
                 self._world.loop.call_in(process, 0.0, _change, node, _as_it_was)
 
     def waits_for(self) -> str:
@@ -101,8 +102,11 @@ class Operator:
         nodes = [actor.node for actor in self._world.nodes if actor.node is not None]
         newest = max(nodes, key=lambda node: node.cluster.placement.version)
         table = newest.cluster.placement
-        if table.tasks or table.draining or table.are_paused or table.declined:
+        draining = [each for each in table.draining if each in newest.cluster.members]
+        if table.tasks or draining or table.are_paused or table.declined:
             return f"tasks are under way: {table.tasks}, {newest.placing.waits}"
+        if table.resetting:
+            return f"groups have yet to begin anew: {table.resetting}"
         for node in nodes:
             for number, replica in node.data_groups.replicas.items():
                 own = replica.group_replica.logs.machine.state
@@ -115,7 +119,8 @@ def _as_it_was(node: Node) -> Sequence[AnyChange]:
     table = node.placing.look()
     changes: list[AnyChange] = [PauseTasks(are_paused=False), *operations.allow()]
     for number in table.placement.draining:
-        changes += operations.stop_draining(table, table.members[number].name)
+        if number in table.members:  # others were removed since
+            changes += operations.stop_draining(table, table.members[number].name)
     return changes
 
 

@@ -105,12 +105,21 @@ class Options:
     """Writers that stage batches for a topic that is in data groups; producers of transactions
     write there, too. None: there is no such topic.
     """
+    has_many_groups: bool = False
+    """It is one of `many_groups`."""
+    follows_groups: bool = False
+    """Publishers and subscribers use the topic that is in data groups, too, and each entry of these
+    is looked at.
+    """
+    deaths_at_tasks: float = 0.0
+    """In so many of the phases that tasks of placement come to, the leader of group 0 dies."""
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 
 
 CHANGES = ("add", "add", "remove", "replace", "readmit")
-FORGETTING = ("rot", "wipe", "wipe_and_bootstrap", "stale_node", "twin_node")
+WIPES = ("wipe", "wipe_and_bootstrap")
+FORGETTING = ("rot", *WIPES, "stale_node", "twin_node")
 SURE = frozenset(("failing_sync", "slow_disk", *FORGETTING))
 """Faults by which a node loses, in its own way, what others count on."""
 
@@ -136,6 +145,59 @@ def from_seed(seed: int) -> Options:
         minority_stays_away=False,
     )
     return _with_groups(options)
+
+
+def many_groups(seed: int) -> Options:
+    """Another world of this seed: of one to nine members, with 1 to 12 data groups of one to five
+    replicas, and a topic in them that publishers write to. In each third members come and go, in
+    each fourth there are hard resets, in the others writers of stages or of transactions. In half
+    of them leaders of group 0 die at tasks.
+    """
+    draw = random.Random(f"many groups {seed}")
+    nodes, learners = draw.choice(_SIZES)
+    rhythm = Rhythm(draw.choice((2.0, 4.0)), draw.choice((1.0, 2.0, 6.0)))
+    options = replace(
+        _drawn(seed),
+        nodes=nodes,
+        rhythm=rhythm,
+        safety_s=draw.choice((8.0, 12.0, 20.0)),
+        data_groups=draw.randint(1, 12),
+        minority_stays_away=False,
+        has_many_groups=True,
+        follows_groups=True,
+        deaths_at_tasks=draw.choice((0.0, 0.0, 0.2, 0.5)),
+    )
+    options = replace(options, replicas=min(nodes + learners, draw.randint(1, 5)))
+    changes = (*_LEARNERS[:learners], *_many_changes(options, draw))
+    options = replace(options, changes=changes, kinds=_bearable(options, changes, draw))
+    if draw.random() < 0.25:
+        times = sorted(draw.uniform(2.0, 8.0) for _ in range(draw.choice((1, 1, 2))))
+        return replace(options, resets=tuple((at_s, True) for at_s in times))
+    return replace(options, producers=draw.choice((0, 0, 2)), stagers=draw.choice((0, 1, 2)))
+
+
+_SIZES = ((1, 0), (1, 1), (3, 0), (3, 0), (3, 1), (5, 0), (5, 1), (7, 0), (7, 1), (7, 2))
+"""How many voters a cluster begins with, and how many learners come soon."""
+_LEARNERS = ((0.5, "learner"), (1.5, "learner"))
+
+
+def _bearable(
+    options: Options, changes: tuple[tuple[float, str], ...], draw: random.Random
+) -> tuple[str, ...]:
+    """Where replicas move, disks are wiped, but for those that a majority of a group needs; what
+    rots stays where it is, and so would what moves.
+    """
+    if options.replicas == options.nodes and not changes and draw.random() < 0.5:
+        return options.kinds
+    spared = {*FORGETTING} - {*WIPES}
+    return tuple(kind for kind in options.kinds if kind not in spared)
+
+
+def _many_changes(options: Options, draw: random.Random) -> tuple[tuple[float, str], ...]:
+    if options.nodes == 1 or draw.random() >= 1 / 3:
+        return ()
+    times = sorted(draw.uniform(2.0, options.safety_s) for _ in range(draw.choice((2, 4, 8))))
+    return tuple((at_s, draw.choice(CHANGES)) for at_s in times)
 
 
 def _with_groups(options: Options) -> Options:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 SESSIONS = "/sessions"
 BUDGET_BYTES = 1 << 30
 REST_S = 0.5
+SHARE_IN_GROUPS = 0.6
+"""Of what is written, where there is a topic in data groups."""
 """How often a publisher looks whether the world is busy again."""
 
 
@@ -101,6 +103,9 @@ class PublisherActor(Actor):
     def _append(self, writer: SessionWriter) -> None:
         options, chance = self.world.options, self.chance
         name = (f"t{chance.randrange(options.topics)}", chance.randrange(options.partitions))
+        placed = self.world.spanning.places if options.follows_groups else ()
+        if placed and chance.random() < SHARE_IN_GROUPS:
+            name = chance.choice(placed)
         history = self.world.history
         numbers = history.next_numbers(self.session, name, chance.choice((1, 1, 1, 2, 5)))
         values = [make_value(self.session, n, options.value_bytes) for n in numbers]

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from samelog.consensus import Busy, NotLeader
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.reset_commands import HardReset, ResetCommand, SoftReset
+from samelog.sequencer.state.types import Rejection
 
 if TYPE_CHECKING:
     from tests.cluster_sim.world import World
 
 RETRY_S = 0.2
+FOR_NOW = ("MOVING", "UNITS")
 
 
 class Resets:
@@ -38,6 +40,14 @@ class Resets:
     def done(self, reset_id: str) -> None:
         """A node has applied it."""
         self._waiting.discard(reset_id)
+
+    def refused(self, reset_id: str, why: Rejection) -> None:
+        """It cannot be, as the cluster is; in some worlds only now, because partitions move or a
+        batch is being published: it is asked for again.
+        """
+        is_for_now = self._world.options.follows_groups and why.code in FOR_NOW
+        if not is_for_now:
+            self.done(reset_id)
 
     def _try(self, name: str, *, hard: bool) -> None:
         """Ask whoever leads, again and again, until a node has applied it."""

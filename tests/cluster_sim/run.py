@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tests.cluster_sim.options import Options, from_seed
+from tests.cluster_sim.options import Options, from_seed, many_groups
+from tests.cluster_sim.task_deaths import Phase
 from tests.cluster_sim.violation import Violation
 from tests.cluster_sim.world import World
 from tests.simulation.commit import commit
@@ -26,6 +27,8 @@ class Result:
     faults: int
     elections: int
     digest: str
+    died_in: frozenset[Phase] = frozenset()
+    """Phases of tasks in which a leader of group 0 died of it."""
 
 
 class SimulationFailed(Exception):
@@ -54,7 +57,10 @@ def again(options: Options) -> str:
     parts = [f"python -m tests.cluster_sim --seed {seed} --trace"]
     if options.skip:
         parts.append(f"--skip {','.join(map(str, sorted(options.skip)))}")
-    if options.safety_s != from_seed(seed).safety_s:
+    if options.has_many_groups:
+        parts.append("--groups")
+    made = many_groups(seed) if options.has_many_groups else from_seed(seed)
+    if options.safety_s != made.safety_s:
         parts.append(f"--safety {options.safety_s}")
     return "again: " + " ".join(parts)
 
@@ -79,6 +85,7 @@ def run_world(world: World) -> Result:
         len(world.faults.planned),
         world.checker.elections,
         world.trace.digest,
+        frozenset(world.data_groups.deaths.died_in),
     )
 
 
@@ -103,7 +110,16 @@ def _without(failure: SimulationFailed, numbers: list[int]) -> SimulationFailed 
 
 def outcome(seed: int, *, shrinks: bool) -> Result | str:
     """How the world of a seed went, or what there is to say of its failure."""
+    return _outcome(from_seed(seed), shrinks=shrinks)
+
+
+def outcome_of_groups(seed: int, *, shrinks: bool) -> Result | str:
+    """As outcome, of the world of many groups."""
+    return _outcome(many_groups(seed), shrinks=shrinks)
+
+
+def _outcome(options: Options, *, shrinks: bool) -> Result | str:
     try:
-        return run_seed(seed)
+        return run_options(options)
     except SimulationFailed as failure:
         return str(shrunk(failure)) if shrinks else failure.summary

@@ -228,9 +228,13 @@ class Spanning:
         self.logs: list[CanonicalLog] = []
         """What is in them, at the end."""
 
+    @property
+    def _has_topic(self) -> bool:
+        return bool(self.clients) or self._world.options.follows_groups
+
     def plan(self) -> None:
         """Have the topic made, and writers begin."""
-        if self.clients:
+        if self._has_topic:
             self._world.later(LOOK_S, self._make)
         for client in self.clients:
             self._world.later(REST_S, client.go_on)
@@ -255,7 +259,7 @@ class Spanning:
 
     def waits_for(self) -> str:
         """What is not as it must be; empty: nothing."""
-        if not self.clients:
+        if not self._has_topic:
             return ""
         if not self.places:
             return f"there is no topic {TOPIC}"

@@ -14,6 +14,7 @@ from samelog.replicator.pull.options import PullOptions, PullParts
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.process import Process
+from tests.cluster_sim.spanning import TOPIC
 from tests.cluster_sim.syncer import SimSyncer
 from tests.cluster_sim.violation import Violation
 
@@ -35,6 +36,8 @@ class SubscriberActor(Actor):
     async def run(self, process: Process) -> None:
         fs = self.file_system(process)
         topics = [f"t{number}" for number in range(self.world.options.topics)]
+        if self.world.options.follows_groups:
+            topics.append(TOPIC)
         self.client = PullClient(
             COPIES,
             topics,

@@ -20,11 +20,13 @@ from samelog.sequencer.dispatch import Dispatcher
 from samelog.sequencer.node import Node
 from samelog.wire import member_queues
 from samelog.wire.messages import Hello
-from tests.cluster_sim.options import from_seed
+from tests.cluster_sim.options import from_seed, many_groups
 from tests.cluster_sim.run import run_options, run_seed
 
 SHORT_S = 2.0
 """Of faults: five times as many worlds for the same time."""
+LONG_ENOUGH_S = 8.0
+"""For groups to be made, and members to come and go."""
 
 
 @pytest.mark.parametrize("first", range(1, 17, 4))
@@ -133,3 +135,19 @@ def some_are_older() -> Iterator[None]:
         patch.object(Dispatcher, "_welcome", say_welcome),
     ):
         yield
+
+
+@pytest.mark.parametrize("first", [1, 5])
+def test_worlds_of_many_groups_hold(first: int) -> None:
+    seeds = range(first, first + 4)
+    options = [replace(many_groups(seed), safety_s=LONG_ENOUGH_S) for seed in seeds]
+    results = [run_options(option) for option in options]
+    assert sum(result.acknowledged for result in results) > 0
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("first", range(1, 401, 50))
+def test_more_worlds_of_many_groups_hold(first: int) -> None:
+    for seed in range(first, first + 50):
+        run_options(many_groups(seed))

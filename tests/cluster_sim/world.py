@@ -58,7 +58,7 @@ from tests.cluster_sim.upgrades import Upgrades
 from tests.cluster_sim.violation import Violation
 from tests.simulation.trace import Trace
 
-LIVENESS_S = 90.0
+LIVENESS_S, LIVENESS_OF_A_GROUP_S = 90.0, 15.0
 LOOK_EVERY_S = 0.25
 SAMPLE_RECORDS = 32
 BLOCK_RECORDS = 16
@@ -166,7 +166,9 @@ class World:
         self._run_until(self.loop.time() + 1.0)
         self.is_quiet = True
         self._done = lambda: not self.waits_for()
-        if not self._run_until(self.loop.time() + LIVENESS_S):
+        groups = self.options.data_groups if self.options.has_many_groups else 0
+        within_s = LIVENESS_S + groups * LIVENESS_OF_A_GROUP_S
+        if not self._run_until(self.loop.time() + within_s):
             raise Violation("everything is merged in time", self.waits_for())
 
     def waits_for(self) -> str:
@@ -186,9 +188,12 @@ class World:
             return waits
         lineage = self.checker.lineage
         for (log_id, _), log in lineage.logs.items():
-            if not lineage.is_present(log_id):
+            name = log.topic, log.partition
+            if not lineage.is_present(log_id, name):
                 continue
-            for actor in (*self.nodes, *self.subscribers):
+            is_placed = lineage.is_placed(log.topic)
+            nodes = self.data_groups.holders(name) if is_placed else self.nodes
+            for actor in (*nodes, *self.subscribers):
                 if not _is_excused(actor) and (waits := _lacks(actor, log_id, log)):
                     return waits
         return ""
@@ -327,7 +332,9 @@ def _lacks(actor: Actor, log_id: str, wanted: CanonicalLog) -> str:
 
 def _log_of(actor: Actor, name: tuple[str, int]) -> MergedLog | None:
     if isinstance(actor, NodeActor) and actor.node is not None:
-        logs = [known.log for known in actor.node.logs.merging.partitions.values()]
+        node, groups = actor.node, actor.world.checker.groups
+        logs = [known.log for known in node.logs.merging.partitions.values()]
+        logs += groups.logs_of(node)
         return next((log for log in logs if (log.topic, log.partition) == name), None)
     if isinstance(actor, SubscriberActor) and actor.client is not None:
         copy = actor.client.copies.get(name)

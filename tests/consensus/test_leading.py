@@ -387,11 +387,13 @@ def test_planning_waits_until_the_noop_is_applied() -> None:
     group.drain()
     raft.step(1, VoteReply(1, granted=True), group.now)
     group.drain()
-    assert (raft.role, raft.applied_own_noop) == (Role.LEADER, False)
+    assert raft.role is Role.LEADER
+    assert raft.leadership is not None
+    assert raft.applied < raft.leadership.noop_index
     raft.step(1, AppendReply(1, 1, 1, counts=True), group.now)
-    assert not raft.applied_own_noop
+    assert raft.applied < raft.leadership.noop_index
     group.drain()
-    assert raft.applied_own_noop
+    assert raft.applied == raft.leadership.noop_index
 
 
 def test_a_new_group_elects_its_first_leader_by_the_votes_of_all() -> None:

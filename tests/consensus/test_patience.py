@@ -30,6 +30,18 @@ def test_patience_falls_back_when_the_loop_is_quiet() -> None:
     assert patience.seconds == TIMEOUT_S
 
 
+def test_who_should_not_lead_waits_longer() -> None:
+    patience = Patience(TIMEOUT_S, 0.0)
+    patience.draw(0.5)
+    patience.weigh(2.0)
+    assert patience.wait_s == pytest.approx(3 * TIMEOUT_S)
+    patience.draw(0.25)
+    assert patience.wait_s == pytest.approx(2.5 * TIMEOUT_S)
+    patience.draw(0.5)
+    patience.delayed(0.4, 0.0)
+    assert patience.wait_s == pytest.approx(3 * 0.4 * DELAYS)
+
+
 def test_a_node_that_is_late_waits_longer_for_its_leader() -> None:
     group = led()
     follower, timeout_s = group[1], group.config.election_timeout_s

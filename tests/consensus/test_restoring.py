@@ -51,7 +51,39 @@ def test_a_follower_too_far_behind_gets_the_snapshot() -> None:
     assert group.data(2) == [b"d"]
 
 
+def test_what_is_sent_is_read_then_and_only_its_mark_is_kept() -> None:
+    group = led(config=CHUNKED)
+    leader = group.nodes[0]
+    group[0].read_snapshots(lambda: leader.snapshot)
+    group.isolate(2)
+    group.propose(0, b"a", b"b", b"c")
+    group.compact(0, 4, bytes(25))
+    assert group[0].snapshots._newest == Snapshot(4, group[0].term, (0, 1, 2), (), b"")
+    group.mend()
+    group.wait(0.2)
+    assert group.nodes[2].snapshot == leader.snapshot
+    assert group[2].last_index == 4
+
+
+@pytest.mark.parametrize("read", [None, Snapshot(3, 1, (0, 1, 2), (), bytes(9))])
+def test_what_cannot_be_read_or_does_not_meet_the_log_is_not_sent(read: Snapshot | None) -> None:
+    group = led(config=CHUNKED)
+    leader = group.nodes[0]
+    found: list[Snapshot | None] = [read]
+    group[0].read_snapshots(lambda: found[0])
+    group.isolate(2)
+    group.propose(0, b"a", b"b", b"c")
+    group.compact(0, 4, bytes(25))
+    group.mend()
+    group.wait(0.5)
+    assert group.nodes[2].snapshot is None
+    found[0] = leader.snapshot
+    group.wait(0.5)
+    assert group.nodes[2].snapshot == leader.snapshot
+
+
 def test_chunks_go_one_at_a_time() -> None:
+
     group = behind()
     group[0].tick(group[0].next_deadline())
     most = 0

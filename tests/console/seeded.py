@@ -46,6 +46,7 @@ def document(step: int) -> Document:
         "disk": {"": {"used_bytes": 310 << 30, "free_bytes": 170 << 30}},
         "troubles": {"": {"archive_held": "telemetry-0, telemetry-1"}},
         "nodes": {name: _node(name, number, step) for number, name in enumerate(NODES)},
+        "sites": {each["name"]: each for each in _sites()},
         "topics": {name: _topic(name, count) for name, count in TOPICS.items()},
         "partitions": {
             f"{name}/{index}": _partition(name, index, step)
@@ -53,6 +54,10 @@ def document(step: int) -> Document:
             for index in range(count)
         },
         "sessions": {name: _session(name, step) for name in SESSIONS},
+        "waiting": {
+            topic: {"topic": topic, "bytes": 4096 * (topic == "telemetry")}
+            for topic, _ in SESSIONS.values()
+        },
         "subscribers": {"reader": _subscriber(step)},
         "groups": {name: _group(name, step) for name in GROUPS},
         "views": {VIEW: _view()},
@@ -117,6 +122,22 @@ def _node(name: str, number: int, step: int) -> dict[str, Any]:
         "match_index": None,
         "lag_records": round(900 + 700 * math.sin(step / 6)) if is_late else 0,
     }
+
+
+def _sites() -> list[dict[str, Any]]:
+    places = (("fra", ("rt-1", "rt-2"), 0, 0), ("lon", ("rt-3",), 120, 1539))
+    return [
+        {
+            "name": name,
+            "votes": True,
+            "lag_ms": lag_ms,
+            "members": [
+                {"node": node, "voter": True, "lag_ms": lag_ms, "records": records}
+                for node in nodes
+            ],
+        }
+        for name, nodes, lag_ms, records in places
+    ]
 
 
 def _topic(name: str, count: int) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from typing import Any
 
 from samelog.admin import answers, requests, views
 from samelog.admin import placement_requests as place
-from samelog.admin.site_answers import SiteInfo, SiteMember, SiteRows
-from samelog.admin.site_requests import ListSites
+from samelog.admin.mirror_answers import MirrorsPromoted
+from samelog.admin.mirror_requests import PromoteTopics
 from samelog.admin.task_answers import TaskInfo, TaskRows
+from samelog.admin.topic_answers import PartitionTruncated
 from samelog.format._kernels import crc32c
 from tests.console.seeded import (
     BEGAN_MS,
@@ -61,7 +62,22 @@ def _records(request: requests.PeekRecords) -> views.RecordPage:
     return views.RecordPage(0, 41_992, 41_992, tuple(rows))
 
 
+ORDERS = json.dumps(
+    {
+        "format": "json",
+        "columns": [
+            {"name": "id", "type": "int64", "nullable": False},
+            {"name": "sku", "type": "string"},
+            {"name": "price", "type": "decimal128(9, 2)"},
+        ],
+    }
+)
+
+
 def _schemas(request: requests.ListSchemas) -> answers.SchemaPage:
+    if request.topic == "orders":
+        version = answers.SchemaInfo(3, BEGAN_MS - 12 * DAY_MS, "f", ORDERS)
+        return answers.SchemaPage("orders", "backward", 3, (version,), more=False)
     return answers.SchemaPage(request.topic, "backward", 0, (), more=False)
 
 
@@ -147,14 +163,22 @@ def _plan(request: requests.PlanArchive) -> answers.ArchivePlan:
 
 def _access(request: requests.GetAccess) -> views.Access:
     rows = (
-        ("samelog://admin/operator", True, (), (), (), (), ()),
-        ("samelog://publisher/feed-*", False, ("feed-*",), ("flights",), (), (), ()),
-        ("samelog://subscriber/*", False, (), (), (), ("*",), ("dash*",)),
+        ("samelog://admin/operator", True, (), (), (), (), (), ()),
+        ("samelog://publisher/feed-*", False, ("feed-*",), ("flights",), (), (), (), ()),
+        ("samelog://subscriber/*", False, (), (), (), ("*",), ("dash*",), ()),
+        ("samelog://subscriber/us", False, (), (), (), (), (), ("us.*",)),
     )
     expiries = {"own": 9, "http": 240, "kafka/public": 88, "authority": 3600}
+    acls = (
+        ("User:ann", "*", "topic", "flights", False, "read", True),
+        ("User:ann", "*", "group", "dash", True, "read", True),
+        ("User:bob", "10.0.4.9", "topic", "payments", False, "write", False),
+    )
     return views.Access(
         tuple(views.GrantRow(*row) for row in rows),
         tuple(views.CertificateRow(n, BEGAN_MS + d * DAY_MS) for n, d in expiries.items()),
+        tuple(views.AclRow(*row) for row in acls),
+        ("ann", "bob"),
     )
 
 
@@ -180,17 +204,6 @@ def _placement(request: place.GetPlacement) -> answers.PlacementStatus:
         for group in (groups[number % 6],)
     )
     return answers.PlacementStatus(groups, partitions, ("rt-3",))
-
-
-def _sites(request: ListSites) -> SiteRows:
-    fra = SiteMember("rt-1", True, 0, 0), SiteMember("rt-2", True, 0, 0)
-    return SiteRows(
-        (
-            SiteInfo("fra", True, 0, fra),
-            SiteInfo("lon", True, 120, (SiteMember("rt-3", True, 120, 1539),)),
-        ),
-        (),
-    )
 
 
 def _task(number: int, kind: str, group: int, *said: str | None, ago: int = 0) -> TaskInfo:
@@ -229,8 +242,13 @@ ANSWERS: Mapping[type[Any], Callable[[Any], object]] = {
     requests.GetAccess: _access,
     requests.GetIdentity: _whoami,
     place.GetPlacement: _placement,
-    ListSites: _sites,
     **dict.fromkeys((place.ListTasks, place.PauseTask, place.ResumeTask, place.CancelTask), _tasks),
     **dict.fromkeys((place.DrainNode, place.BalanceCluster), _tasks),
     requests.MoveLeadership: lambda request: answers.LeadershipMoved(request.to),
+    requests.AlterTopic: lambda request: _described(request).topic,
+    requests.CreateView: lambda request: answers.TopicInfo(request.view, "", 4, {}, "flights"),
+    requests.TruncatePartition: lambda request: PartitionTruncated(
+        request.topic, request.partition, 9
+    ),
+    PromoteTopics: lambda request: MirrorsPromoted(dict.fromkeys(request.topics, (0, 0))),
 }

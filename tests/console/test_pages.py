@@ -9,18 +9,29 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import json
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from PIL import Image
 
 from samelog.admin import placement_requests as place
-from samelog.admin.requests import MoveLeadership
+from samelog.admin.mirror_requests import PromoteTopics
+from samelog.admin.requests import (
+    AdminRequest,
+    AlterTopic,
+    CreateView,
+    MoveLeadership,
+    PeekRecords,
+    TruncatePartition,
+)
 from samelog.http.console import assets
 from samelog.http.routes import problem_of
 from samelog.wire.errors import FaultCode
 from tests.console import seeded_answers
 from tests.console.chromium import Page, needs_chromium
+from tests.console.seeded import MIRROR, TOPICS, VIEW
 from tests.console.showing import (
     HERE,
     PAGES,
@@ -197,6 +208,76 @@ async def _check_placement() -> None:
             await page.value(f"({one % ('dialog', confirm)}).click()")
             await page.until("!document.getElementById('dialog').open")
             assert request in api.asked, label
+        assert not page.problems, page.problems
+
+
+CHANGES: tuple[tuple[str, str, str, dict[str, str], list[AdminRequest[Any]]], ...] = (
+    ("topic", "Change settings", "Change", {"copies": "2"}, [AlterTopic("flights", {}, (), 2)]),
+    (
+        "topic",
+        "Empty",
+        "Empty for good",
+        {"confirmed": "flights"},
+        [TruncatePartition("flights", each) for each in range(TOPICS["flights"])],
+    ),
+    (
+        "topic",
+        "Empty",
+        "Empty for good",
+        {"confirmed": "flights", "partition": "2"},
+        [TruncatePartition("flights", 2)],
+    ),
+    ("mirror", "Promote", "Promote for good", {"confirmed": MIRROR}, [PromoteTopics((MIRROR,))]),
+    (
+        "topics",
+        "Create a view",
+        "Create",
+        {"view": VIEW, "query": "SELECT * FROM flights"},
+        [CreateView(VIEW, "SELECT * FROM flights")],
+    ),
+)
+"""Page, button, the dialog's button, what is filled in, and what is asked for then."""
+
+
+@needs_chromium
+def test_topics_views_and_mirrors_are_changed_by_their_buttons() -> None:
+    asyncio.run(_check_topics())
+
+
+async def _check_topics() -> None:
+    one = "[...document.querySelectorAll('%s button')].find((each) => each.textContent === '%s')"
+    kinds = tuple({type(each) for *_, wanted in CHANGES for each in wanted})
+    async with console() as (page, base, api):
+        for name, label, confirm, given, wanted in CHANGES:
+            await show(page, base, name)
+            before = len(api.asked)
+            await page.until(one % ("main", label))
+            await page.value((one + ".click()") % ("main", label))
+            await page.until("document.getElementById('dialog').open")
+            for field, text in given.items():
+                place = f"document.getElementById('field-{field}')"
+                await page.value(f"{place}.value = {json.dumps(text)}")
+            await page.value((one + ".click()") % ("dialog", confirm))
+            await page.until("!document.getElementById('dialog').open")
+            assert [each for each in api.asked[before:] if isinstance(each, kinds)] == wanted
+        assert not page.problems, page.problems
+
+
+@needs_chromium
+def test_records_of_a_view_are_looked_for_among_many() -> None:
+    asyncio.run(_check_view_records())
+
+
+async def _check_view_records() -> None:
+    """Also by a page that asks before the node has said which views there are."""
+    wanted = PeekRecords(VIEW, 0, last=100_000, limit=50)
+    async with console() as (page, base, api):
+        for _ in range(2):
+            before = len(api.asked)
+            await page.go(f"{base}#/records?topic={VIEW}")
+            await page.until("document.querySelector('.record')")
+            assert wanted in api.asked[before:]
+            await page.go("about:blank")
         assert not page.problems, page.problems
 
 

@@ -94,9 +94,12 @@ def _toml(value: Any) -> str:
 
 
 @contextmanager
-def two_clusters(directory: Path, nodes: int = 1) -> Iterator[TwoClusters]:
+def two_clusters(
+    directory: Path, nodes: int = 1, *, source_nodes: int = 1
+) -> Iterator[TwoClusters]:
     """Fresh ones."""
-    source = LocalCluster(str(directory / "source"), ClusterOptions(nodes=1, cluster="first"))
+    first = ClusterOptions(nodes=source_nodes, cluster="first")
+    source = LocalCluster(str(directory / "source"), first)
     options = ClusterOptions(nodes=nodes, cluster="second")
     destination = LocalCluster(str(directory / "destination"), options)
     with source, destination:

@@ -233,6 +233,20 @@ def test_a_damaged_raft_log_stops_the_node_with_a_message(single: World) -> None
     assert file.read_bytes() == data
 
 
+def test_a_missing_raft_log_stops_the_node_with_a_message(single: World) -> None:
+    with single.publisher("a") as publisher:
+        publisher.append_many([b"x"] * 100)
+        publisher.wait_merged(timeout=PATIENCE_S)
+    single.cluster.stop()
+    node = single.cluster.nodes[0]
+    shutil.rmtree(Path(node.data) / "raft")
+    ended = start_node(Path(node.config_file))
+    assert ended.returncode == 1
+    for word in (node.data, "no Raft log any more", "Remedy: put the directory raft back"):
+        assert word in ended.stderr
+    assert not (Path(node.data) / "raft").exists()
+
+
 def test_a_wiped_node_catches_up_and_is_let_in_again(world: World) -> None:
     with world.publisher("a") as publisher:
         publisher.append_many([b"%d" % number for number in range(1_000)])

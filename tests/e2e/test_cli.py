@@ -199,7 +199,7 @@ def test_doctor_looks_at_a_running_cluster(single: World) -> None:
     assert looked.returncode == len(failed)
     for subject in ("ready", "certificate", "clock"):
         assert seen[(node.name, subject)]["verdict"] == "ok"
-    for subject in ("versions", "archiving"):
+    for subject in ("versions", "archiving", "partitions"):
         assert seen[("cluster", subject)]["verdict"] == "ok", seen[("cluster", subject)]
     node.stop()
     gone = samelog("doctor", "--config", single.cluster.client_file, "--json")

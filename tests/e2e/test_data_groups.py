@@ -5,6 +5,7 @@ subscribe, natively, over Kafka and as Spark does, while members are killed and 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -19,7 +20,7 @@ from samelog.admin.answers import ArchivePlan
 from samelog.admin.client import ask, ask_each, log_history
 from samelog.admin.placement_requests import DrainNode, GetPlacement, ListTasks
 from samelog.admin.requests import CreateTopic, PlanArchive
-from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.format._kernels import decode_records
@@ -28,6 +29,7 @@ from samelog.spark.logs.nodes import Nodes, RemoteLogs
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
 from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World, wait_for
+from tests.http import asking
 from tests.patience import PATIENCE_S
 
 PARTITIONS = 6
@@ -132,6 +134,48 @@ def test_who_knows_one_node_reaches_all(
     assert by_partition(subscribed(tmp_path, seeds, topic, RECORDS), topic) == wanted
     assert by_partition(as_spark(seeds, topic), topic) == wanted
     assert by_partition(over_kafka(world, topic, RECORDS), topic) == wanted
+
+
+def measured(node: LocalNode, name: str, label: str) -> dict[str, float]:
+    """One metric of a node: the value of a label -> that of the sample."""
+    found = {}
+    for line in asking.get(node.http, "/metrics").splitlines():
+        sample = re.fullmatch(rf"{name}\{{(.*)\}} (\S+)", line)
+        if sample is not None:
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', sample[1]))
+            if labels.get("topic", "measured") == "measured":
+                found[labels[label]] = float(sample[2])
+    return found
+
+
+def test_what_is_measured_and_told_of_sessions_is_of_data_groups_too(
+    world: World, tmp_path: Path
+) -> None:
+    make(world, "measured", 2)
+    publish(tmp_path, world.cluster.client_file, "measured", "meter", range(RECORDS))
+    placed = ask(world.cluster.client_config(), GetPlacement()).partitions
+    each = RECORDS // PARTITIONS
+
+    def is_told(node: LocalNode) -> bool:
+        own = [p.partition for p in placed if p.topic == "measured" and node.name in p.replicas]
+        committed = measured(node, "samelog_committed_records_total", "partition")
+        merged = measured(node, "samelog_merged_records_total", "partition")
+        taken = measured(node, "samelog_session_received_records_total", "session")
+        rows = {row["session"]: row for row in asking.get(node.http, "/sessions")["sessions"]}
+        parts = sorted(part["partition"] for part in rows.get("meter", {}).get("partitions", ()))
+        ends = asking.get(node.http, "/latest-position?topic=measured")["positions"]
+        here = sorted(end["partition"] for end in ends) == own
+        wanted = {str(number): float(each) for number in own}
+        is_counted = committed == merged == wanted and bool(own) == ("meter" in taken)
+        return is_counted and here and parts == own
+
+    for node in world.cluster.nodes:
+        wait_for(lambda node=node: is_told(node), f"{node.name} tells of what it has")  # type: ignore[misc]
+
+    body = {"topic": "measured", "to": "earliest"}
+    refused = asking.ask(world.cluster.nodes[0].http, "POST", "/groups/g/reset", body)
+    assert refused.status == 422
+    assert "one partition after the other" in refused.body["remedy"]
 
 
 def test_files_of_data_groups_are_told_by_who_has_them(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ from samelog.admin.client import ask
 from samelog.admin.placement_requests import GetPlacement
 from samelog.admin.requests import CreateTopic, DescribeTopic
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.format import _kernels as kernels
+from samelog.format.compression import decompress
 from samelog.subscriber import LogReset
 from tests.e2e.commands import as_json
-from tests.e2e.harness import World, wait_for
+from tests.e2e.harness import World, read_segments, wait_for
 from tests.patience import PATIENCE_S
 
 PARTITIONS = 2
@@ -193,3 +196,128 @@ def consume(reader: Consumer, count: int) -> list[str]:
 
     wait_for(has_all, f"{count} records")
     return found
+
+
+# --- streams that are open ------------------------------------------------------------------------
+
+
+class Writing:
+    """Appends numbers, to each partition in turn, until it is stopped."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self.count = 0
+        self._publisher = publisher
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._error: BaseException | None = None
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over.wait(0.002):
+                self._publisher.append(b"%d" % self.count, partition=self.count % PARTITIONS)
+                self.count += 1
+        except BaseException as error:  # noqa: BLE001 - told to who stops it
+            self._error = error
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+class Reading:
+    """What a subscriber hands out: of each partition, the numbers in each of its logs."""
+
+    def __init__(self, subscriber: Subscriber) -> None:
+        self.logs: defaultdict[int, list[list[int]]] = defaultdict(list)
+        self._subscriber = subscriber
+
+    def _go_on(self) -> None:
+        for record in self._subscriber.batch(timeout=0.2):
+            logs = self.logs[record.partition]
+            if record.offset == 0:
+                logs.append([])
+            assert record.offset == len(logs[-1]), "offsets have no gap"
+            logs[-1].append(int(record.value or b""))
+
+    def has(self, count: int, last: int) -> bool:
+        """Whether of each partition so many logs were begun, and the newest goes up to a number."""
+        self._go_on()
+        newest = [logs[-1] for logs in self.logs.values() if len(logs) == count and logs[-1]]
+        return len(newest) == PARTITIONS and all(each[-1] >= last for each in newest)
+
+
+def old_logs(world: World, topic: str, partition: int) -> list[bytes]:
+    """What nodes have set aside of a partition."""
+    found = []
+    for node in world.cluster.nodes:
+        places = Path(node.data, "groups").glob(f"*/merged/replaced/*-{partition}")
+        of_topic = [p for p in places if f'"{topic}"' in (p / "partition.json").read_text()]
+        found += [read_segments(str(place)) for place in of_topic]
+    return found
+
+
+def new_logs(world: World, topic: str, partition: int) -> list[bytes]:
+    """What nodes have of a partition."""
+    return [
+        read_segments(str(place))
+        for node in world.cluster.nodes
+        for place in Path(node.data, "groups").glob(f"*/merged/{topic}-{partition}")
+    ]
+
+
+def numbers_in(data: bytes) -> list[int]:
+    log = bytearray(data)
+    return [
+        int(record.value or b"")
+        for start, size, *_ in kernels.batch_headers(log, 0, len(log))
+        for record in kernels.decode_records(log, start, start + size, "t", 0, decompress)
+    ]
+
+
+def test_streams_that_are_open_go_on_across_it(world: World, topic: str, tmp_path: Path) -> None:
+    """A publisher writes and a subscriber reads all the while, and nobody opens anything anew: each
+    record is in the old log or in the new one, once and in order, and the copy is the nodes' log.
+    """
+    options: dict[str, Any] = {"config": world.cluster.client_file, "auto_offset_reset": "earliest"}
+    copies, sessions = str(tmp_path / "open"), str(tmp_path / "publishers")
+    with (
+        Subscriber(topic, directory=copies, start="earliest", **options) as subscriber,
+        Publisher(topic, session=f"o-{topic}", config=options["config"], directory=sessions) as out,
+    ):
+        writing, reading = Writing(out), Reading(subscriber)
+        try:
+            wait_for(lambda: reading.has(1, 100), "what is written is read")
+            before = writing.count
+            assert reset(world) == []
+            after = writing.count
+            assert after > before, "it was written meanwhile"
+            wait_for(lambda: reading.has(2, after), "what is written later is read")
+        finally:
+            writing.stop()
+        out.wait_merged(PATIENCE_S)
+        last = writing.count - PARTITIONS
+        wait_for(lambda: reading.has(2, last), "all is read")
+    for partition in range(PARTITIONS):
+        old, new = reading.logs[partition]
+        assert new == list(range(new[0], writing.count, PARTITIONS)), "nothing lacks, nothing twice"
+        check_old(world, topic, partition, old, new[0])
+        copy = read_segments(os.path.join(copies, f"{topic}-{partition}"))
+        check_new(world, topic, partition, copy)
+
+
+def check_new(world: World, topic: str, partition: int, copy: bytes) -> None:
+    wait_for(lambda: new_logs(world, topic, partition) == [copy, copy], "the same everywhere")
+
+
+def check_old(world: World, topic: str, partition: int, read: list[int], first_new: int) -> None:
+    """What is set aside begins with what was read, and has nothing that is in the new log."""
+    kept = sorted(old_logs(world, topic, partition), key=len)
+    assert len(kept) == 2, "both copies are kept"
+    assert kept[1].startswith(kept[0])
+    numbers_kept = numbers_in(kept[1])
+    assert numbers_kept == list(range(partition, numbers_kept[-1] + 1, PARTITIONS))
+    assert numbers_kept[: len(read)] == read
+    assert numbers_kept[-1] < first_new

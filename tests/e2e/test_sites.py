@@ -15,6 +15,7 @@ from samelog.cli.local_cluster import LocalNode
 from tests.e2e.commands import as_json
 from tests.e2e.commands import samelog as run
 from tests.e2e.harness import World, wait_for
+from tests.kafka.wire import Wire, fetch, metadata
 
 COUNT = 500
 
@@ -76,6 +77,8 @@ def test_a_site_that_only_reads_copies_once_and_serves_who_is_near(world: World)
     for node in far:
         found = [*Path(node.data, "sessions").rglob("log.*")]
         assert not found, "no session's bytes cross the line"
+    assert kafka_reads(world, "nyc") in ports(far)
+    assert kafka_reads(world, "lon") is None
 
     place = replace(world.cluster.client_config(), rack="nyc")
     with Subscriber("t", directory=world.directory / "near", config=place) as near:
@@ -88,6 +91,19 @@ def test_a_site_that_only_reads_copies_once_and_serves_who_is_near(world: World)
         left = 2 * COUNT - len(batch)
         got = sum(1 for _ in near.batch(max_records=left, timeout=30))
         wait_for(lambda: got > 0, "it reads from the first site instead")
+
+
+def ports(nodes: list[LocalNode]) -> set[int]:
+    return {node.kafka.port for node in nodes if node.kafka is not None}
+
+
+def kafka_reads(world: World, rack: str) -> int | None:
+    """The port of the node that the leader sends a consumer of this rack to; None: it serves it."""
+    address = world.leader().kafka
+    assert address is not None
+    with Wire(address) as wire:
+        known = {each.node_id: int(each.port) for each in metadata(wire, "t").brokers}
+        return known.get(fetch(wire, "t", 0, rack=rack).preferred_read_replica)
 
 
 def names(nodes: list[LocalNode]) -> set[str]:

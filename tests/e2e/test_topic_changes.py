@@ -35,7 +35,8 @@ def copies(world: World, topic: str) -> list[int]:
 def test_a_topic_gets_more_and_fewer_copies_while_it_is_written(world: World) -> None:
     config = ("--config", world.cluster.client_file)
     create = ("topic", "create", "t", "--partitions", "2", "--replication-factor", "1", *config)
-    assert as_json(*create)["retention_ms"] == -1
+    made = as_json(*create)
+    assert (made["retention_ms"], made["retention_from"]) == (-1, "none")
     stop, count = threading.Event(), 0
 
     def write() -> None:

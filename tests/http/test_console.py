@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from samelog.admin.answers import LeadershipMoved
+from samelog.admin.answers import ArchivePlan, CopyProgress, LeadershipMoved, PlannedArchive
 from samelog.admin.requests import AdminRequest, GetIdentity, MoveLeadership
 from samelog.admin.views import Whoami
 from samelog.config.tables.client import ClientConfig
@@ -31,7 +32,7 @@ from samelog.http.routes import problem_of
 from samelog.http.server import HttpServer
 from samelog.runtime.clock import SystemClock
 from samelog.wire.errors import FaultCode
-from tests.cli.fake_nodes import Answer, FakeCluster
+from tests.cli.fake_nodes import Answer, FakeCluster, FakeNode
 from tests.console.seeded import document
 from tests.console.seeded_node import SeededApi
 from tests.patience import PATIENCE_S
@@ -390,3 +391,63 @@ def test_nothing_is_said_to_whoever_is_not_the_node(tmp_path: Path) -> None:
         assert (status, "the peer is samelog://node/n0" in text) == (503, True)
         assert not node.asked
         assert asyncio.run(post_by_proxy(cluster.config))[0] == 200
+
+
+def test_plans_for_data_groups_are_those_of_all_nodes(tmp_path: Path) -> None:
+    """Each plans for those that it leads; one does not answer."""
+
+    def planned(name: str, partition: int, copies: CopyProgress) -> ArchivePlan:
+        row = PlannedArchive("t", partition, 0, 9, 1, 100, "time")
+        return ArchivePlan("", "", (row,), (f"held-{name}",), copies)
+
+    plans = {
+        "n0": planned("n0", 1, CopyProgress()),
+        "n1": planned("n1", 0, CopyProgress("s3://b", problem="full")),
+    }
+
+    def plan_of(name: str, request: AdminRequest[Any]) -> Answer:
+        return plans[name]
+
+    with FakeCluster(tmp_path) as cluster:
+        for node in cluster.nodes[:2]:
+            node.answer = partial(plan_of, node.name)
+        cluster.nodes[2].answer = lambda request: ConnectionError()
+
+        async def body() -> Any:
+            async with proxy(cluster.config) as (session, tested):
+                async with session.get(tested.link):
+                    pass
+                async with session.get("/archive/plan?data_groups=true") as answer:
+                    return await answer.json()
+
+        found = asyncio.run(body())
+    assert [each["partition"] for each in found["planned"]] == [0, 1]
+    assert found["held"] == ["held-n0", "held-n1"]
+    assert found["copies"]["problem"] == "full"
+
+
+def test_a_node_that_is_not_configured_is_asked_where_another_one_names_it(tmp_path: Path) -> None:
+    """Each names the next one; what names no address, or itself for ever, is what is answered."""
+    with FakeCluster(tmp_path) as cluster:
+        first, second, third = cluster.nodes
+        names_second = problem_of(FaultCode.NOT_LEADER, "ask n1", **there(second))
+        first.answer = lambda request: names_second
+        second.answer = lambda request: problem_of(FaultCode.NOT_LEADER, "ask n2", **there(third))
+        third.answer = lambda request: LeadershipMoved("n2")
+        config = replace(cluster.config, nodes=(first.address,), node_names=("n0",))
+        status, text = asyncio.run(post_by_proxy(config))
+        assert (status, json.loads(text)) == (200, {"leader": "n2"})
+        third.answer = lambda request: names_second
+        assert asyncio.run(post_by_proxy(config))[0] == 421
+        second.answer = lambda request: problem_of(FaultCode.NOT_LEADER, "ask n9", leader="n9")
+        status, text = asyncio.run(post_by_proxy(config))
+        assert (status, "ask n9" in text) == (421, True)
+        impostor = {**there(third), "leader": "n1"}
+        first.answer = lambda request: problem_of(FaultCode.NOT_LEADER, "ask n1", **impostor)
+        status, text = asyncio.run(post_by_proxy(config))
+        assert (status, "the peer is samelog://node/n2" in text) == (503, True)
+
+
+def there(node: FakeNode) -> dict[str, str]:
+    """How a refusal names a node."""
+    return {"leader": node.name, "leader_address": str(node.address)}

@@ -83,6 +83,21 @@ def test_kubernetes_takes_a_cluster_in_another_namespace(tmp_path: Path) -> None
     assert claim["spec"]["storageClassName"] == "fast"
 
 
+def test_rafts_files_get_a_volume_of_their_own(tmp_path: Path) -> None:
+    storage = {"raftSize": "4Gi", "raftClass": "fast"}
+    resources = template(tmp_path, {"storage": storage})
+    nodes = find(resources, "StatefulSet", "rt-sequencer")["spec"]
+    data, raft = nodes["volumeClaimTemplates"]
+    assert "storageClassName" not in data["spec"]
+    assert raft["spec"]["storageClassName"] == "fast"
+    mounts = nodes["template"]["spec"]["containers"][0]["volumeMounts"]
+    where = {each["name"]: each["mountPath"] for each in mounts}[raft["metadata"]["name"]]
+    text = find(resources, "ConfigMap", "rt-sequencer")["data"]["node.toml"]
+    assert tomllib.loads(text)["node"]["raft_dir"] == where
+    for resource in resources:
+        check(resource)
+
+
 def test_alerts_link_to_where_the_documentation_is(tmp_path: Path) -> None:
     resources = template(tmp_path, {"documentation": "https://docs.of.mine"})
     rule = json.dumps(find(resources, "PrometheusRule", "rt-sequencer"))

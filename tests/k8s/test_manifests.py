@@ -269,6 +269,11 @@ def test_the_image_runs_as_the_pods_user() -> None:
     assert {".git", ".venv", "tests"} <= ignored
 
 
+def test_nodes_of_the_image_can_copy_archives_and_evaluate_views() -> None:
+    text = (DEPLOY.parent / "Dockerfile").read_text()
+    assert re.findall(r"/src\[([a-z,]+)\]", text) == ["archive,typed"]
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [

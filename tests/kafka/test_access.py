@@ -25,7 +25,10 @@ from confluent_kafka.admin._scram import (
 )
 from confluent_kafka.cimpl import NewTopic
 
+from samelog.admin.client import ask
+from samelog.admin.requests import GetUpgrade
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.sequencer.levels import CLIENT_QUOTAS
 from samelog.sequencer.state.access_state import SESSION_MS
 from tests.e2e.harness import wait_for
 from tests.kafka.secure import Secure
@@ -341,15 +344,49 @@ def test_a_rate_holds_a_user_back(
 
 def test_what_is_not_kept_to_is_refused_by_itself(wire: Wire) -> None:
     name = next(NAMES)
-    clients = quota(name, producer_byte_rate=1)
-    clients["entity"] = [{"entity_type": "client-id", "entity_name": name}]
+    hosts = quota(name, producer_byte_rate=1)
+    hosts["entity"] = [{"entity_type": "ip", "entity_name": "::1"}]
     good = quota(name, consumer_byte_rate=10.0)
-    bad = [clients, quota(name, request_percentage=50.0), quota(name, producer_byte_rate=0.5)]
+    bad = [hosts, quota(name, request_percentage=50.0), quota(name, producer_byte_rate=0.5)]
     assert altered(wire, *bad, good) == [42, 42, 42, 0]
     assert altered(wire, quota(None, consumer_byte_rate=1 << 40)) == [0]
     assert described(wire, 1, None) == {None: {"consumer_byte_rate": 1 << 40}}
     assert described(wire, 2, None).keys() >= {None, name}
     assert altered(wire, quota(None, consumer_byte_rate=None)) == [0]
+
+
+def test_a_rate_holds_a_client_id_back(
+    secure: Secure, admin: AdminClient, wire: Wire, user: str
+) -> None:
+    """Of a user; and others not."""
+    client, config = next(NAMES), secure.world.cluster.client_config()
+    wait_for(lambda: ask(config, GetUpgrade()).level >= CLIENT_QUOTAS, "the cluster knows of them")
+    done(admin.create_topics([NewTopic(client, 1)]))
+    done(admin.create_acls([binding(user, "WRITE", "TOPIC", client)]))
+    wait_for(lambda: gets_in(login(secure, user)), "it is let in")
+    entry = quota(user, producer_byte_rate=1_000)
+    entry["entity"].append({"entity_type": "client-id", "entity_name": client})
+    assert altered(wire, entry) == [0]
+    asked = {"entity_type": "client-id", "match_type": 0, "match": client}
+    (told,) = wire.ask(48, 1, {"components": [asked], "strict": False}).entries
+    assert {each.entity_type: each.entity_name for each in told.entity} == {
+        "user": user,
+        "client-id": client,
+    }
+    assert described(wire, 0, user) == {}
+    waits: dict[str, list[Any]] = {client: [], "other": []}
+    for each, throttled in waits.items():
+        options = {"client.id": each, "throttle_cb": throttled.append, "batch.size": 2_000}
+        producer = Producer(login(secure, user) | options)
+        for _ in range(10):
+            producer.produce(client, b"v" * 1_000)
+            producer.poll(0.1)
+        assert producer.flush(PATIENCE_S) == 0
+        producer.poll(0.1)
+    assert waits[client]
+    assert not waits["other"]
+    entry["ops"][0]["remove"] = True
+    assert altered(wire, entry) == [0]
 
 
 # --- settings of groups -------------------------------------------------------------------------

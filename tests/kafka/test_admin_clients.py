@@ -22,7 +22,7 @@ from kafka.structs import OffsetAndMetadata
 from samelog.admin.client import ask
 from samelog.admin.requests import GetUpgrade
 from samelog.config.load import load_node
-from samelog.sequencer.levels import ACCESS
+from samelog.sequencer.levels import ACCESS, KEYS
 from tests.e2e.harness import World, wait_for
 from tests.kafka.clients import Access, Rec, Writing, client_named
 from tests.kafka.features import shows
@@ -159,6 +159,40 @@ def test_what_tools_look_up_of_a_node(admin: AdminClient, world: World) -> None:
     assert shown["min.insync.replicas"].value == "2"
     for name in ("inter.broker.protocol.version", "log.retention.ms", "log.roll.ms"):
         assert shown[name].value, name
+    bounds = {
+        "transaction.max.timeout.ms": "900000",
+        "offsets.topic.num.partitions": "50",
+        "socket.request.max.bytes": str(16 << 20),
+        "connections.max.idle.ms": "600000",
+    }
+    assert {name: shown[name].value for name in bounds} == bounds
+
+
+def test_keys_that_count_once_are_a_setting_like_others(
+    admin: AdminClient, world: World, topic: str
+) -> None:
+    config = world.cluster.client_config()
+    wait_for(lambda: ask(config, GetUpgrade()).level >= KEYS, "the cluster knows of keys")
+
+    def shown(name: str) -> tuple[str, str, bool]:
+        told = done(admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]))
+        names = "dedup.key", "dedup.key.horizon"
+        return *(told[each].value for each in names), told[names[0]].is_default
+
+    assert shown(topic) == ("none", "unlimited", True)
+    given, keyed = {"dedup.key": "first", "dedup.key.horizon": "7d"}, f"{topic}-keyed"
+    futures = admin.create_topics(
+        [
+            NewTopic(keyed, 1, config=given),
+            NewTopic(f"{topic}-both", 1, config=given | {"cleanup.policy": "compact"}),
+        ]
+    )
+    futures[keyed].result(PATIENCE_S)
+    assert code({0: futures[f"{topic}-both"]}) == 40
+    assert shown(keyed) == ("first", "7d", False)
+    entry = ConfigEntry("dedup.key", "none", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, keyed, incremental_configs=[entry])
+    assert code(dict(admin.incremental_alter_configs([resource]))) == 40
 
 
 def test_many_topics_are_made_and_deleted_in_one_entry_through_any_node(
@@ -187,8 +221,11 @@ def test_a_request_that_has_no_time_is_told_so_and_done_all_the_same(
     assert world.cluster.nodes[0].kafka is not None
     with Wire(world.cluster.nodes[0].kafka) as wire:
         answer = wire.ask(19, 7, create_tree([f"{topic}-late"], timeout=0))
+        placed = wire.ask(19, 7, create_tree([f"{topic}-placed"], timeout=0, copies=2))
     assert int(answer.topics[0].error_code) == 7
-    wait_for(lambda: f"{topic}-late" in admin.list_topics(timeout=PATIENCE_S).topics, "made")
+    assert int(placed.topics[0].error_code) == 7
+    wanted = {f"{topic}-late", f"{topic}-placed"}
+    wait_for(lambda: wanted <= admin.list_topics(timeout=PATIENCE_S).topics.keys(), "made")
 
 
 def entries(world: World) -> int:
@@ -197,12 +234,12 @@ def entries(world: World) -> int:
     return max(node.applied_index for status in found if status for node in status.nodes)
 
 
-def create_tree(names: list[str], timeout: int) -> dict[str, Any]:
+def create_tree(names: list[str], timeout: int, copies: int = -1) -> dict[str, Any]:
     topics = [
         {
             "name": name,
             "num_partitions": 1,
-            "replication_factor": -1,
+            "replication_factor": copies,
             "assignments": [],
             "configs": [],
         }
@@ -223,6 +260,15 @@ def test_groups(admin: AdminClient, topic: str) -> None:
     assert (told.group_id, told.state.name, told.members) == (topic, "EMPTY", [])
     done(admin.delete_consumer_groups([topic]))
     assert code(admin.delete_consumer_groups([topic])) == 69
+
+
+def test_what_a_client_may_do_with_a_group_is_told(admin: AdminClient, topic: str) -> None:
+    place = [ConsumerGroupTopicPartitions(topic, [TopicPartition(topic, 0, 5)])]
+    done(admin.alter_consumer_group_offsets(place))
+    told = done(admin.describe_consumer_groups([topic], include_authorized_operations=True))
+    names = {each.name for each in told.authorized_operations}
+    assert names == {"READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}
+    assert not done(admin.describe_consumer_groups([topic])).authorized_operations
 
 
 @shows(CONFLUENT, "admin: offsets")

@@ -53,6 +53,25 @@ def test_what_each_node_has_of_a_partition(
     assert topic in {each.name for each in everything}
 
 
+def test_what_each_node_has_of_a_data_group(boot: str, topic: str, wires: list[Wire]) -> None:
+    name = f"{topic}-placed"
+    admin = AdminClient({"bootstrap.servers": boot})
+    made = NewTopic(name, 2, replica_assignment=[[0, 2], [1, 2]])
+    admin.create_topics([made])[name].result(PATIENCE_S)
+    producer = Producer({"bootstrap.servers": boot, "acks": "all"})
+    for partition in range(2):
+        producer.produce(name, b"v" * 5_000, partition=partition)
+    assert producer.flush(PATIENCE_S) == 0
+
+    def there(wire: Wire) -> set[int]:
+        (found,) = wire.ask(35, 4, {"topics": [{"topic": name, "partitions": [0, 1]}]}).results
+        rows = [each for known in found.topics for each in known.partitions]
+        assert all(each.offset_lag in (0, 1) for each in rows)
+        return {int(each.partition_index) for each in rows if each.partition_size > 5_000}
+
+    wait_for(lambda: [there(wire) for wire in wires] == [{0}, {1}, {0, 1}], "each has its own")
+
+
 def test_kafka_python_reads_log_directories(boot: str, topic: str) -> None:
     client = KafkaAdminClient(bootstrap_servers=boot)
     found = str(client.describe_log_dirs())
@@ -68,6 +87,7 @@ def test_the_quorum_is_rafts(world: World, wires: list[Wire]) -> None:
     assert int(partition.error_code) == 0
     voters = {each.replica_id: each.log_end_offset for each in partition.current_voters}
     assert set(voters) == {node.node_id for node in answer.nodes}
+    assert all(each.name.isupper() for node in answer.nodes for each in node.listeners)
     assert partition.leader_id in voters
     assert min(voters.values()) > 0  # the leader knows of all
     assert partition.high_watermark <= max(voters.values())
@@ -152,3 +172,13 @@ def test_partitions_are_told_a_part_at_a_time(boot: str, wires: list[Wire], topi
         }
     a, b = names
     assert found == [("nobody", 3, []), (a, 0, [0, 1]), (a, 0, [2]), (b, 0, [0]), (b, 0, [1, 2])]
+
+
+def test_what_is_not_served_is_not_listed(wires: list[Wire]) -> None:
+    """Share groups, groups of Streams, delegation tokens: clients see that by themselves."""
+    asked = {"client_software_name": "test", "client_software_version": "1"}
+    listed = {each.api_key for each in wires[0].ask(18, 3, asked).api_keys}
+    assert not listed & {*range(38, 42), *range(76, 80), 88, 89}
+    share = {"key_type": 2, "coordinator_keys": ["group:topic:0"]}
+    (found,) = wires[0].ask(10, 6, share).coordinators
+    assert (int(found.error_code), found.node_id) == (42, -1)

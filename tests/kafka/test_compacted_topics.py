@@ -19,6 +19,7 @@ from samelog.admin.requests import GetUpgrade
 from samelog.publisher import NotMerged
 from samelog.sequencer.levels import COMPACTION, GROUPS
 from tests.e2e.harness import World, wait_for
+from tests.kafka.clients import Access, client_named
 from tests.kafka.features import shows
 from tests.patience import PATIENCE_S
 
@@ -116,6 +117,7 @@ def keyed(world: World, boot: str) -> Keyed:
 
 @shows("confluent-kafka", "compacted topics")
 @shows("kafka-python", "compacted topics")
+@shows("aiokafka", "compacted topics")
 def test_consumers_get_the_newest_of_each_key(world: World, keyed: Keyed) -> None:
     keyed.produce(11)
     wait_compacted(world, keyed, 8)
@@ -133,6 +135,8 @@ def test_consumers_get_the_newest_of_each_key(world: World, keyed: Keyed) -> Non
     wait_for(is_end, "the end")
     python.close()
     assert got == consumed(keyed)
+    read = client_named("aiokafka").read(Access(bootstrap=keyed.boot), keyed.name, len(got))
+    assert [each.key for each in read] == [key for _, key in got]
     world.assert_identical(keyed.name)
 
 

@@ -9,6 +9,7 @@ import pytest
 from samelog.kafka.registry import APIS
 from tests.interop.results import Client, missing, recorded
 from tests.interop.run import CLIENTS as INTEROP
+from tests.kafka import measured
 from tests.kafka.clients import CLIENTS
 from tests.kafka.compatibility import shown, wanted_versions
 from tests.kafka.features import FEATURES
@@ -51,7 +52,11 @@ def compatibility() -> str:
 
 def tables(directory: Path | None = None) -> dict[str, str]:
     """Each table of the page."""
-    return {"the registry": apis(), "the tests": compatibility()}
+    return {
+        "the registry": apis(),
+        "the tests": compatibility(),
+        "the benchmark": measured.table(),
+    }
 
 
 def test_the_page_has_the_tables() -> None:

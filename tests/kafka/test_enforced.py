@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from samelog.format.compression import Codec
 from samelog.kafka.codec.error_codes import ErrorCode
@@ -20,6 +17,7 @@ from samelog.publisher import RefusedRecord
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.kafka.batches import batch, packed
+from tests.kafka.new_topics import create_at_level
 from tests.kafka.test_producing import of, produce
 from tests.kafka.wire import Wire
 from tests.patience import PATIENCE_S
@@ -31,17 +29,7 @@ GOOD, BAD = b'{"a":1}', b'{"a":"x"}'
 @pytest.fixture
 def checked(world: World, boot: str, tmp_path: Path) -> str:
     """A topic that nodes check."""
-    name, admin = f"checked-{uuid.uuid4()}", AdminClient({"bootstrap.servers": boot})
-    deadline = time.monotonic() + PATIENCE_S
-    while True:  # a new cluster is at its level a moment after its start
-        made = admin.create_topics([NewTopic(name, 1, config={"schema.enforce": "node"})])
-        try:
-            made[name].result(10)
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
-        else:
-            break
+    name = create_at_level(boot, f"checked-{uuid.uuid4()}", {"schema.enforce": "node"})
     file = tmp_path / "schema.json"
     file.write_text(schema_text("a int32"))
     config = ("--config", world.cluster.client_file)
@@ -109,9 +97,7 @@ def test_a_transaction_with_a_refused_batch_can_only_be_aborted(
     assert failed[1] is None
 
 
-def test_publishers_keep_what_is_refused_and_lose_nothing_else(
-    world: World, checked: str
-) -> None:
+def test_publishers_keep_what_is_refused_and_lose_nothing_else(world: World, checked: str) -> None:
     told: list[RefusedRecord] = []
     directory = world.directory / "publishers" / checked
     with world.publisher(checked, checked, ship=False) as publisher:
@@ -133,6 +119,7 @@ def test_leaders_are_killed_while_records_are_checked(
 ) -> None:
     answers: list[Any] = []
     producer = Producer({"bootstrap.servers": boot, "acks": "all", "linger.ms": 0})
+    first = world.leader()
     with world.publisher(checked, checked) as publisher:
         publisher.append(GOOD)
         publisher.wait_merged(timeout=PATIENCE_S)
@@ -142,13 +129,12 @@ def test_leaders_are_killed_while_records_are_checked(
             producer.poll(0)
             publisher.append(GOOD)
             if number == 15:
-                leader = world.leader()
-                leader.kill()
-                wait_for(lambda: world.leader() is not leader, "another leads")
-                leader.start()
+                first.kill()
+                wait_for(lambda: world.leader() is not first, "another leads")
+                first.start()
         publisher.wait_merged(timeout=PATIENCE_S)
     assert producer.flush(PATIENCE_S) == 0
-    world.wait_live(leader)
+    world.wait_live(first)
     taken = sum(each is None for each in answers)
     assert taken <= 30
     found = values(world, checked, 41 + taken)
@@ -156,9 +142,7 @@ def test_leaders_are_killed_while_records_are_checked(
     world.assert_identical(checked)
 
 
-def test_a_process_that_is_killed_while_it_checks_is_replaced(
-    world: World, checked: str
-) -> None:
+def test_a_process_that_is_killed_while_it_checks_is_replaced(world: World, checked: str) -> None:
     with world.publisher(checked, checked) as publisher, wire_to(world) as wire:
         publisher.append(GOOD)
         publisher.wait_merged(timeout=PATIENCE_S)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
+from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka import KafkaProducer
 
 from samelog.kafka.any_broker import LEADER_WAIT_S
 from tests.e2e.harness import World
@@ -13,6 +16,7 @@ from tests.kafka.wire import Wire, metadata
 from tests.patience import PATIENCE_S
 
 TRANSACTIONS = 20
+VALUES = [b"%d" % number for number in range(TRANSACTIONS)]
 
 
 def test_the_first_answer_behind_a_leaders_end_names_a_leader_that_lives(
@@ -42,17 +46,61 @@ def test_a_transaction_outlives_the_leader(world: World, boot: str, topic: str) 
     producer = Producer({"bootstrap.servers": boot, "transactional.id": topic})
     producer.init_transactions(PATIENCE_S)
     leader = world.leader()
-    for number in range(TRANSACTIONS):
+    for number, value in enumerate(VALUES):
         producer.begin_transaction()
-        producer.produce(topic, b"%d" % number)
+        producer.produce(topic, value)
         if number == TRANSACTIONS // 2:
             leader.kill()
         producer.commit_transaction(PATIENCE_S)
     leader.start()
     world.wait_live(leader)
+    assert committed(boot, topic) == VALUES
+
+
+@shows("kafka-python", "transactions: the leader is killed")
+def test_a_transaction_of_kafka_python_outlives_the_leader(
+    world: World, boot: str, topic: str
+) -> None:
+    producer = KafkaProducer(bootstrap_servers=boot, transactional_id=topic)
+    producer.init_transactions()
+    leader = world.leader()
+    for number, value in enumerate(VALUES):
+        producer.begin_transaction()
+        sent = producer.send(topic, value)
+        if number == TRANSACTIONS // 2:
+            leader.kill()
+        sent.get(PATIENCE_S)
+        producer.commit_transaction()
+    producer.close()
+    leader.start()
+    world.wait_live(leader)
+    assert committed(boot, topic) == VALUES
+
+
+@shows("aiokafka", "transactions: the leader is killed")
+def test_a_transaction_of_aiokafka_outlives_the_leader(world: World, boot: str, topic: str) -> None:
+    leader = world.leader()
+
+    async def body() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=boot, transactional_id=topic) as producer:
+            for number, value in enumerate(VALUES):
+                async with producer.transaction():
+                    sent = await producer.send(topic, value)
+                    if number == TRANSACTIONS // 2:
+                        leader.kill()
+                    await sent
+
+    asyncio.run(asyncio.wait_for(body(), 3 * PATIENCE_S))
+    leader.start()
+    world.wait_live(leader)
+    assert committed(boot, topic) == VALUES
+
+
+def committed(boot: str, topic: str) -> list[bytes | None]:
+    """What a consumer reads that reads what is committed."""
     given = {"bootstrap.servers": boot, "group.id": topic, "isolation.level": "read_committed"}
     consumer = Consumer(given)
     consumer.assign([TopicPartition(topic, 0, 0)])
     found = consumer.consume(TRANSACTIONS, PATIENCE_S)
     consumer.close()
-    assert [message.value() for message in found] == [b"%d" % n for n in range(TRANSACTIONS)]
+    return [message.value() for message in found]

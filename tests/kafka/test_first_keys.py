@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from tests.e2e.harness import World
+from tests.kafka.new_topics import create_at_level
 from tests.patience import PATIENCE_S
 
 KEYS = [b"key %d" % number for number in range(60)]
@@ -19,17 +17,7 @@ KEYS = [b"key %d" % number for number in range(60)]
 @pytest.fixture
 def keyed(boot: str) -> str:
     """A topic whose keys count once."""
-    name, admin = f"keyed-{uuid.uuid4()}", AdminClient({"bootstrap.servers": boot})
-    deadline = time.monotonic() + PATIENCE_S
-    while True:  # a new cluster is at its level a moment after its start
-        made = admin.create_topics([NewTopic(name, 1, config={"dedup.key": "first"})])
-        try:
-            made[name].result(10)
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
-        else:
-            return name
+    return create_at_level(boot, f"keyed-{uuid.uuid4()}", {"dedup.key": "first"})
 
 
 def test_each_key_is_there_once_whoever_sends_it(world: World, boot: str, keyed: str) -> None:

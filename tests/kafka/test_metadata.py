@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from samelog.kafka.any_broker import AnyBroker
+from samelog.kafka.any_broker import AnyBroker, BrokerEndpoint
 from samelog.kafka.apis.metadata import MetadataResponse, metadata
+from samelog.kafka.broker import Broker as NodeBroker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
+from samelog.sequencer.state.types import State, Topic
 
 TOPIC = SimpleNamespace(
     name="new", partitions=1, log_id=UUID(int=7).hex, is_placed=False, is_generated=False
@@ -24,6 +27,7 @@ class Broker(SimpleNamespace):
 
     confirm_leader = AnyBroker.confirm_leader
     nodes_of = AnyBroker.nodes_of
+    behind = AnyBroker.behind
     leader_of = AnyBroker.leader_of
     epoch_of = AnyBroker.epoch_of
 
@@ -96,3 +100,37 @@ def test_nothing_is_said_of_an_unknown_topic_while_no_leader_answers(key: Any) -
 
 def test_an_id_that_no_topic_has_is_unknown() -> None:
     assert ask(Broker(), topic_id=UUID(int=9)).error_code is ErrorCode.unknown_topic_id
+
+
+def test_who_has_a_rack_is_sent_to_who_has_the_partition_there() -> None:
+    """By the leader of the partition, whoever leads group 0."""
+    topic = Topic("t" * 32, "t", {}, 1, [1], is_placed=True)
+    leader, lacking = [0], list[int]()
+    tested: Any = SimpleNamespace(
+        number=0,
+        machine=SimpleNamespace(state=State()),
+        placed=SimpleNamespace(
+            members=lambda *_: [0, 1],
+            behind=lambda *_: lacking,
+            leader=lambda *_: (1, leader[0]),
+        ),
+        config=SimpleNamespace(kafka=SimpleNamespace(rack="r0")),
+        nodes=lambda: [0, 1, 2],
+        endpoints=lambda _: [BrokerEndpoint(n, "h", 1, f"r{n}") for n in range(3)],
+        _is_live=lambda _: True,
+    )
+    for name in ("leader_of", "nodes_of", "behind", "_is_in"):
+        setattr(tested, name, partial(getattr(NodeBroker, name), tested))
+    client: Any = SimpleNamespace(listener="l")
+
+    def sent(rack: str) -> int:
+        return NodeBroker.nearest(tested, client, rack, topic, 0)
+
+    assert [sent(rack) for rack in ("r0", "r1", "r2", "")] == [-1, 1, -1, -1]
+    lacking.append(1)
+    assert sent("r1") == -1, "it copies the partition"
+    lacking.clear()
+    tested.machine.state.placement.sites.members[1] = "nyc"
+    assert [sent(rack) for rack in ("nyc", "ny")] == [1, -1]
+    leader[0] = 2
+    assert sent("r1") == -1, "another one leads"

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import (
     OFFSET_BEGINNING,
     Consumer,
@@ -24,7 +26,10 @@ from samelog.admin.client import ask
 from samelog.admin.errors import AdminError
 from samelog.admin.placement_requests import GetPlacement
 from samelog.admin.requests import CreatePartitions, CreateTopic, SetSchema
-from tests.e2e.harness import World
+from samelog.cli.local_cluster import LocalNode
+from samelog.config.values import Address
+from tests.e2e.harness import World, wait_for
+from tests.kafka.wire import Wire, fetch
 from tests.patience import PATIENCE_S
 
 RECORDS = 300
@@ -147,7 +152,40 @@ def test_a_topic_that_is_deleted_leaves_its_groups(boot: str, admin: AdminClient
     assert read(boot, topic, PARTITIONS) == [b"y"] * PARTITIONS
 
 
+def test_who_has_a_rack_is_sent_to_a_replica_there_and_to_nobody_else(
+    world: World, boot: str, admin: AdminClient
+) -> None:
+    """Whichever node leads group 0: each node is a rack of its own."""
+    topic, nodes = f"near-{uuid.uuid4()}", world.cluster.nodes
+    for leader in range(len(nodes)):
+        near, far = ((leader + step) % len(nodes) for step in (1, 2))
+        name = f"{topic}-{leader}"
+        create(admin, NewTopic(name, 1, replica_assignment=[[leader, near]]))
+        wait_for(lambda n=name, w=leader: leads(admin, n) == w, "who shall lead")  # type: ignore[misc]
+        producer = Producer({"bootstrap.servers": boot, "acks": "all"})
+        producer.produce(name, b"x")
+        assert producer.flush(PATIENCE_S) == 0
+        with Wire(there(nodes[leader])) as wire:
+            sent = fetch(wire, name, 0, rack=nodes[near].name)
+            assert (sent.preferred_read_replica, sent.records) == (near, b"")
+            served = fetch(wire, name, 0, rack=nodes[far].name)
+            assert (served.preferred_read_replica, bool(served.records)) == (-1, True)
+
+
+def leads(admin: AdminClient, topic: str) -> int:
+    """Who leads the only partition."""
+    ((leader, _),) = partitions_of(admin, topic)
+    return leader
+
+
+def there(node: LocalNode) -> Address:
+    """Where it takes Kafka clients."""
+    assert node.kafka is not None
+    return node.kafka
+
+
 def test_records_stay_when_a_node_is_killed(world: World, boot: str, admin: AdminClient) -> None:
+
     topic = f"kept-{uuid.uuid4()}"
     create(admin, NewTopic(topic, PARTITIONS, 2))
     list(partitions_of(admin, topic))
@@ -296,3 +334,43 @@ def test_records_are_deleted(world: World, boot: str, admin: AdminClient) -> Non
     for made in admin.delete_records([TopicPartition(topic, 1, 10)]).values():
         assert made.result(PATIENCE_S).low_watermark == 10
     assert len(read(boot, topic, RECORDS - 10)) == RECORDS - 10
+
+
+def test_each_node_tells_what_it_has_on_its_disk(
+    world: World, boot: str, admin: AdminClient
+) -> None:
+    topic = f"files-{uuid.uuid4()}"
+    create(admin, NewTopic(topic, PARTITIONS, 2))
+    list(partitions_of(admin, topic))
+    write(boot, topic, [b"%d" % number for number in range(RECORDS)])
+
+    def told() -> Counter[int]:
+        """In how many directories each partition is."""
+        found: Counter[int] = Counter()
+        for node in world.cluster.nodes:
+            assert node.kafka is not None
+            with Wire(node.kafka) as wire:
+                (directory,) = wire.ask(35, 4, {"topics": None}).results
+            for each in directory.topics:
+                if each.name == topic:
+                    sizes = {part.partition_index: part.partition_size for part in each.partitions}
+                    found.update(index for index, size in sizes.items() if size > 0)
+        return found
+
+    wait_for(lambda: told() == dict.fromkeys(range(PARTITIONS), 2), "all copies are told")
+
+
+def test_a_majority_is_one_of_the_copies_of_a_topic(boot: str, admin: AdminClient) -> None:
+    """Of three nodes two are one; of a single copy, that one."""
+    known = {}
+    for copies in (1, 2, 3):
+        known[copies] = f"copies-{copies}-{uuid.uuid4()}"
+        create(admin, NewTopic(known[copies], 1, copies))
+    resources = {ConfigResource(ResourceType.TOPIC, name): n for n, name in known.items()}
+    for resource, told in admin.describe_configs(list(resources)).items():
+        shown = told.result(PATIENCE_S)["min.insync.replicas"].value
+        assert shown == ("1" if resources[resource] == 1 else "2")
+    lie = NewTopic(f"lie-{uuid.uuid4()}", 1, 1, config={"min.insync.replicas": "2"})
+    with pytest.raises(KafkaException) as refused:
+        create(admin, lie)
+    assert refused.value.args[0].code() == 40

@@ -208,6 +208,9 @@ class WithoutB:
     def is_ready(self, partition: int, next_offset: int) -> bool:
         return True
 
+    def look_behind(self, partition: int, batches: bytes) -> bool:
+        raise AssertionError("it can judge everything")
+
     def take_back(self) -> None:
         pass
 

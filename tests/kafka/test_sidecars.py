@@ -305,6 +305,43 @@ def test_a_group_goes_on_when_its_coordinator_changes(world: World, copies: Side
         assert consumer.committed([Place("flights", 0)], 20)[0].offset == 10
 
 
+def read_all(bootstrap: str, topic: str, level: str) -> list[Any]:
+    """The values up to the end of the first partition, as a consumer of this level sees it."""
+    options = {"bootstrap.servers": bootstrap, "group.id": level, "isolation.level": level}
+    consumer = Consumer({**options, "enable.partition.eof": True})
+    consumer.assign([Place(topic, 0, 0)])
+    found: list[Any] = []
+    while not found or found[-1].error() is None:
+        found += consumer.consume(10, 1.0)
+    consumer.close()
+    return [each.value() for each in found[:-1]]
+
+
+def test_what_is_open_or_aborted_is_not_committed_beside_a_copy_either(
+    world: World, boot: str, topic: str, tmp_path: Path
+) -> None:
+    producer = Producer({"bootstrap.servers": boot, "transactional.id": topic})
+    producer.init_transactions(PATIENCE_S)
+    for value, end in ((b"gone", "abort"), (b"kept", "commit"), (b"open", "")):
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        assert producer.flush(PATIENCE_S) == 0
+        if end:
+            getattr(producer, f"{end}_transaction")(PATIENCE_S)
+    config, copies = world.cluster.client_file, str(tmp_path / "copies")
+    arguments = ["subscriber", "--config", config, "--dir", copies, "--topic", topic]
+    with running(arguments, tmp_path / "log") as sidecar:
+
+        def seen(level: str) -> list[Any]:
+            return read_all(sidecar.bootstrap, topic, level)
+
+        everything = [b"gone", b"kept", b"open"]
+        wait_for(lambda: seen("read_uncommitted") == everything, "all is copied")
+        assert seen("read_committed") == [b"kept"]
+        producer.commit_transaction(PATIENCE_S)
+        wait_for(lambda: seen("read_committed") == [b"kept", b"open"], "the end is copied")
+
+
 def test_what_the_subscribers_sidecar_does_not_do(copies: Sidecar) -> None:
     with Wire(copies.address) as wire:
         assert produced(wire, "flights", batch(b"x")).error_code == 29

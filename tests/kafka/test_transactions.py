@@ -371,3 +371,26 @@ def test_clients_write_no_markers(hand: Hand) -> None:
     found = hand.wires[0].ask(MARKERS, 1, {"markers": [marker]}).markers[0].topics[0].partitions
     assert [each.error_code for each in found] == [31]
     assert hand.produce(b"x", flags=int(Attribute.TRANSACTIONAL | Attribute.CONTROL)) == 87
+
+
+def test_an_administrator_aborts_what_hangs(hand: Hand, boot: str, topic: str) -> None:
+    """At any node, and only the transaction that is open."""
+    assert hand.added(hand.topic) == [0]
+    assert hand.produce(b"x") == 0
+
+    def aborted(epoch: int) -> int:
+        marker = {
+            "producer_id": hand.id,
+            "producer_epoch": epoch,
+            "transaction_result": False,
+            "topics": [{"name": hand.topic, "partition_indexes": [0]}],
+            "coordinator_epoch": 0,
+        }
+        answer = hand.wires[1].ask(MARKERS, 1, {"markers": [marker]})
+        return int(answer.markers[0].topics[0].partitions[0].error_code)
+
+    assert aborted(hand.epoch + 1) == 47
+    assert aborted(hand.epoch) == 0
+    assert hand.produce(b"late") in (47, 48)
+    assert aborted(hand.epoch) == 47
+    assert values(boot, topic) == []

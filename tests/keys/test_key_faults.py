@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import threading
 from collections.abc import Callable, Sequence
@@ -20,11 +21,14 @@ from samelog.format.errors import CorruptLog, DecompressionError
 from samelog.kafka.apis.checks import check_unpacked
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
+from samelog.runtime.at_work import AtWork
 from samelog.sequencer.ingest import batch_check
 from samelog.sequencer.ingest.batch_check import Taken, without_long
 from samelog.sequencer.ingest.checking import CheckedBatches
 from samelog.sequencer.keys import keeper
-from samelog.sequencer.keys.key_filter import SLOW_S
+from samelog.sequencer.keys.key_filter import KeyFilter
+from samelog.sequencer.keys.lookups import KeyLookups
+from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge import filters
 from samelog.sequencer.merge.drafts import JOINED_BYTES
 from samelog.sequencer.state.commands import Verdict, VoidRecordsCommand
@@ -34,11 +38,13 @@ from samelog.sequencer.state.keys.key_state import (
     TellKeys,
     horizon_of,
 )
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.keys.key_store import FOLDER, KeysUnavailable, NoKeys, open_keys
+from tests.keys.looking import DiskKeys
 from tests.keys.test_key_filter import World, batch
 from tests.keys.test_key_keeping import Kept
 
@@ -99,6 +105,9 @@ def test_a_batch_that_is_not_planned_leaves_no_sequence(monkeypatch: pytest.Monk
 class Unreadable(NoKeys):
     """An index that a disk does not give."""
 
+    def glance(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        return {}
+
     def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         raise DiskFault("keys", "read", errno.EIO)
 
@@ -110,48 +119,64 @@ def test_an_index_that_cannot_be_read_stops_its_partition() -> None:
     world.read()
     known = world.keys.partitions[1]
     known.stored(known.due(1))  # type: ignore[arg-type]
-    index, known.store = {b"\x00a": 0}, Unreadable()
+    known.store = Unreadable()
     sent = batch(b"a", b"b", producer=7, sequence=0)
     world.bytes.put(1, sent)
+    assert world.plan() == []
+    assert world.look_up()
     for _ in range(2):
         assert world.plan() == []
     assert isinstance(known.fault, DiskFault)
     assert not world.planner.damaged, "its bytes are as they were"
-    known.store, known.fault = SimpleNamespace(find=lambda keys: index), None
-    world.run_dry()
+    opened = world.keys.partitions[1] = PartitionKeys(DiskKeys({b"\x00a": 0}))
+    opened.read_to = opened.covered_to = 1
+    world.run_dry_from_disk()
     assert world.log == [b"a", b"b"]
 
 
-class Slow(NoKeys):
-    """An index whose disk takes a while."""
+def test_what_a_disk_does_not_give_is_asked_for_once() -> None:
+    """Whoever looks after indexes opens it again."""
 
-    now = 0.0
+    async def body() -> None:
+        asked, failed = list[Any](), asyncio.Event()
 
-    def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
-        self.now += 10 * SLOW_S
-        return {}
+        async def in_thread(work: Callable[..., Any], /, *arguments: Any) -> Any:
+            asked.append(arguments)
+            failed.set()
+            raise DiskFault("keys", "read", errno.EIO)
+
+        keys, known = KeyFilter(StateMachine(), lambda number: True), PartitionKeys(DiskKeys())
+        keys.partitions[1] = known
+        known.ask([b"\x00k"])
+        lookups = KeyLookups(keys, in_thread, lambda number: None, AtWork())
+        running = asyncio.create_task(lookups.run())
+        await failed.wait()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert isinstance(known.fault, DiskFault)
+        assert len(asked) == 1
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(body())
 
 
-def test_slow_lookups_let_go_of_the_loop_for_as_long() -> None:
-    """The next batches wait, also those of the same plan."""
-    world, slow = World("ab"), Slow()
-    world.put(1, b"a")
-    world.run_dry()
-    world.read()
-    known = world.keys.partitions[1]
-    known.stored(known.due(1))  # type: ignore[arg-type]
-    known.store, world.keys._now = slow, lambda: slow.now
-    world.put(1, b"b")
-    world.put(2, b"c")
-    world.commit(world.plan())
-    assert len(world.log) == 2
+class Rotten(NoKeys):
+    """An index with a damaged page in memory."""
+
+    def glance(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        raise CorruptLog("keys", 0, "rotten")
+
+
+def test_a_damaged_page_stops_its_partition() -> None:
+    world = World("ab")
+    world.keys.partitions[1] = known = PartitionKeys(Rotten())
+    for session in (1, 2):
+        world.put(session, b"a")
     assert world.plan() == []
-    assert not world.keys.has_rested()
-    slow.now += 10 * SLOW_S
-    assert world.keys.has_rested()
-    assert not world.keys.has_rested(), "once is enough"
-    world.commit(world.plan())
-    assert sorted(world.log, key=str) == [b"a", b"b", b"c"]
+    assert isinstance(known.fault, CorruptLog)
+    assert not known.is_asking
+    assert not world.planner.damaged
 
 
 # --- at ingest ----------------------------------------------------------------------------------

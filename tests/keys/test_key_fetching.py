@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,13 +14,10 @@ from samelog.sequencer.state.keys import key_state
 from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.store.keys.key_store import LmdbKeys, stored_keys
 from samelog.wire.peer_messages import KeysAsked, KeysTold, PeerMessage
+from tests.keys.looking import at_once
 
 BLOCK = 8
 NEW = b"\x00new"
-
-
-async def at_once(work: Callable[..., Any], /, *arguments: Any) -> Any:
-    return work(*arguments)
 
 
 def store(path: Any, count: int) -> LmdbKeys:
@@ -43,7 +40,7 @@ class Pair:
     def to_peer(self, node: int, message: PeerMessage) -> None:
         assert isinstance(message, KeysAsked)
         self.asked += 1
-        self.peer.answer(1, message, self.there)
+        self.answer = asyncio.ensure_future(self.peer.answer(1, message, self.there))
 
     def back(self, node: int, message: PeerMessage) -> None:
         assert isinstance(message, KeysTold)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,10 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import leave_out
 from samelog.format.compression import decompress
 from samelog.format.errors import DecompressionError
+from samelog.runtime.at_work import AtWork
+from samelog.sequencer.keys import partition_keys
 from samelog.sequencer.keys.key_filter import KeyFilter
+from samelog.sequencer.keys.lookups import KeyLookups
 from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge import filters
 from samelog.sequencer.merge.drafts import PlannerLimits
@@ -32,6 +37,8 @@ from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.transactions.commands import AddToTransaction, InitProducer
 from samelog.sequencer.state.types import Rejection
 from samelog.store.keys.key_store import NoKeys, stored_keys
+from tests.keys.looking import DiskKeys, at_once
+from tests.patience import PATIENCE_S
 from tests.sequencer.test_planner import TERM, Bytes
 
 KEYED = {"dedup.key": "first"}
@@ -61,6 +68,8 @@ class World:
         self.bytes = Bytes()
         self.planner = Planner(self.machine, PlannerLimits())
         self.keys = KeyFilter(self.machine, lambda number: False)
+        self.planned: list[int] = []
+        self.lookups = KeyLookups(self.keys, at_once, self.planned.append, AtWork())
         self.planner.filters = [self.keys]
         self.planner.reset()  # it looks whether there are such topics
         self.index = 0
@@ -102,9 +111,35 @@ class World:
         known = self.keys.partitions.setdefault(1, PartitionKeys(NoKeys()))
         known.read(stored_keys(self.log[known.read_to :]))
 
+    def store(self) -> None:
+        """The index gets what was read."""
+        known = self.keys.partitions[1]
+        piece = known.due(len(self.log))
+        if piece is not None:
+            known.store.advance(piece.entries, piece.stop, piece.sums)
+            known.stored(piece)
+
+    def look_up(self) -> bool:
+        """Whether there was anything to be looked up; it is, as if in a thread."""
+        known = self.keys.partitions[1]
+        was_asking, index = known.is_asking, known.store
+        if was_asking:
+            if isinstance(index, DiskKeys):
+                index.may_wait = True
+            asyncio.run(self.lookups.ask(known))
+            if isinstance(index, DiskKeys):
+                index.may_wait = False
+        return was_asking
+
     def run_dry(self) -> None:
         while merges := self.plan():
             self.commit(merges)
+
+    def run_dry_from_disk(self) -> None:
+        while True:
+            self.run_dry()
+            if not self.look_up():
+                return
 
     def put(self, number: int, *keys: Key) -> None:
         self.bytes.put(number, batch(*keys))
@@ -255,6 +290,132 @@ def test_the_log_is_what_the_plain_rule_says(
             if key is None or key not in expected[since:]:
                 expected.append(key)
     assert world.log == expected
+
+
+# --- lookups beside the event loop --------------------------------------------------------------
+
+
+def on_disk(sessions: str, *keys: bytes) -> World:
+    """A world whose index has these, on a disk only."""
+    world = World(sessions)
+    world.put(1, *keys)
+    world.run_dry()
+    world.read()
+    world.keys.partitions[1].store = DiskKeys()
+    world.store()
+    return world
+
+
+def test_the_event_loop_never_waits_for_a_disk() -> None:
+    """What all sessions send is asked for together, and planned when the index has said it."""
+    world = on_disk("ab", b"a")
+    known = world.keys.partitions[1]
+    world.put(1, b"a", b"b")
+    world.put(1, b"c")
+    world.put(2, b"d", b"a")
+    assert world.plan() == []
+    assert known.asked == {b"\x00a", b"\x00b", b"\x00c", b"\x00d"}
+    assert not world.keys.is_ready(1, 1)
+    assert world.plan() == []
+    assert world.look_up()
+    world.run_dry_from_disk()
+    assert sorted(world.log, key=str) == [b"a", b"b", b"c", b"d"]
+    assert not world.planner.damaged
+
+
+def test_what_follows_a_batch_that_is_put_off_does_not_overtake_it() -> None:
+    world = on_disk("a", b"a")
+    for keys in ((None,), (b"b",), (None,), (b"a", b"c"), (None,)):
+        world.put(1, *keys)
+    world.run_dry_from_disk()
+    assert world.log == [b"a", None, b"b", None, b"c", None]
+
+
+def test_few_lookups_are_enough_for_many_batches() -> None:
+    world = on_disk("abcd", b"a")
+    for number in range(400):
+        world.put(1 + number % 4, b"%d" % number)
+    lookups = 0
+    while world.look_up() or not lookups:
+        lookups += 1
+        world.run_dry()
+    assert len(world.log) == 401
+    assert lookups < 10
+
+
+def test_what_an_index_gets_while_it_is_asked_counts() -> None:
+    """Another leader has merged the key meanwhile; before or after the answer is here."""
+    for is_late in (False, True):
+        known, key = PartitionKeys(DiskKeys()), b"\x00k"
+        assert known.find([key]) is None
+        known.ask([key])
+        if is_late:
+            known.told({})
+        known.read([key])
+        piece = known.due(1)
+        assert piece is not None
+        known.stored(piece)
+        known.told({})
+        assert known.find([key]) == {key: 0}
+
+
+def test_answers_that_nobody_takes_do_not_stay_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_keys, "ANSWERED_KEYS", 2)
+    known = PartitionKeys(DiskKeys())
+    for keys in ([b"a", b"b", b"c"], [b"d"]):
+        known.ask(keys)
+        known.told({})
+    assert known.find([b"d"]) is not None
+    assert known.find([b"a"]) is None
+
+
+def test_no_partition_waits_for_what_another_one_asks() -> None:
+    async def body() -> None:
+        gate, planned = asyncio.Event(), asyncio.Queue[int]()
+        slow, fast = PartitionKeys(DiskKeys()), PartitionKeys(DiskKeys())
+
+        async def in_thread(work: Callable[..., Any], /, *arguments: Any) -> Any:
+            if getattr(work, "__self__", None) is slow.store:
+                await gate.wait()
+            return {}
+
+        keys = KeyFilter(StateMachine(), lambda number: True)
+        keys.partitions.update({1: slow, 2: fast})
+        for known in (slow, fast):
+            known.ask([b"\x00k"])
+        lookups = KeyLookups(keys, in_thread, planned.put_nowait, AtWork())
+        running = asyncio.create_task(lookups.run())
+        assert await planned.get() == 2
+        assert slow.is_asking
+        gate.set()
+        assert await planned.get() == 1
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(asyncio.wait_for(body(), PATIENCE_S))
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.lists(st.sampled_from([b"a", b"b", b"c", b"d", None]), min_size=1), max_size=8),
+    st.sampled_from(["unlimited", "1", "3", "5"]),
+    st.integers(0, 3),
+)
+def test_an_index_on_disk_says_what_one_in_memory_does(
+    sent: list[list[Key]], horizon: str, stored: int
+) -> None:
+    logs = []
+    for index in (NoKeys(), DiskKeys()):
+        world = World("a", **{"dedup.key.horizon": horizon})
+        world.keys.partitions[1] = PartitionKeys(index)
+        for number, keys in enumerate(sent):
+            world.put(1, *keys)
+            world.run_dry_from_disk()
+            if isinstance(index, DiskKeys) and number % 3 == stored:
+                world.read()
+                world.store()
+        logs.append(world.log)
+    assert logs[0] == logs[1]
 
 
 # --- the state ----------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,12 +20,9 @@ from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.keys.key_store import FOLDER, open_keys
 from samelog.store.merged.log import MergedLog
+from tests.keys.looking import at_once, offsets
 from tests.keys.test_key_filter import batch
 from tests.store.storage import open_merged
-
-
-async def at_once(work: Callable[..., Any], /, *arguments: Any) -> Any:
-    return work(*arguments)
 
 
 class Kept:
@@ -84,7 +80,7 @@ def test_only_what_is_durable_is_indexed(tmp_path: Path) -> None:
     kept.append(b"c")
     kept.look()
     assert (known.read_to, known.store.end) == (3, 2)
-    assert sorted(known.find([b"\x00a", b"\x00c", b"\x00d"])) == [b"\x00a", b"\x00c"]
+    assert sorted(offsets(known, [b"\x00a", b"\x00c", b"\x00d"])) == [b"\x00a", b"\x00c"]
     kept.keeper.close()
 
 
@@ -98,7 +94,7 @@ def test_an_index_beyond_its_log_is_made_anew(tmp_path: Path) -> None:
     kept.look()
     known = kept.filter.partitions[1]
     assert known.store.end == 1
-    assert known.find([b"\x00lost", b"\x00a"]) == {b"\x00a": 0}
+    assert offsets(known, [b"\x00lost", b"\x00a"]) == {b"\x00a": 0}
     kept.keeper.close()
 
 
@@ -162,7 +158,7 @@ def test_what_is_archived_and_counts_no_more_is_not_fetched(tmp_path: Path) -> N
     kept.look()
     kept.look()
     known = kept.filter.partitions[1]
-    assert (known.covered_to, known.find([b"\x00a"])) == (11, {b"\x00a": 10})
+    assert (known.covered_to, offsets(known, [b"\x00a"])) == (11, {b"\x00a": 10})
     assert not kept.keeper.troubles
     kept.keeper.close()
 
@@ -180,7 +176,7 @@ def test_an_index_that_rots_while_it_is_used_is_made_anew(tmp_path: Path) -> Non
     kept.look()
     again = kept.filter.partitions[1]
     assert again is not known
-    assert again.find([b"\x00a"]) == {b"\x00a": 0}
+    assert offsets(again, [b"\x00a"]) == {b"\x00a": 0}
     kept.keeper.close()
 
 
@@ -197,5 +193,5 @@ def test_an_index_that_a_disk_does_not_give_stays_and_is_tried_again(tmp_path: P
     kept.now += keeper.AGAIN_AFTER_S
     kept.look()
     assert not kept.keeper.troubles
-    assert kept.filter.partitions[1].find([b"\x00a"]) == {b"\x00a": 0}
+    assert offsets(kept.filter.partitions[1], [b"\x00a"]) == {b"\x00a": 0}
     kept.keeper.close()

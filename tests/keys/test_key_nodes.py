@@ -15,7 +15,7 @@ from samelog.sequencer.levels import KEYS
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.keys import key_state
-from samelog.store.keys.key_store import FOLDER
+from samelog.store.keys.key_store import FOLDER, LmdbKeys
 from tests.keys.test_key_filter import batch
 from tests.sequencer.cluster import (
     Session,
@@ -56,7 +56,13 @@ async def indexed(nodes: list[Node], stop: int) -> None:
     await until(done, f"indexes up to {stop}")
 
 
-def test_a_key_counts_once_whoever_leads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_in_memory", [True, False])
+def test_a_key_counts_once_whoever_leads(
+    tmp_path: Path, is_in_memory: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_in_memory:
+        monkeypatch.setattr(LmdbKeys, "glance", lambda self, keys: {})
+
     async def body(nodes: list[Node]) -> None:
         await keyed_topic(nodes)
         first, second = Session("a"), Session("b")

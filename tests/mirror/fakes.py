@@ -132,15 +132,17 @@ class FakeDestination:
             if int.from_bytes(batch[:8], "big") == self.here.next_offset:
                 self.log += batch
                 checksum = kernels.crc32c(batch, self.here.checksum or 0)
-                self.here = replace(
-                    self.here, next_offset=next_of(batch), crc=header[9], checksum=checksum
-                )
+                known = {"crc": header[9], "checksum": checksum, "behind": None}
+                self.here = replace(self.here, next_offset=next_of(batch), **known)
 
     async def leave_gap(self, request: LeaveGap) -> None:
         assert request.base_offset == self.here.next_offset
         self.gaps.append(request)
         checksum = None if request.checksum is UNSET else request.checksum
-        self.here = replace(self.here, next_offset=request.next_offset, crc=None, checksum=checksum)
+        known = {"checksum": checksum, "behind": self.here.behind}
+        if self.here.crc is not None and self.here.behind is None:
+            known["behind"] = request.base_offset
+        self.here = replace(self.here, next_offset=request.next_offset, **known)
 
     def is_settled(self, topic: str, partition: int) -> bool:
         return True

@@ -94,3 +94,14 @@ def test_a_hole_at_the_source_is_one_of_the_mirror() -> None:
     asyncio.run(mirror(source, destination))
     assert destination.log == b"".join(source.batches)
     assert [(each.base_offset, each.next_offset) for each in destination.gaps] == [(3, 20)]
+
+
+def test_other_records_before_a_hole_stop_it() -> None:
+    """Nothing is mirrored behind the hole yet: what is before it is compared."""
+    source, destination = FakeSource(source_batch(0), source_batch(20)), FakeDestination()
+    with pytest.raises(NotFollowing):
+        asyncio.run(mirror(source, destination))
+    source.batches = [source_batch(0, producer_id=7), source_batch(20, producer_id=8)]
+    with pytest.raises(MirrorStopped, match="before offset 3 is another one"):
+        asyncio.run(mirror(source, destination))
+    assert destination.here.next_offset == 20

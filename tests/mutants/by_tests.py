@@ -61,6 +61,7 @@ from tests.mutants.native_groups import NATIVE_GROUPS
 from tests.mutants.one_round import ONE_ROUND
 from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
+from tests.mutants.places import PLACES
 from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
 from tests.mutants.recovering import RECOVERING
@@ -68,6 +69,7 @@ from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.replaying import REPLAYING
 from tests.mutants.resets import RESETS, forget_dedup_at_resets
+from tests.mutants.resting import RESTING
 from tests.mutants.sharing import SHARING
 from tests.mutants.sites import SITES
 from tests.mutants.spanning import SPANNING
@@ -104,7 +106,8 @@ def void_anything() -> Iterator[None]:
     """Any offsets can be given up, planned or not, and twice."""
 
     def void(self: StateMachine, command: VoidRecordsCommand) -> VoidRecordsCommand:
-        self.state.partitions[command.partition].voids.append(command)
+        partition = self.state.partitions[command.partition]
+        partition.voids = (*partition.voids, command)
         return command
 
     with patch.dict(state._APPLY, {VoidRecordsCommand: void}):
@@ -355,6 +358,7 @@ PLANTED = (
             *ENFORCING,
             *JUDGING,
             *PROMISES,
+            *PLACES,
             *PLACING,
             *DATA_GROUPS,
             *RECOVERING,
@@ -362,6 +366,7 @@ PLANTED = (
             *REPAIRING,
             *REPLAYING,
             *RESETS,
+            *RESTING,
             *SHARING,
             *SITES,
             *SPANNING,

@@ -128,6 +128,9 @@ CLUSTER_RULES = {
     "forget_pins_in_snapshots": "rule 142",
     "say_markers_and_write_none": "rule 143",
     "take_behind_the_marker": "rule 143",
+    "epochs_of_groups_do_not_rise": "rule 153",
+    "merge_again_in_groups": "rule 152",
+    "release_what_one_of_a_group_has_merged": "rule 4",
 }
 
 

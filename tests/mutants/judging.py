@@ -8,13 +8,13 @@ from typing import Any
 from unittest.mock import patch
 
 from samelog.replicator.push.refused import RefusedRecords
-from samelog.sequencer.judging import schema_filter
 from samelog.sequencer.judging.process import ProcessJudge, WorkerGone, _Worker
-from samelog.sequencer.judging.schema_filter import SchemaFilter
-from samelog.sequencer.judging.verdicts import Verdicts
 from samelog.sequencer.judging.worker import JudgeAnswer
 from samelog.sequencer.merge.bookings import Bookings
 from samelog.sequencer.merge.filters import CannotJudge, GivenBatch
+from samelog.sequencer.refusing import schema_filter
+from samelog.sequencer.refusing.schema_filter import SchemaFilter
+from samelog.sequencer.refusing.verdicts import Verdicts
 from samelog.sequencer.state import machine
 from samelog.sequencer.state.placement import topics
 from samelog.typed import judging

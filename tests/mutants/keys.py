@@ -11,6 +11,7 @@ from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.sequencer.keys.fetching import KeyFetches
 from samelog.sequencer.keys.keeper import KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
+from samelog.sequencer.keys.lookups import KeyLookups
 from samelog.sequencer.keys.partition_keys import KeyPiece, PartitionKeys
 from samelog.sequencer.merge import drafts
 from samelog.sequencer.merge.bookings import Bookings
@@ -20,6 +21,7 @@ from samelog.sequencer.state import setting_state
 from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.state.placement import topics
 from samelog.store.keys import key_store
+from samelog.store.keys.key_pages import KeySnapshot
 from samelog.store.keys.key_store import FOLDER, LmdbKeys
 
 
@@ -212,16 +214,14 @@ def throw_away_for_any_error() -> Iterator[None]:
 @contextmanager
 def take_the_unreadable_for_new() -> Iterator[None]:
     """Keys that the index cannot be asked for count as new."""
-    original = PartitionKeys._stored
 
-    def stored(self: PartitionKeys, keys: Sequence[bytes]) -> dict[bytes, int]:
+    async def ask(self: KeyLookups, known: PartitionKeys) -> None:
         try:
-            return original(self, keys)
+            known.told(known.store.find(sorted(known.asked)))
         except LogFormatError:
-            self.fault = None
-            return {}
+            known.told({})
 
-    with patch.object(PartitionKeys, "_stored", stored):
+    with patch.object(KeyLookups, "ask", ask):
         yield
 
 
@@ -250,6 +250,64 @@ def believe_in_short_steps() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def believe_old_answers() -> Iterator[None]:
+    """What an index got since it was asked does not count."""
+    original = PartitionKeys.stored
+
+    def stored(self: PartitionKeys, piece: KeyPiece) -> None:
+        hidden, self.asked, self._answers = (self.asked, self._answers), set(), {}
+        original(self, piece)
+        self.asked, self._answers = hidden
+
+    with patch.object(PartitionKeys, "stored", stored):
+        yield
+
+
+@contextmanager
+def wait_on_the_event_loop() -> Iterator[None]:
+    """A leader that plans waits for the disk of an index."""
+    original = PartitionKeys.find
+
+    def find(self: PartitionKeys, keys: Sequence[bytes]) -> dict[bytes, int]:
+        found = original(self, keys)
+        return self.store.find(keys) if found is None else found
+
+    with patch.object(PartitionKeys, "find", find):
+        yield
+
+
+@contextmanager
+def overtake_what_is_put_off() -> Iterator[None]:
+    """What follows a batch that cannot be judged yet is planned in its place."""
+    original = Planner._take_judged
+
+    def take(self: Planner, entry: Any, place: Any, data: bytes, draft: Any) -> int:
+        taken = original(self, entry, place, data, draft)
+        if taken or not self._filters_of(entry.partition):
+            return taken
+        size = 12 + int.from_bytes(data[8:12], "big") if data else 0
+        if len(data) <= size:
+            return 0
+        behind = place._replace(byte=place.byte + size)
+        more = original(self, entry, behind, data[size:], draft)
+        return size + more if more else 0
+
+    with patch.object(Planner, "_take_judged", take):
+        yield
+
+
+@contextmanager
+def use_pages_again_at_once() -> Iterator[None]:
+    """LMDB may change the pages of a state that is still being looked at."""
+
+    def hold(self: KeySnapshot) -> None:
+        self._reading.abort()
+
+    with patch.object(KeySnapshot, "hold", hold), patch.object(KeySnapshot, "let_go", hold):
+        yield
+
+
 _FILTER, _STORE = "tests/keys/test_key_filter.py::", "tests/keys/test_key_store.py::"
 _NODES, _FETCHING = "tests/keys/test_key_nodes.py::", "tests/keys/test_key_fetching.py::"
 _KEEPING, _FAULTS = "tests/keys/test_key_keeping.py::", "tests/keys/test_key_faults.py::"
@@ -271,6 +329,18 @@ KEYS = (
         lead_until_all_is_fetched,
         _KEEPING + "test_a_leader_gives_the_leadership_away_while_it_fetches",
     ),
+    (167, believe_old_answers, _FILTER + "test_what_an_index_gets_while_it_is_asked_counts"),
+    (
+        167,
+        use_pages_again_at_once,
+        _STORE + "test_lookups_read_one_state_while_the_next_ones_are_made",
+    ),
+    (
+        168,
+        overtake_what_is_put_off,
+        _FILTER + "test_what_follows_a_batch_that_is_put_off_does_not_overtake_it",
+    ),
+    (168, wait_on_the_event_loop, _FILTER + "test_the_event_loop_never_waits_for_a_disk"),
     (165, believe_in_short_steps, _FAULTS + "test_keys_count_for_a_shorter_horizon_whole"),
     (163, index_what_is_not_durable, _KEEPING + "test_only_what_is_durable_is_indexed"),
     (163, keep_an_index_that_is_ahead, _KEEPING + "test_an_index_beyond_its_log_is_made_anew"),

@@ -13,6 +13,7 @@ from samelog.http.console.document import Section, ShownRow
 from samelog.http.console.producer import Producer
 from samelog.http.console.proxy import ConsoleProxy
 from samelog.http.console.upstream import NodeUnreachable, NodeUpstream
+from samelog.sequencer.admin import records
 
 
 @contextmanager
@@ -64,6 +65,13 @@ def show_records_to_anybody() -> Iterator[None]:
 
 
 @contextmanager
+def show_views_without_rights() -> Iterator[None]:
+    """Pages show records of a view when its owner may not read the base any more."""
+    with patch.object(records, "check_owner", lambda rights, view, base: None):
+        yield
+
+
+@contextmanager
 def let_anybody_in() -> Iterator[None]:
     """`samelog ui` answers every user of its host."""
     with patch.object(ConsoleProxy, "_check", lambda self, request: None):
@@ -105,6 +113,11 @@ LOOKING = (
         "tests/sequencer/test_console_answers.py::test_what_a_cluster_answers_to_its_console",
     ),
     (57, let_anybody_in, _CONSOLE + "test_who_has_the_link_sees_the_cluster_and_nobody_else"),
+    (
+        194,
+        show_views_without_rights,
+        "tests/sequencer/test_console_kinds.py::test_topics_that_are_no_plain_logs_are_told",
+    ),
     (57, send_changes_again, _CONSOLE + "test_a_change_that_may_be_made_is_not_sent_again"),
     (57, speak_to_anybody, _CONSOLE + "test_nothing_is_said_to_whoever_is_not_the_node"),
 )

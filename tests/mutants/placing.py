@@ -9,7 +9,19 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from samelog.placement import changes, evening, guards, members, needs, orders, steps, topics
+from samelog.placement import (
+    changes,
+    evening,
+    guards,
+    members,
+    needs,
+    operations,
+    orders,
+    reassigning,
+    steps,
+    topics,
+)
+from samelog.placement.changes import PartitionMoved
 from samelog.placement.domains import Domains
 from samelog.placement.members import Availability, MemberStates
 from samelog.placement.planner import PlacementPlanner
@@ -17,6 +29,9 @@ from samelog.placement.steps import TaskStep
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskState
 from samelog.placement.values import PlacedGroup, Placement
+from samelog.sequencer.cluster.changes import Changes
+from samelog.sequencer.data_groups.keeping import ReplicaKeeper
+from samelog.sequencer.data_groups.replica import DataReplica
 
 
 @contextmanager
@@ -257,13 +272,110 @@ def founders_for_ever() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forget_the_newest_wish() -> Iterator[None]:
+    """What was wanted while a partition moved is forgotten when that move ends."""
+    with patch.object(changes, "_newer_wish", lambda placement, change: None):
+        yield
+
+
+@contextmanager
+def leave_who_is_wanted_back() -> Iterator[None]:
+    """A partition that moves away is taken to be where it is wanted still."""
+    with patch.object(reassigning, "_leaves", lambda table, partition: False):
+        yield
+
+
+@contextmanager
+def count_whoever_is_heard() -> Iterator[None]:
+    """Who may have forgotten something is part of a majority, which never has a leader."""
+    original = operations.recover
+
+    def recover(table: Any, name: str, group: int, suspect: Any = ()) -> Any:
+        return original(table, name, group)
+
+    with patch.object(operations, "recover", recover):
+        yield
+
+
+@contextmanager
+def give_to_who_leaves() -> Iterator[None]:
+    """Who is to be replaced gets copies, and keeps what it has."""
+    with patch.object(
+        PlacementTable, "is_draining", lambda self, member: member in self.placement.draining
+    ):
+        yield
+
+
+@contextmanager
+def leave_tasks_of_others() -> Iterator[None]:
+    """A leader of group 0 carries on only what began while it led."""
+    original = PlacementPlanner._go_on
+
+    def go_on(self: Any, states: Any, planned: Any, moved: Any) -> None:
+        left = self.__dict__.setdefault("_left", frozenset(self._table.placement.tasks))
+        original(self, states, planned, moved)
+        planned.orders[:] = [each for each in planned.orders if each.task not in left]
+        planned.changes[:] = [each for each in planned.changes if _task_of(each) not in left]
+
+    with patch.object(PlacementPlanner, "_go_on", go_on):
+        yield
+
+
+def _task_of(change: Any) -> int:
+    return int(change.task if isinstance(change, PartitionMoved) else change.number)
+
+
+@contextmanager
+def refuse_an_eighth_member() -> Iterator[None]:
+    """A learner counts as one more voter, so no cluster has more than seven members."""
+    original = Changes._check_new
+
+    def check(self: Changes, name: str, address: str, *, is_one_more_voter: bool) -> None:
+        original(self, name, address, is_one_more_voter=True)
+
+    with patch.object(Changes, "_check_new", check):
+        yield
+
+
+@contextmanager
+def remove_what_is_ending() -> Iterator[None]:
+    """What is left of a replica is removed while the replica ends."""
+    with patch.object(ReplicaKeeper, "_is_here", lambda self, number: number in self.replicas):
+        yield
+
+
+@contextmanager
+def order_before_the_first_configuration() -> Iterator[None]:
+    """A group that has yet to take its first configuration makes another one of nothing."""
+    with patch.object(orders, "_is_void", lambda order, group: order.version != group.version):
+        yield
+
+
+@contextmanager
+def leave_clients_at_what_ended() -> Iterator[None]:
+    """Streams that are open at a replica that ends stay open, and nothing comes any more."""
+    with patch.object(DataReplica, "let_clients_go", lambda self: None):
+        yield
+
+
 _IN = "tests/placement/test_"
 _WORLDS = _IN + "simulation.py::test_worlds_keep_their_promises"
+_DEADLY = _IN + "simulation.py::test_leaders_of_group_0_die_in_every_phase_of_every_task"
 _NOT_AGAIN = "planner.py::test_what_an_operator_cancelled_does_not_begin_again_by_itself"
 _FORBIDS = "cancelling.py::test_a_move_that_is_cancelled_before_the_seal_forbids_it"
 _BACK = "tests/sequencer/test_placing.py::test_a_replica_that_comes_back_waits_for_its_group"
+_SENT = (
+    "tests/sequencer/test_placing.py::test_who_reads_from_a_replica_that_ends_is_sent_to_the_others"
+)
+_FIRST = "orders.py::test_a_group_without_a_configuration_takes_no_order"
+_ENDING = "tests/sequencer/test_leftovers.py::test_what_is_ending_removes_its_files_itself"
+_EIGHTH = "tests/sequencer/test_changes.py::test_members_beyond_seven_are_learners"
 _EVEN = "topics.py::test_no_member_has_two_groups_more_than_another"
 _AWAY = "topics.py::test_who_is_away_gets_a_new_group_only_as_a_minority"
+_COUNTS = "recovering.py::test_who_counts_for_nothing_is_no_part_of_a_majority"
+_LAST = "cancelling.py::test_where_a_partition_is_wanted_last_counts_though_another_move_ends"
+_WANTED = "cancelling.py::test_a_partition_that_is_wanted_back_comes_back"
 
 PLACING = (
     (131, remove_the_only_copy, _WORLDS),
@@ -276,6 +388,8 @@ PLACING = (
     (132, forget_who_has_the_group, _WORLDS),
     (132, keep_old_needs, _WORLDS),
     (132, begin_what_was_cancelled, _IN + _NOT_AGAIN),
+    (132, give_to_who_leaves, _DEADLY),
+    (133, leave_tasks_of_others, _DEADLY),
     (133, leave_the_learner, _IN + "cancelling.py::test_a_new_replica_is_removed_again"),
     (133, remove_who_leads, _WORLDS),
     (133, drain_forgets_a_group, _WORLDS),
@@ -291,5 +405,12 @@ PLACING = (
     (135, seal_before_it_is_copied, _WORLDS),
     (135, drop_before_it_is_open, _WORLDS),
     (135, cancel_without_forbidding, _IN + _FORBIDS),
+    (154, count_whoever_is_heard, _IN + _COUNTS),
+    (159, forget_the_newest_wish, _IN + _LAST),
+    (159, leave_who_is_wanted_back, _IN + _WANTED),
+    (250, refuse_an_eighth_member, _EIGHTH),
+    (251, remove_what_is_ending, _ENDING),
+    (252, order_before_the_first_configuration, _IN + _FIRST),
+    (253, leave_clients_at_what_ended, _SENT),
 )
 """Rule, bug, and the test that finds it."""

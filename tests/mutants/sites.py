@@ -8,11 +8,13 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from samelog.placement.sites import Sites
-from samelog.sequencer import group_replica, recovery, serving
+from samelog.placement.table import PlacementTable
+from samelog.sequencer import dispatch, recovery, serving
 from samelog.sequencer.admin.siting import promoting
 from samelog.sequencer.cluster import node_dir, promotion
 from samelog.sequencer.cluster.own_life import OwnLife
-from samelog.sequencer.sites import lags
+from samelog.sequencer.sites import lags, leading, sources, staying
+from samelog.sequencer.sites.agreeing import Agreement
 from samelog.sequencer.sites.lags import MemberLag, SiteLags
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.sites import state
@@ -43,12 +45,12 @@ def voters_anywhere() -> Iterator[None]:
 def gateway_asks_its_copiers() -> Iterator[None]:
     """Whoever is up is asked for merged bytes: those who copy from the gateway, too."""
 
-    def sources(own: int, peers: Sequence[int], sites: Sites, voters: Any) -> list[int]:
+    def to_all(own: int, peers: Sequence[int], sites: Sites, voters: Any) -> list[int]:
         return list(peers)
 
     with (
-        patch.object(group_replica, "copy_sources", sources),
-        patch("tests.sequencer.test_sites.copy_sources", sources),
+        patch.object(sources, "copy_sources", to_all),
+        patch("tests.sequencer.test_sites.copy_sources", to_all),
     ):
         yield
 
@@ -145,7 +147,60 @@ def take_any_gap_after_a_promotion() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def lead_back_at_once() -> Iterator[None]:
+    """Leadership moves to a site as soon as a voter there is up, and again when it fails again."""
+    with patch.object(leading, "WELL_S", 0.0):
+        yield
+
+
+@contextmanager
+def even_out_leaders_over_all_sites() -> Iterator[None]:
+    """Who leads data groups is evened out, wherever leaders should be."""
+    with patch.object(Sites, "may_lead", lambda self, member: True):
+        yield
+
+
+@contextmanager
+def stay_by_hearsay() -> Iterator[None]:
+    """A member that has just followed says who stays, by a state that is of before."""
+
+    def stays(state: Any, cluster_id: str, own: int, other: int, known_as: Any) -> bool:
+        return other in state.members
+
+    with patch.object(staying, "stays", stays), patch.object(dispatch, "stays", stays):
+        yield
+
+
+@contextmanager
+def replicas_vote_anywhere() -> Iterator[None]:
+    """Data groups have replicas in sites that only read, and each of them votes."""
+    original = PlacementTable.is_draining
+
+    def is_draining(self: PlacementTable, member: int) -> bool:
+        with patch.object(Sites, "only_reads", lambda self, member: False):
+            return original(self, member)
+
+    with patch.object(PlacementTable, "is_draining", is_draining):
+        yield
+
+
+@contextmanager
+def agree_to_everybody() -> Iterator[None]:
+    """A member agrees to each promotion that it is asked about."""
+    with patch.object(Agreement, "promise", lambda self, to, now: True):
+        yield
+
+
+@contextmanager
+def stay_with_more() -> Iterator[None]:
+    """A member of a promoted site stays, though it got more from the first site since."""
+    with patch.object(Sites, "has_more", lambda self, promotions, term, entry: False):
+        yield
+
+
 _SITES = "tests/sequencer/test_sites.py::"
+_PLANNER = "tests/placement/test_planner.py::test_"
 _PROMOTED = "tests/sequencer/test_promotion.py::test_"
 _NEAR = "tests/replicator/test_scenarios.py::test_scenario[pull_receiver_near]"
 SITES = (
@@ -195,5 +250,23 @@ SITES = (
     ),
     (244, stay_with_the_late, _NEAR),
     (244, return_at_once, _NEAR),
+    (
+        274,
+        lead_back_at_once,
+        _SITES + "test_leadership_moves_back_to_who_has_been_well_for_a_minute",
+    ),
+    (
+        274,
+        even_out_leaders_over_all_sites,
+        _PLANNER + "leaders_are_preferred_in_sites_that_should_have_them",
+    ),
+    (
+        277,
+        replicas_vote_anywhere,
+        _PLANNER + "replicas_vote_so_there_are_none_where_a_site_only_reads",
+    ),
+    (276, stay_with_more, _PROMOTED + "who_got_more_since_is_of_before"),
+    (279, stay_by_hearsay, _PROMOTED + "only_who_knows_of_a_promotion_says_who_stays"),
+    (275, agree_to_everybody, _SITES + "test_a_member_agrees_to_one_promotion_at_a_time"),
 )
 """Rule, bug, and the test that finds it."""

@@ -79,7 +79,7 @@ def begin_logs_without_a_version() -> Iterator[None]:
 
     def add_partition(self: State, topic: Topic) -> None:
         original(self, topic)
-        self.partitions[topic.partition_numbers[-1]].schema_since.clear()
+        self.partitions[topic.partition_numbers[-1]].schema_since = ()
 
     with patch.object(State, "add_partition", add_partition):
         yield

@@ -47,8 +47,9 @@ def test_the_only_copy_is_not_given_up() -> None:
         "LAST_COPY",
         "n1 has the only copy of group 1, and cannot be reached",
     )
-    with pytest.raises(PlacementRefused, match="n1 has the only copy of group 1"):
+    with pytest.raises(PlacementRefused, match="n1 has the only copy of group 1") as caught:
         operations.check_removal(table, "n1")
+    assert caught.value.remedy == "start n1, and drain it; if it is lost, delete the topics"
     with pytest.raises(PlacementRefused, match="n2 has replicas of group 2"):
         operations.check_removal(table, "n2")
 

@@ -59,3 +59,11 @@ def test_a_replica_that_the_table_does_not_name_is_not_added() -> None:
     order = GroupOrder(7, Action.ADD_LEARNER, 1, 5, member=5, replica=15, copies=3)
     assert ordered(order, GROUP, None, [1, 2, 3]) is None
     assert ordered(order, GROUP, PlacedReplica(5, 16), [1, 2, 3]) is None
+
+
+def test_a_group_without_a_configuration_takes_no_order() -> None:
+    """Its leader has yet to write the first one, of the version that the table names."""
+    new = PlacedGroup(1, 3, (), 1, (1, 2, 3))
+    for action in (Action.ADD_LEARNER, Action.PROMOTE, Action.REMOVE):
+        order = GroupOrder(7, action, 1, 0, member=4, replica=14, copies=3)
+        assert ordered(order, new, NEW, [1, 2, 3]) is None

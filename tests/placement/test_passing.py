@@ -106,7 +106,7 @@ def test_what_is_sealed_never_is_said_before() -> None:
 def test_nothing_is_compacted_on_its_way() -> None:
     group = Group(1, MOVING)
     partition = group.state.partitions[MOVING]
-    partition.next_offset, partition.rolls = 9, [(5, 1)]
+    partition.next_offset, partition.rolls = 9, ((5, 1),)
     order = CompactCommand(MOVING, 1, 0, 5, 0, 1 << 20, bytes(16), [1], 1)
     assert took(group, 1, Action.SEAL_PARTITION) == ""
     refused = group.machine.apply(order)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from msgspec.structs import replace as changed
 
 from samelog.placement import operations
@@ -15,7 +16,8 @@ from samelog.placement.changes import (
 from samelog.placement.planner import PlacementPlanner
 from samelog.placement.steps import next_step
 from samelog.placement.table import PlacementTable
-from samelog.placement.tasks import Action, TaskKind, TaskState
+from samelog.placement.tasks import Action, PlacementRefused, TaskKind, TaskState
+from samelog.placement.topics import check_assignments, place_topic
 from samelog.placement.values import PlacedReplica
 from tests.placement.tables import LIMITS, add_groups, apply, begun, states_of, table_of
 
@@ -97,6 +99,47 @@ def test_what_an_operator_cancelled_does_not_begin_again_by_itself() -> None:
     assert "samelog tasks resume" in planner.needs[0].obstacle
     apply(table, *operations.allow(1))
     assert begun(table, LATER)[0].kind is TaskKind.REPLACE
+
+
+def test_leaders_are_preferred_in_sites_that_should_have_them() -> None:
+    table = table_of(4, [1, 2, 3], [2, 3, 4], [3, 4, 1])
+    planner = PlacementPlanner(table, LIMITS)
+    assert settled(table, planner) == {1: 1, 2: 2, 3: 3}
+    sites = table.placement.sites
+    sites.votes, sites.members = {"lon": True, "par": True}, {1: "lon", 2: "lon", 3: "par"}
+    sites.let_lead("lon", leads=True)
+    assert settled(table, planner) == {1: 1, 2: 2, 3: 1}, "of each group one who is there"
+    sites.let_lead("lon", leads=False)
+    sites.let_lead("par", leads=True)
+    assert settled(table, planner) == {1: 3, 2: 3, 3: 3}, "though one then leads all"
+    silence(table, 3)
+    assert settled(table, planner) == {1: 3, 2: 3, 3: 3}, "whoever can leads until it is back"
+
+
+def test_replicas_vote_so_there_are_none_where_a_site_only_reads() -> None:
+    table = table_of(5, [1, 2, 3])
+    sites = table.placement.sites
+    sites.votes = {"lon": True, "nyc": False}
+    sites.members = {1: "lon", 2: "lon", 3: "nyc", 5: "nyc"}
+    [task] = begun(table)
+    assert (task.loses, task.gets) == (3, 4), "who is in no site may vote, as before"
+    with pytest.raises(PlacementRefused, match="n5"):
+        check_assignments(table, [(1, 5)])
+    sites.votes["nyc"] = True
+    [group] = place_topic(table, states_of(table), LIMITS, 3, 5).new_groups
+    assert len(group.members) == 5
+
+
+def settled(table: PlacementTable, planner: PlacementPlanner) -> dict[int, int]:
+    """Who shall lead each group once the planner has nothing to change."""
+    for _ in range(20):
+        changes = planner.look(0).changes
+        apply(table, *changes)
+        for number, group in table.groups.items():
+            table.put_leader(number, group.preferred)
+        if not changes:
+            return {number: group.preferred for number, group in table.groups.items()}
+    raise AssertionError("leaders go to and fro")
 
 
 def test_a_new_leader_of_group_0_goes_on_where_the_old_one_was() -> None:

@@ -43,6 +43,15 @@ def test_only_what_has_lost_its_majority_goes_on_with_one() -> None:
     assert refusal(table, "n9") == "UNKNOWN_MEMBER"
 
 
+def test_who_counts_for_nothing_is_no_part_of_a_majority() -> None:
+    """Of three replicas one is lost, and one may have forgotten: nobody can let that one in."""
+    table = silent(table_of(4, [1, 2, 3]), 3)
+    assert operations.recover(table, "n1", GROUP, ["n2"]) == [RecoverGroup(GROUP, 1)]
+    assert operations.recover(table, "n2", GROUP, ["n2"]) == [RecoverGroup(GROUP, 2)]
+    with pytest.raises(PlacementRefused, match="a majority"):
+        operations.recover(table, "n1", GROUP, ["n3"])
+
+
 def test_the_replicas_of_others_are_none_any_more() -> None:
     table = table_of(4, [1, 2, 3])
     before = table.groups[GROUP]

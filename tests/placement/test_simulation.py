@@ -8,10 +8,12 @@ from collections import Counter
 
 import pytest
 
-from samelog.placement.tasks import TaskKind
-from tests.placement.world import World
+from samelog.placement.tasks import Action, TaskKind, TaskState
+from tests.placement.world import Phase, World
 
 WORLDS = 60
+DEADLY_WORLDS, DEATHS = 60, 0.2
+OVER = {TaskState.DONE, TaskState.CANCELLED}
 
 
 def test_worlds_keep_their_promises() -> None:
@@ -23,7 +25,19 @@ def test_worlds_keep_their_promises() -> None:
     assert set(started) == set(TaskKind), "every kind of task has to occur"
 
 
+def test_leaders_of_group_0_die_in_every_phase_of_every_task() -> None:
+    died_in: set[Phase] = set()
+    for seed in range(1, DEADLY_WORLDS + 1):
+        world = World(seed, DEATHS)
+        world.run()
+        died_in |= world.died_in
+    assert {kind for kind, _, _ in died_in} == set(TaskKind)
+    assert {state for _, state, _ in died_in} == set(TaskState) - OVER
+    assert {action for _, _, action in died_in} == {"", *(each.name for each in Action)}
+
+
 @pytest.mark.campaign
 def test_many_worlds_keep_their_promises() -> None:
     for seed in range(1, 2_001):
         World(seed).run()
+        World(seed, DEATHS).run()

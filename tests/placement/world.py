@@ -23,7 +23,7 @@ from samelog.placement.changes import (
 )
 from samelog.placement.domains import Domains
 from samelog.placement.members import MemberStates, PlacementLimits
-from samelog.placement.planner import PlacementPlanner
+from samelog.placement.planner import PlacementPlanner, Planned
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
 from samelog.placement.topics import place_by_hand, place_topic
@@ -36,12 +36,22 @@ STEPS = 150
 STEPS_TO_END = 1_500
 STEPS_OF_REST = 40
 
+Phase = tuple[TaskKind, TaskState, str]
+"""Of a task: what it is, how it stands, and what it asks for next; empty: it waits."""
+
 
 class World:
     """A cluster, the table of group 0, and whoever leads group 0."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, deaths: float = 0.0) -> None:
+        """`deaths`: the leader of group 0 dies when a task first comes to a phase, and in such a
+        share of the times after that; members are replaced in such worlds, too.
+        """
         self.chance = random.Random(seed)
+        self.deaths, self.fate = deaths, random.Random(f"deaths {seed}")
+        self.is_deadly = deaths > 0
+        self.phases: dict[int, Phase] = {}
+        self.died_in: set[Phase] = set()
         self.cluster = Cluster(self.chance)
         self.now_ms = 0
         self.dead: set[int] = set()
@@ -102,7 +112,26 @@ class World:
         }
         planned = self.planner.look(self.now_ms, moved)
         self.cluster.under_way += planned.orders
+        dies = self.leader_dies(planned)
         self.apply([each for each in planned.changes if self.chance.random() < share])
+        if dies:
+            self.another_leader()
+
+    def leader_dies(self, planned: Planned) -> bool:
+        """Whether it does, now that a task has come to another phase: what it asks for is under
+        way, what it proposes may be lost.
+        """
+        asked = {each.task: each.action.name for each in planned.orders}
+        tasks = self.table.placement.tasks
+        now = {n: (task.kind, task.state, asked.get(n, "")) for n, task in tasks.items()}
+        new = {phase for number, phase in now.items() if self.phases.get(number) != phase}
+        self.phases = now
+        if not self.deaths or not new:
+            return False
+        if new <= self.died_in and self.fate.random() >= self.deaths:
+            return False
+        self.died_in |= new
+        return True
 
     def hear(self, share: float) -> None:
         """Groups report, and what they said before arrives."""
@@ -124,6 +153,7 @@ class World:
     def step(self, share: float = 1.0) -> None:
         self.now_ms += STEP_MS
         self.notice()
+        self.let_go()
         self.cluster.live()
         self.look(share)
         self.cluster.carry_out_some(share)
@@ -195,6 +225,7 @@ class World:
                 self.turn_one,
                 self.pause_all,
                 self.reassign_some,
+                *([self.replace_one, self.replace_one] if self.is_deadly else ()),
             ]
         )
         what()
@@ -244,8 +275,23 @@ class World:
         if len(self.table.members) < 9:
             self.add_member()
 
-    def remove_one(self) -> None:
+    def replace_one(self) -> None:
+        """Another member is to come in the place of one."""
         member = self.any_member()
+        if len(self.table.members) < 9 and not member.is_leaving:
+            self.add_member()
+            self.table.put_member(replace(member, is_leaving=True))
+
+    def let_go(self) -> None:
+        """Who is replaced goes once it has nothing."""
+        for member in list(self.table.members.values()):
+            if member.is_leaving:
+                self.remove(member)
+
+    def remove_one(self) -> None:
+        self.remove(self.any_member())
+
+    def remove(self, member: PlacedMember) -> None:
         names = {each for group in self.cluster.groups.values() for each in group.replicas}
         try:
             operations.check_removal(self.table, member.name)
@@ -296,10 +342,14 @@ class World:
             gets = members[task.gets]
             if gets.silent_since_ms is not None or self.now_ms < gets.maintenance_until_ms:
                 raise Harm(f"{task} gives to a member that is not in service")
+            is_to_go = gets.is_leaving or task.gets in self.table.placement.draining
+            if task.replica is not None and is_to_go:
+                raise Harm(f"{task} gives to a member that is to have nothing")
         if task.kind is not TaskKind.REPLACE or task.loses not in members:
             return
         loses = members[task.loses]
-        if task.loses in self.table.placement.draining and loses.silent_since_ms is not None:
+        is_to_go = loses.is_leaving or task.loses in self.table.placement.draining
+        if is_to_go and loses.silent_since_ms is not None:
             return
         if self.now_ms < loses.maintenance_until_ms:
             raise Harm(f"{task} replaces a member in maintenance")
@@ -345,6 +395,7 @@ class World:
 
     def heal(self) -> None:
         """Who is not dead is up; operators let everything go on, and drain the dead."""
+        self.deaths = 0.0
         self.cluster.up = set(self.table.members) - self.dead
         for member in list(self.table.members.values()):
             self.table.put_member(replace(member, maintenance_until_ms=0))

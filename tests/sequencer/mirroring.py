@@ -123,14 +123,16 @@ class MirrorWorld:
     def take_checked(self, part: Range) -> bytearray | None:
         return None
 
-    def merged(self, path: Path) -> PartitionMerger:
+    def merged(self, path: Path, *, begins_later: bool = False) -> PartitionMerger:
         """A node's log, after everything that was committed."""
         log = MergedLog.open(
             OsFileSystem(), str(path / "t-0"), topic="t", topic_id="a" * 32, partition=0
         )
+        known = self.machine.state.partitions[self.number]
+        if begins_later:
+            log.start_at(known.start_segment, checksum=known.start_checksum)
         merger = PartitionMerger(self.number, log, self)
-        known = self.machine.state.partitions[self.number].voids
-        merger.voids = {void.base_offset: void for void in known}
+        merger.voids = {void.base_offset: void for void in known.voids}
         for merge in self.merges:
             merger.enqueue(merge)
         while merger.step():

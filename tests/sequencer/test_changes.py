@@ -7,10 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from samelog.sequencer.cluster.changes import ChangeRefused, Changes
+from samelog.sequencer.cluster.changes import VOTERS_LIMIT, ChangeRefused, Changes
+from samelog.sequencer.levels import SITES
 from samelog.sequencer.node import Node
+from samelog.sequencer.sites import leading
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     Member,
@@ -18,6 +21,7 @@ from samelog.sequencer.state.commands import (
     OpenRunCommand,
 )
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.sites.commands import AddSite, SetSiteLeads
 from tests.sequencer.cluster import leader_of, run_with, until
 
 
@@ -82,6 +86,29 @@ def test_who_is_needed_to_let_suspects_in_is_not_removed(
         changes._check_rest(leaving)
 
 
+def test_leadership_goes_back_to_the_site_that_should_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leading, "WELL_S", 0.2)
+
+    async def body(nodes: list[Node]) -> None:
+        leader = await leader_of(nodes)
+        await until(lambda: leader.level >= SITES, "the feature level")
+        wanted = next(node for node in nodes if node is not leader)
+        for node in nodes:
+            node.peers.whereabouts._site = "lon" if node is wanted else "par"
+        for command in (AddSite("lon", True, 1), AddSite("par", True, 1)):
+            await leader.raft.proposer.propose(command)
+        await until(
+            lambda: len(leader.cluster.placement.sites.members) == len(nodes), "all are in sites"
+        )
+        await leader.raft.proposer.propose(SetSiteLeads("lon", True, 2))
+        await until(lambda: wanted.raft.group.is_leader, "it leads")
+        await until(lambda: leader.raft.group.raft.patience.weight > 1, "others wait longer")
+
+    run_with(tmp_path, 3, body)
+
+
 def test_a_leader_that_takes_nothing_in_lets_another_lead(tmp_path: Path) -> None:
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
@@ -90,3 +117,31 @@ def test_a_leader_that_takes_nothing_in_lets_another_lead(tmp_path: Path) -> Non
         await until(lambda: any(node.raft.group.is_leader for node in others), "another leader")
 
     run_with(tmp_path, 3, body)
+
+
+@pytest.mark.parametrize(
+    ("voters", "joining", "is_full"), [(7, 0, True), (6, 1, True), (6, 0, False), (3, 0, False)]
+)
+def test_members_beyond_seven_are_learners(voters: int, joining: int, is_full: bool) -> None:
+    """A learner has no vote in group 0; of data groups it may have what any member has."""
+    machine, count = StateMachine(), voters + joining
+    machine.state.members = {
+        n: Member(n, f"n{n}", f"n{n}:1", "", voter=n < voters, promote=True) for n in range(count)
+    }
+    changes = Changes(
+        0,
+        group=cast(Any, None),
+        machine=machine,
+        members=cast(Any, None),
+        coordinator=cast(Any, None),
+        clock=cast(Any, None),
+        connected=list,
+        lives=cast(Any, None),
+    )
+    assert (changes._count_voters() >= VOTERS_LIMIT) == is_full
+    machine.state.members = {
+        n: msgspec.structs.replace(each, voter=True) for n, each in machine.state.members.items()
+    }
+    changes._check_new("learner", "n9:1", is_one_more_voter=False)
+    with pytest.raises(ChangeRefused, match="at most 7 voters") if is_full else nullcontext():
+        changes._check_new("voter", "n9:1", is_one_more_voter=True)

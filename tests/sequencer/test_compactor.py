@@ -66,7 +66,7 @@ async def publish(node: Node) -> None:
     state = node.logs.machine.state
     settings = next(iter(state.topics.values())).settings
     settings.update({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
-    state.partitions[NUMBER].rolls = [(2, 1), (4, 1)]
+    state.partitions[NUMBER].rolls = ((2, 1), (4, 1))
 
 
 def log_of(node: Node) -> MergedLog:

@@ -17,6 +17,7 @@ from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.node import Node
 from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import Session, batch, leader_of, offset, run_with, until
+from tests.sequencer.test_data_groups import led, make_groups
 
 VALUES = [b"1", b"2", b"3", b"4"]
 
@@ -126,3 +127,18 @@ async def check_merge_order(node: Node) -> None:
     assert [each.base_offset for each in found] == [0, *ends[:-1]]
     (newest,) = (await merge_order(node, GetMergeOrder("t", limit=1))).instructions
     assert newest == found[-1]
+
+
+def test_what_is_wrong_with_data_groups_is_an_alarm(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        (node,) = nodes
+        await make_groups(nodes, [0])
+        await until(lambda: led(nodes, 1) == [node], "led")
+        assert "alarms" not in await look(node, dict)
+        care = node.data_groups.replicas[1].group_replica.care
+        care.scrubber._damaged["x"] = "a file of group 1 is damaged"
+        document = await look(node, dict)
+        assert document["troubles"][""]["damage"] == "a file of group 1 is damaged"
+        assert [each["name"] for each in document["alarms"].values()] == ["SamelogDamage"]
+
+    run_with(tmp_path, 1, body)

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from msgspec import structs
+
+from samelog.admin.requests import GetAccess, PeekRecords
+from samelog.admin.views import AclRow
 from samelog.http.console.look import look
+from samelog.kafka.access.acls import AclOperation, AclPattern, AclPermission, AclResource
+from samelog.sequencer.admin import access
+from samelog.sequencer.admin.records import peek_records
+from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.levels import SUPPORTED
 from samelog.sequencer.node import Node
+from samelog.sequencer.state.access_commands import AclBinding, ChangeAcls
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
 from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorSource, PromoteMirrors
+from samelog.sequencer.state.sites.commands import AddSite
 from samelog.sequencer.state.types import Rejection
 from samelog.sequencer.state.views.commands import CreateViewCommand
+from samelog.wire.errors import FaultCode
 from tests.keys.test_key_filter import batch
 from tests.sequencer.cluster import Session, leader_of, offset, run_with, until
 
@@ -26,11 +38,14 @@ def test_topics_that_are_no_plain_logs_are_told(tmp_path: Path) -> None:
         await propose(node, CreateTopicCommand("t" * 32, "t", 1, {"dedup.key": "first"}, 1))
         await propose(node, VIEW)
         await propose(node, CreateMirror("b" * 32, "us.quotes", 2, {}, 7, SOURCE))
+        await propose(node, AddSite("nyc", votes=True, at_ms=1))
         await propose(node, CommitOffsets([("g", [(1, CommittedOffset(0, -1, "", 9))])]))
         await Session("s").send(nodes, batch(b"x", b"y", b"x"))
         await until(lambda: offset(node) == 2, "the records")
         await until(lambda: node.care.keys.reach(1).covered_to == 2, "the keys")
         await check(node)
+        await check_records(node)
+        await check_access(node)
         await propose(node, PromoteMirrors(["b" * 32], 11, "somebody"))
         mirror = (await look(node, dict))["mirrors"]["us.quotes"]
         assert (mirror["promoted_ms"], mirror["ends"]) == (11, [0, 0])
@@ -41,6 +56,36 @@ def test_topics_that_are_no_plain_logs_are_told(tmp_path: Path) -> None:
 async def propose(node: Node, command: AnyCommand) -> None:
     outcome = await node.raft.proposer.propose(command)
     assert not isinstance(outcome, Rejection), outcome
+
+
+async def check_records(node: Node) -> None:
+    """Of a view what passes, for who may read it, while its owner may read the base."""
+    peer = f"samelog://node/{node.member.config.name}"
+    later = {"topic_id": "c" * 32, "name": "later", "where": "_offset >= 1", "owner": peer}
+    await propose(node, structs.replace(VIEW, **later))
+    page = await peek_records(node, PeekRecords("later"), peer)
+    assert [(each.offset, each.key) for each in page.records] == [(1, b"y")]
+    assert (page.start_offset, page.end_offset, page.next_offset) == (0, 2, 2)
+    page = await peek_records(node, PeekRecords("later", key="x"), peer)
+    assert (page.records, page.next_offset) == ((), 2)
+    for name, identity in (("big", peer), ("later", "samelog://user/x")):
+        with pytest.raises(ChangeRefused) as refused:
+            await peek_records(node, PeekRecords(name), identity)
+        assert refused.value.code is FaultCode.NOT_AUTHORISED
+
+
+async def check_access(node: Node) -> None:
+    rule = AclResource.TOPIC, "t", AclPattern.PREFIXED, "User:ann", "*", AclOperation.READ
+    await propose(node, ChangeAcls([AclBinding(*rule, AclPermission.ALLOW)], []))
+    found = (await access.get_access(node, GetAccess())).acls
+    assert found == (AclRow("User:ann", "*", "topic", "t", True, "read", True),)
+
+
+def test_acls_are_told_in_kafkas_words() -> None:
+    for names, kinds in ((access.RESOURCES, AclResource), (access.OPERATIONS, AclOperation)):
+        assert names == tuple(each.name.lower().replace("_", " ") for each in kinds)
+        assert int(next(iter(kinds))) == access.FIRST
+    assert (access.PREFIXED, access.ALLOWED) == (AclPattern.PREFIXED, AclPermission.ALLOW)
 
 
 async def check(node: Node) -> None:
@@ -59,3 +104,5 @@ async def check(node: Node) -> None:
     feeds = found["internal"]["__consumer_offsets"]["feeds"]
     assert [(each["end_offset"], each["keys"]) for each in feeds] == [(1, 1)]
     assert "__transaction_state" not in found["internal"], "nothing is in it"
+    assert found["waiting"] == {"t": {"topic": "t", "bytes": 0}}
+    assert found["sites"]["nyc"]["members"] == []

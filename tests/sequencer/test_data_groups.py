@@ -259,3 +259,39 @@ def test_group_0_changes_nothing_of_what_is_in_a_data_group() -> None:
     assert machine.apply(HardReset("x", 1, 1)).code == "LEVEL"
     machine.apply(DeleteTopicCommand("id"))
     assert not machine.state.placement.partitions
+
+
+def test_limits_of_a_node_are_of_all_its_replicas(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        (node,) = nodes
+        await make_groups(nodes, [0], [0])
+        await until(lambda: len(node.data_groups.replicas) == 2, "begun")
+        cares = [node.care, *(care for _, _, care in node.data_groups.held)]
+        assert len({id(care.scrubber._pace) for care in cares}) == 1
+        logs = [node.logs, *(logs for logs, _, _ in node.data_groups.held)]
+        assert len({id(each.repair.merged._budget) for each in logs}) == 1
+        assert len({id(each.intake.traffic) for each in logs}) == 1
+
+    run_with(tmp_path, 1, body)
+
+
+def test_a_leader_of_a_group_that_takes_nothing_in_lets_another_lead(tmp_path: Path) -> None:
+    """And it is not asked to lead again, as it should, before it takes something in."""
+
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2])
+        await until(lambda: led(nodes, 1) == [nodes[0]] and rests(nodes, 1), "rest")
+        full = [nodes[0].logs, nodes[0].data_groups.replicas[1].group_replica.logs]
+        for logs in full:
+            logs.intake.room.stop("the disk fails", for_good=True)
+        proposer = nodes[0].data_groups.replicas[1].group_replica.raft.proposer
+        await proposer.propose(RecordEvent(1, "test", "something happens"))
+        await until(lambda: nodes[0] not in led(nodes, 1) and bool(led(nodes, 1)), "another leader")
+        await until(lambda: rests(nodes, 1) and not works(nodes, 1), "it stays so")
+        assert nodes[0] not in led(nodes, 1)
+        for logs in full:
+            logs.intake.room.stopped = None
+        await proposer.propose(RecordEvent(2, "test", "something happens"))
+        await until(lambda: led(nodes, 1) == [nodes[0]], "leadership comes back")
+
+    run_with(tmp_path, 3, body)

@@ -128,7 +128,7 @@ async def two_leaders(path: Path, applied: list[Applied], syncer: Syncer) -> lis
         group.tick()
         while not group.is_leader:
             await group.sync_now()
-            group._finish(group._saves.popleft()[0])
+            group._finish(group._saves.pop(0)[0])
             group.pump()
     return groups
 
@@ -144,7 +144,7 @@ def test_one_sync_makes_the_entries_of_all_groups_durable(tmp_path: Path) -> Non
             group.propose([RetireSessionCommand("s")])
         for group in groups:
             await group._sync(())
-            group._finish(group._saves.popleft()[0])
+            group._finish(group._saves.pop(0)[0])
             group.pump()
         assert syncer.rounds == before + 1
         assert [len(each.indexes) for each in applied] == [2, 2]

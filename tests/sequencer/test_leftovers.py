@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 from samelog.placement.changes import PlaceGroups, apply_change
 from samelog.placement.values import NewGroup, Placement
+from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.leftovers import Leftovers, groups_on_disk, leftovers
+from samelog.sequencer.data_groups.seats import FORMAT_VERSION, ReplicaRecord, SeatFile
 from samelog.sequencer.node import Node
 from samelog.store.disk.files import OsFileSystem
 from tests.sequencer.cluster import make_node, run_with, until
@@ -43,3 +48,38 @@ def test_files_of_unknown_groups_are_kept_and_shown(tmp_path: Path) -> None:
         await until(lambda: led(nodes, 1) == [nodes[0]], "what is known is there")
 
     run_with(tmp_path, 1, body)
+
+
+def test_what_is_ending_removes_its_files_itself(tmp_path: Path) -> None:
+    """While a replica waits until the disk knows that it ends, the table may be confirmed."""
+    fs, files, raft = OsFileSystem(), tmp_path / "groups" / "1", tmp_path / "raft"
+    files.mkdir(parents=True)
+    raft.mkdir()
+    SeatFile(fs, str(raft), 1).write(ReplicaRecord(FORMAT_VERSION, 1, 0))
+    table = Placement()
+    apply_change(table, PlaceGroups(1, (NewGroup(1, (2,), 2),)))
+
+    async def caught_up() -> None:
+        pass
+
+    given = SimpleNamespace(fs=fs, config=SimpleNamespace(data=str(tmp_path)))
+    host = SimpleNamespace(cluster=SimpleNamespace(placement=table), catch_up=caught_up)
+    member = SimpleNamespace(
+        directory=SimpleNamespace(record=SimpleNamespace(number=0)),
+        raft_log=SimpleNamespace(directory=str(raft)),
+    )
+    keeper = ReplicaKeeper(
+        cast(Any, given),
+        cast(Any, host),
+        cast(Any, member),
+        on_table=lambda: None,
+        begin=lambda number: None,
+        on_over=lambda replica: None,
+    )
+    keeper._ending.add(1)
+    asyncio.run(keeper._confirm_table())
+    assert files.is_dir()
+    keeper._ending.clear()
+    keeper._confirmed_at = None
+    asyncio.run(keeper._confirm_table())
+    assert not files.exists()

@@ -220,9 +220,15 @@ def test_a_gap_in_a_mirror_is_void_and_remembered() -> None:
         (3, 40)
     ]
     assert "offsets 3 to 39 are void" in state.events[-1].text
-    assert state.mirrors.places[world.number].checksum is None
-    world.bring(source_batch(40))
-    assert world.next_offset == 43
+    place = state.mirrors.places[world.number]
+    assert place.checksum is None
+    assert place.behind == 3
+    assert place.crc == kernels.scan(source_batch(0)).last_crc, "it is compared before more comes"
+    assert not isinstance(gap(world, 40, 50), Rejection)
+    assert place.behind == 3
+    world.bring(source_batch(50))
+    assert world.next_offset == 53
+    assert state.mirrors.places[world.number].behind is None
 
 
 def test_what_follows_a_gap_waits_behind_it(tmp_path: Path) -> None:
@@ -396,7 +402,7 @@ def test_a_group_that_is_used_here_is_its_own() -> None:
 def test_versions_are_in_force_from_where_they_are_at_the_source() -> None:
     world = MirrorWorld()
     world.machine.apply(FollowSource([], [(world.number, [(0, 1), (70, 2)])]))
-    assert world.machine.state.partitions[world.number].schema_since == [(0, 1), (70, 2)]
+    assert world.machine.state.partitions[world.number].schema_since == ((0, 1), (70, 2))
 
 
 # --- what is stored -------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from samelog.sequencer.cluster.node_dir import (
     NodeDirectory,
     NodeDirectoryError,
     NodePlace,
+    check_has_log,
     read_record,
     suspect,
 )
@@ -145,3 +146,41 @@ def test_no_bit_of_node_json_turns_without_a_word(tmp_path: Path) -> None:
         file.write_bytes(turned)
         with pytest.raises(NodeDirectoryError, match=r"node\.json"):
             read_record(OsFileSystem(), str(tmp_path))
+
+
+def test_a_directory_that_was_only_begun_has_no_log_yet(tmp_path: Path) -> None:
+    check_has_log(OsFileSystem(), str(tmp_path))
+    open_directory(tmp_path).close()
+    check_has_log(OsFileSystem(), str(tmp_path))
+    (tmp_path / "raft").mkdir()
+    check_has_log(OsFileSystem(), str(tmp_path))
+
+
+@pytest.mark.parametrize("left", ["merged", "sessions", "groups"])
+def test_a_directory_that_has_lost_its_log_is_refused(tmp_path: Path, left: str) -> None:
+    open_directory(tmp_path).close()
+    (tmp_path / left).mkdir()
+    with pytest.raises(NodeDirectoryError, match=r"no Raft log any more.*Remedy"):
+        check_has_log(OsFileSystem(), str(tmp_path))
+    (tmp_path / "raft").mkdir()
+    (tmp_path / "raft" / f"wal.{1:020d}").touch()
+    check_has_log(OsFileSystem(), str(tmp_path))
+
+
+def test_who_knows_the_cluster_or_was_let_in_had_a_log(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path)
+    directory.belongs_to("id")
+    directory.close()
+    with pytest.raises(NodeDirectoryError, match="no Raft log any more"):
+        check_has_log(OsFileSystem(), str(tmp_path))
+    joined = tmp_path / "joined"
+    config = plain_config(joined, peers=3)
+    place = NodePlace(cluster="c", node="n", number=7, members=[], cluster_id="id")
+    directory = NodeDirectory.open(
+        OsFileSystem(), config, place, bootstrap=False, wall_s=7, chance=random.Random()
+    )
+    check_has_log(OsFileSystem(), str(joined))
+    directory.is_let_in()
+    directory.close()
+    with pytest.raises(NodeDirectoryError, match="no Raft log any more"):
+        check_has_log(OsFileSystem(), str(joined))

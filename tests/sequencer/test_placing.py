@@ -6,9 +6,11 @@ from pathlib import Path
 
 from samelog.placement import operations
 from samelog.placement.changes import AnyChange, WantMembers
+from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.placement.commands import ChangePlacement
+from samelog.sequencer.state.placement.commands import ChangePlacement, PlaceTopic
 from samelog.sequencer.state.types import Rejection
+from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import leader_of, run_with, until
 from tests.sequencer.test_data_groups import led, make_groups
 
@@ -95,3 +97,25 @@ def test_a_replica_that_comes_back_waits_for_its_group(tmp_path: Path) -> None:
 def held_by(node: Node, group: int) -> list[int]:
     """Members of a group, by the table."""
     return list(node.cluster.placement.groups[group].members)
+
+
+def test_who_reads_from_a_replica_that_ends_is_sent_to_the_others(tmp_path: Path) -> None:
+    """The stream is open, and nothing comes any more: without a word it would stay so."""
+
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0])
+        leader = await leader_of(nodes)
+        version = leader.cluster.placement.version
+        await leader.raft.proposer.propose(PlaceTopic(version, "a" * 32, "t", {}, 0, [], [1]))
+        await until(lambda: "a" * 32 in nodes[0].cluster.topics, "the topic")
+        (number,) = nodes[0].cluster.topics["a" * 32].partition_numbers
+        await until(lambda: nodes[0].data_groups.parts(number) is not None, "it is open")
+        source = nodes[0].data_groups.source(number)
+        assert source is not None
+        stream, told = source.open_merged("t", None, 0), list[RequestRefused | None]()
+        stream.add_listener(lambda: told.append(stream.fault))
+        await change(leader, [WantMembers(1, (1,))])
+        await until(lambda: 1 not in nodes[0].data_groups.replicas, "the replica ends")
+        assert [each and each.code for each in told[-1:]] == [FaultCode.NOT_LEADER]
+
+    run_with(tmp_path, 3, body)

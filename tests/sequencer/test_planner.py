@@ -348,11 +348,8 @@ def test_twins_merge_each_id_once_in_order() -> None:
     world.run_dry()
     parts = [part for merge in world.merged for part in merge.ranges]
     assert sum(part.records for part in parts) == 6
-    assert {Verdict(part.verdict) for part in parts} == {
-        Verdict.TAKE,
-        Verdict.DUPLICATE,
-        Verdict.SLICE,
-    }
+    verdicts = Verdict.TAKE, Verdict.DUPLICATE, Verdict.SLICE
+    assert {Verdict(part.verdict) for part in parts} == {*verdicts}
     assert world.machine.state.watermarks["feed"] == {1: 15}
 
 
@@ -369,20 +366,21 @@ class Without:
     def is_ready(self, partition: int, next_offset: int) -> bool:
         return True
 
+    def look_behind(self, partition: int, batches: bytes) -> bool:
+        raise AssertionError("it can judge everything")
+
     def take_back(self) -> None:
         pass
 
-    def reset(self) -> None:
-        pass
+    reset = take_back
 
     def look_ahead(self, draft: Draft, entry: Input, batches: Sequence[bytes]) -> None:
         pass
 
     def staying(self, draft: Draft, given: GivenBatch, runs: Sequence[int]) -> Sequence[int]:
         self.asked += 1
-        batch = given.data
         said = [place % 2 == 0 for place, length in enumerate(runs) for _ in range(length)]
-        found = kernels.decode_records(batch, 0, len(batch), "t", 0, decompress)
+        found = kernels.decode_records(given.data, 0, len(given.data), "t", 0, decompress)
         said += [True] * (len(found) - len(said))
         return runs_of(
             stays and record.value not in self.values

@@ -15,7 +15,7 @@ from samelog.admin.site_requests import PromoteSite
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_node
 from samelog.config.tables.node import NodeConfig
-from samelog.placement.cluster_ids import ends
+from samelog.placement.cluster_ids import ends, promoted_id
 from samelog.placement.sites import Sites
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.network.tls import ReloadingContext
@@ -30,6 +30,7 @@ from samelog.sequencer.merge.dedup import BatchFacts, DedupView
 from samelog.sequencer.node import Node
 from samelog.sequencer.recovery import SitePromotion, begin_anew, look
 from samelog.sequencer.serving import serve_node
+from samelog.sequencer.sites import staying
 from samelog.sequencer.sites.sources import far_members
 from samelog.sequencer.state.commands import (
     AnyCommand,
@@ -102,6 +103,32 @@ def test_a_promoted_site_votes_and_the_cluster_has_another_id(machine: StateMach
     (event,) = [each for each in machine.state.events if each.kind == "site-promoted"]
     assert event.text == "what may be lost"
     assert sites.promotions[-1].entry == 40
+
+
+def test_who_got_more_since_is_of_before(machine: StateMachine) -> None:
+    sites = machine.state.placement.sites
+    assert not sites.has_more(0, 9, 99), "nothing was promoted"
+    machine.apply(PROMOTE)
+    assert not sites.has_more(0, 3, 40), "the promotion went on behind this"
+    assert not sites.has_more(0, 2, 99)
+    assert sites.has_more(0, 3, 41)
+    assert sites.has_more(0, 4, 1)
+    assert not sites.has_more(1, 1003, 41), "it knows of the promotion"
+
+
+def test_only_who_knows_of_a_promotion_says_who_stays(machine: StateMachine) -> None:
+    """A member that has just followed has the cluster's id, and the state of before."""
+    now, known_as = promoted_id(FIRST, ONE), staying.KnownAs(FIRST, 3, 40)
+    assert staying.stays(machine.state, now, 1, 0, known_as) is False, "it is in another site"
+    machine.apply(SetSiteCommand(0, "nyc"))
+    machine.state.placement.sites.members = {0: "nyc", 1: "nyc"}
+    assert staying.stays(machine.state, now, 1, 0, known_as) is None, "who knows"
+    machine.apply(PROMOTE)
+    del machine.state.members[0]
+    assert staying.stays(machine.state, now, 1, 0, known_as) is False
+    assert staying.stays(machine.state, now, 0, 1, known_as) is True
+    more = known_as._replace(entry=41)
+    assert staying.stays(machine.state, now, 0, 1, more) is False
 
 
 def test_only_a_member_of_the_site_promotes_it(machine: StateMachine) -> None:

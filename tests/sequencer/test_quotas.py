@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from samelog.config.tables.node import Quotas
 from samelog.replicator.interfaces import RequestRefused
+from samelog.sequencer.ingest.quotas import NodeQuotas, QuotaKeeper
 from samelog.sequencer.node import Node
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input, State
+from samelog.sequencer.state.types import Session as KnownSession
 from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import Session, batch, offset, run_with, until
 
 
 def limit(node: Node, quotas: Quotas) -> None:
     """As if the node had been configured so."""
-    node.logs.quotas.limit(quotas)
+    node.member.quotas.limit(quotas)
 
 
 def test_an_identity_has_so_many_sessions_and_no_more(tmp_path: Path) -> None:
@@ -76,3 +82,30 @@ def test_what_is_merged_makes_room(tmp_path: Path) -> None:
             await until(lambda count=count: offset(nodes[0]) == count, "it is merged")  # type: ignore[misc]
 
     run_with(tmp_path, 1, body)
+
+
+def test_what_an_identity_holds_in_all_groups_of_a_node_counts_together() -> None:
+    held = {1: 0, 2: 0}
+    shared = NodeQuotas(Quotas(unmerged_bytes=100))
+    sessions: Any = SimpleNamespace(unmerged_bytes=lambda entry: held[entry.number])
+
+    def keeper(number: int) -> QuotaKeeper:
+        state = State(
+            sessions={"s": KnownSession("s", "d", "samelog://publisher/x")},
+            inputs={number: Input(number, "s", 1)},
+        )
+        return QuotaKeeper(StateMachine(state), sessions, shared)
+
+    first, second = keeper(1), keeper(2)
+    first.accept("s", 60)
+    held[1] = 60
+    with pytest.raises(RequestRefused, match=r"60 bytes that are not merged, of at most 100"):
+        second.accept("s", 60)
+    held[1] = 0
+    first.count()  # it was merged
+    second.accept("s", 60)
+    shared.limit(Quotas(unmerged_bytes=10))
+    with pytest.raises(RequestRefused, match=r"of at most 10"):
+        first.accept("s", 20)
+    second.forget()
+    assert not shared.unmerged.total()

@@ -278,6 +278,39 @@ def test_two_snapshots_are_kept_and_the_older_serves_when_the_newer_is_damaged(
     assert files[-1].exists()
 
 
+def test_what_is_sent_is_the_newest_snapshot_that_is_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path)
+    assert store.read_snapshot() is None
+    fill(store, 1, 10)
+    for index in (3, 6, 9):
+        asyncio.run(store.save_snapshot(snapshot(index, b"%d" % index)))
+    assert store.read_snapshot() == snapshot(9, b"9")
+    files = sorted((tmp_path / "raft" / "0").glob("snapshot.*"))
+    files[-1].write_bytes(b"garbage")
+    assert [store.read_snapshot() for _ in range(3)] == [snapshot(6, b"6")] * 3
+    files[0].unlink()
+    assert store.read_snapshot() is None
+    told = [each for each in caplog.messages if "a snapshot cannot be sent" in each]
+    assert len(told) == 1
+    assert files[-1].name in told[0]
+
+
+def test_of_a_snapshot_that_is_in_use_only_the_mark_is_kept(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.drop_data()
+    fill(store, 1, 5)
+    asyncio.run(store.save_snapshot(snapshot(4)))
+    store.log.close()
+    again = open_store(tmp_path)
+    assert again.snapshot == snapshot(4)
+    again.drop_data()
+    assert again.snapshot == snapshot(4, b"")
+    assert again.applied_index == 4
+    assert again.read_snapshot() == snapshot(4)
+
+
 def test_a_lost_snapshot_that_the_log_does_not_reach_back_to_stops_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

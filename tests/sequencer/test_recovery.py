@@ -211,6 +211,26 @@ def test_a_running_node_and_an_interrupted_recovery_are_refused(tmp_path: Path) 
         begin_anew(FS, config, kind="soft-reset", wall_ms=2)
 
 
+def test_a_node_without_its_raft_log_does_not_begin_another_one(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await Session("s").send(nodes, batch(b"x"))
+        await until(lambda: offset(nodes[0]) == 1, "merged")
+
+    async def afterwards() -> None:
+        data = Path(config_of(tmp_path, 0).data)
+        (data / "raft").rename(tmp_path / "raft")
+        with pytest.raises(NodeDirectoryError, match="no Raft log any more"):
+            make_node(tmp_path, 3, 0)
+        assert not (data / "raft").exists()
+        (tmp_path / "raft").rename(data / "raft")
+        node = make_node(tmp_path, 3, 0)
+        await node.start()
+        await node.stop()
+
+    run_with(tmp_path, 3, body)
+    in_loop(afterwards())
+
+
 def test_a_node_with_data_groups_goes_on_with_them(tmp_path: Path) -> None:
     """One has its majority here, of another only this replica is left, of a third one nothing."""
 
@@ -257,6 +277,7 @@ def test_a_node_with_data_groups_goes_on_with_them(tmp_path: Path) -> None:
     config = config_of(tmp_path, 0)
     seen = look(FS, config)
     assert [each.group for each in seen.replicas] == [1, 2]
+    assert seen.partitions == (("placed", 0, 0), ("placed", 1, 0))
     assert seen.others == (3,)
     with pytest.raises(NodeDirectoryError, match="no other member has that name"):
         begin_anew(FS, config, kind="majority-lost", wall_ms=1, others=["nobody"])

@@ -14,7 +14,7 @@ from samelog.format import _kernels as kernels
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.filtering import pieces
 from samelog.sequencer.filtering.pieces import PieceSource, RowFilters
-from samelog.store.merged.detached import DetachedRead
+from samelog.store.disk.detached import DetachedRead
 from samelog.typed.filters.operands import BadFilter
 from samelog.typed.filters.passing import Passing
 from samelog.typed.filters.selection import RowsWanted

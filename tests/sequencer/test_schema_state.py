@@ -75,7 +75,7 @@ def canonical(*schemas: str) -> list[str]:
 
 def since(machine: StateMachine, topic: str = "t1") -> list[list[tuple[int, int]]]:
     numbers = machine.state.topics[topic].partition_numbers
-    return [machine.state.partitions[number].schema_since for number in numbers]
+    return [list(machine.state.partitions[number].schema_since) for number in numbers]
 
 
 def test_it_survives_encoding_and_needs_its_level() -> None:

@@ -14,12 +14,16 @@ from samelog.format.directory_files import ScrubFile, encode_directory_file
 from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import ManualClock
 from samelog.sequencer.admin.status import trouble
-from samelog.sequencer.cluster.scrubber import Scrubber
+from samelog.sequencer.cluster.scrubber import Scrubber, ScrubPace
+from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.node import Node
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.disk.json_files import write_json_file
+from samelog.store.merged.log import MergedLog
 from samelog.store.merged.scrub import check_piece
-from tests.sequencer.cluster import Session, batch, merged, offset, run_with, until
+from tests.sequencer.cluster import Session, batch, merged, offset, run_with, taken, until
+from tests.sequencer.test_closed_parts import opened
+from tests.sequencer.test_data_groups import led, make_groups, place
 
 T = TypeVar("T")
 COUNT = 30
@@ -125,7 +129,7 @@ def scrubber_of(node: Node, clock: ManualClock, read: OneThread) -> Scrubber:
         node.logs.merging,
         node.logs.repair.pieces,
         path=str(Path(node.member.config.data, "kept.json")),
-        config=Scrub(bytes_per_s=1 << 30, interval_s=100),
+        pace=ScrubPace(Scrub(bytes_per_s=1 << 30, interval_s=100)),
         in_thread=read,
         clock=clock,
         at_work=AtWork(),
@@ -196,5 +200,53 @@ def test_a_segment_that_a_reader_complains_of_is_looked_at_without_a_wait(tmp_pa
         nodes[0].logs.merging.partitions[1].suspect(10)
         await until(lambda: merged(nodes[0]) == whole, "mended")
         assert nodes[0].logs.merging.partitions[1].suspects == set()
+
+    run_with(tmp_path, 3, body)
+
+
+def test_all_replicas_of_a_member_are_read_at_one_rate() -> None:
+    pace = ScrubPace(Scrub(bytes_per_s=1000, interval_s=1))
+    assert [pace.spend(500, now) for now in (0.0, 0.0, 0.25)] == [0.5, 1.0, 1.25]
+
+
+async def write_to_group(nodes: list[Node]) -> list[MergedLog]:
+    """Batches in a partition of a data group: the copies of its log."""
+    states = [n.data_groups.replicas[1].group_replica.logs.machine.state for n in nodes]
+    await until(lambda: all("f" * 32 in state.topics for state in states), "the topic")
+    intakes = [RoutedIntake(n.logs.intake, n.logs.machine, n.data_groups) for n in nodes]
+    inputs = [await opened(intake, 0) for intake in intakes]
+    byte = 0
+    for number in range(COUNT):
+        data = batch(bytes([number]) * 1_000)
+        for intake, each in zip(intakes, inputs, strict=True):
+            await taken(intake.append(each.input, 0, 0, byte, data))
+        byte += len(data)
+    number = nodes[0].cluster.topics["f" * 32].partition_numbers[0]
+    opened_here = [n.data_groups.replicas[1].group_replica.logs.merging.partitions for n in nodes]
+    await until(lambda: all(number in each for each in opened_here), "opened")
+    logs = [each[number].log for each in opened_here]
+    await until(lambda: all(log.next_offset == COUNT for log in logs), "merged")
+    return logs
+
+
+def test_damage_in_a_data_group_is_mended_from_its_members(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2])
+        await until(lambda: led(nodes, 1) == [nodes[0]], "led")
+        await place(nodes[0], 1)
+        logs = await write_to_group(nodes)
+        files = [Path(log.path, f"{0:020d}.log") for log in logs]
+        assert files[2].is_relative_to(Path(nodes[2].member.config.data, "groups", "1"))
+        size = len(logs[2].read(0, 0, 1 << 20))
+        whole = files[2].read_bytes()[:size]
+        scrubber = nodes[2].data_groups.replicas[1].group_replica.care.scrubber
+        spoil(files[2], 100, size // 2)
+        await scrubber.scrub()
+        assert files[2].read_bytes()[:size] == whole
+        assert not list(scrubber.troubles)
+        for file in files:
+            spoil(file, 100)
+        await scrubber.scrub()
+        assert len(list(scrubber.troubles)) == 1
 
     run_with(tmp_path, 3, body)

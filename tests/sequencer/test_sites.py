@@ -9,7 +9,9 @@ import pytest
 
 from samelog.placement.sites import Sites
 from samelog.sequencer.levels import SITES
+from samelog.sequencer.sites.agreeing import PROMISED_S, Agreement
 from samelog.sequencer.sites.lags import FRESH_S, UNKNOWN, SiteLags
+from samelog.sequencer.sites.leading import WELL_S, LeaderPlace, patience
 from samelog.sequencer.sites.sources import copy_sources
 from samelog.sequencer.sites.whereabouts import SILENT_S, Whereabouts
 from samelog.sequencer.state.commands import (
@@ -21,7 +23,14 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.setting_commands import Advertised, SetListeners
-from samelog.sequencer.state.sites.commands import AddSite, RemoveSite, SetSiteCommand
+from samelog.sequencer.state.sites.commands import (
+    AddSite,
+    PromoteSiteCommand,
+    RemoveSite,
+    SetSiteCommand,
+    SetSiteLeads,
+    SetSiteVotes,
+)
 from samelog.sequencer.state.sites.state import SITES_MOST
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.peer_messages import PeerMessage, SiteLag
@@ -131,6 +140,88 @@ def test_nobody_is_left_without_somebody_to_ask() -> None:
     assert copy_sources(3, [4], EVERYWHERE, VOTERS) == [4], "the line is cut"
     assert copy_sources(0, [1, 2, 3], EVERYWHERE, VOTERS) == [1, 2, 3], "where votes are"
     assert copy_sources(4, [1, 3], Sites(), VOTERS) == [1, 3], "there are no sites"
+
+
+# --- who leads ------------------------------------------------------------------------------------
+
+LED_IN_LON = Sites({"lon": True, "par": True}, {0: "lon", 1: "par", 2: "par"}, leads=["lon"])
+
+
+def test_leaders_are_wanted_in_sites_that_vote(machine: StateMachine) -> None:
+    sites = machine.state.placement.sites
+    assert sites.may_lead(0), "nothing is wanted"
+    assert code(machine, SetSiteLeads("par", True, 3)) == "UNKNOWN_SITE"
+    assert code(machine, SetSiteLeads("nyc", True, 3)) == "SITE_ONLY_READS"
+    assert code(machine, SetSiteLeads("lon", True, 3)) == ""
+    assert code(machine, SetSiteLeads("lon", True, 4)) == ""
+    machine.apply(SetSiteCommand(0, "lon"))
+    assert sites.leads == ["lon"]
+    assert (sites.may_lead(0), sites.may_lead(1)) == (True, False)
+    told = [event.text for event in machine.state.events if event.kind == "site-altered"]
+    assert told == ["leaders should be in site 'lon' from now on"]
+    assert code(machine, SetSiteLeads("lon", False, 5)) == ""
+    assert sites.may_lead(1)
+
+
+def test_a_site_that_only_reads_or_is_gone_leads_no_more(machine: StateMachine) -> None:
+    sites = machine.state.placement.sites
+    for change in (SetSiteVotes("lon", False, 4), RemoveSite("lon", 4)):
+        machine.apply(SetSiteVotes("lon", True, 3))
+        machine.apply(SetSiteLeads("lon", True, 3))
+        assert code(machine, change) == ""
+        assert sites.leads == []
+    machine.apply(AddSite("lon", True, 5))
+    machine.apply(SetSiteLeads("lon", True, 6))
+    machine.apply(SetSiteCommand(3, "nyc"))
+    machine.apply(PromoteSiteCommand("nyc", "a" * 16, 3, 1, 1, 7, ""))
+    assert sites.leads == [], "whoever is left leads"
+
+
+def test_leadership_moves_back_to_who_has_been_well_for_a_minute() -> None:
+    place = LeaderPlace()
+    assert place.look(1, LED_IN_LON, [0, 2], 0.0) == []
+    assert place.look(1, LED_IN_LON, [0, 2], WELL_S - 1) == []
+    assert place.look(1, LED_IN_LON, [0, 2], WELL_S) == [0]
+    assert place.look(1, LED_IN_LON, [2], WELL_S + 1) == []
+    assert place.look(1, LED_IN_LON, [0, 2], WELL_S + 2) == [], "it was away, and is new again"
+    assert place.look(1, LED_IN_LON, [0, 2], 2 * WELL_S + 2) == [0]
+    place.forget()
+    assert place.look(1, LED_IN_LON, [0, 2], 2 * WELL_S + 3) == [], "it did not lead meanwhile"
+
+
+def test_who_is_where_leaders_should_be_keeps_leadership() -> None:
+    place = LeaderPlace()
+    for now in (0.0, WELL_S, 2 * WELL_S):
+        assert place.look(0, LED_IN_LON, [1, 2], now) == []
+        assert place.look(1, Sites({"lon": True}, {0: "lon"}), [0], now) == []
+    assert [patience(number, LED_IN_LON) for number in range(3)] == [1.0, 2.0, 2.0]
+
+
+# --- agreement ------------------------------------------------------------------------------------
+
+
+def test_a_member_agrees_to_one_promotion_at_a_time() -> None:
+    first, second = Agreement(), Agreement()
+    assert first.promise(3, 0.0), "to itself"
+    assert second.promise(4, 0.0), "to itself"
+    assert not first.promise(4, 1.0)
+    assert not second.promise(3, 1.0), "of two at once none goes on"
+    assert first.promise(3, 2.0), "the same one may ask again"
+    assert first.promise(4, 2.0 + PROMISED_S)
+
+
+def test_all_others_have_to_agree() -> None:
+    asking = Agreement()
+    asking.ask("p", [4, 5])
+    asking.told(4, "older", "")
+    asking.told(9, "p", "")
+    assert asking.silent == [4, 5]
+    asking.told(4, "p", "")
+    assert (asking.is_over, asking.silent) == (False, [5])
+    asking.told(5, "p", "n5 has more")
+    assert (asking.is_over, asking.refused) == (True, "n5 has more")
+    asking.ask("p", [])
+    assert (asking.is_over, asking.refused) == (True, "")
 
 
 # --- lag ------------------------------------------------------------------------------------------

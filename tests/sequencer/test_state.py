@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from samelog.format.positions import SessionPosition
@@ -27,7 +29,7 @@ from samelog.sequencer.state.commands import (
     encode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import RUNS_REMEMBERED, Rejection
+from samelog.sequencer.state.types import RUNS_REMEMBERED, Partition, Rejection
 
 
 def open_run(
@@ -225,7 +227,7 @@ def test_planned_records_can_be_given_up_once(machine: StateMachine) -> None:
     machine.apply(merge(0, take(0, 10, records=9)))
     assert machine.apply(void(3, 5)) == void(3, 5)
     assert machine.apply(void(3, 5)) == void(3, 5)
-    assert machine.state.partitions[1].voids == [void(3, 5)]
+    assert machine.state.partitions[1].voids == (void(3, 5),)
     assert [event.kind for event in machine.state.events] == ["void"]
     assert "flights-0: offsets 3 to 4" in machine.state.events[0].text
     assert StateMachine.decode(machine.encode()).state == machine.state
@@ -287,3 +289,21 @@ def test_what_was_used_meanwhile_does_not_expire(machine: StateMachine) -> None:
     machine.apply(Expire([(7, 1000)], [("ewr", 50), ("ewr", -1)]))
     assert machine.state.producers == {}
     assert machine.open_run_of("ewr") is not None
+
+
+def test_a_decoded_state_names_everything_once(machine: StateMachine) -> None:
+    """A string and a number for each place would be most of what an idle partition takes."""
+    found = StateMachine.decode(machine.encode()).state
+    assert found == machine.state
+    (topic,), (entry,) = found.topics.values(), found.inputs.values()
+    first, second = found.partitions.values()
+    assert first.topic_id is second.topic_id is next(iter(found.topics))
+    assert entry.session is next(iter(found.sessions))
+    numbers = zip(found.partitions, topic.partition_numbers, (first, second), strict=True)
+    assert all(key is number is each.number for key, number, each in numbers)
+
+
+def test_partitions_that_nothing_was_written_to_have_no_lists_of_their_own() -> None:
+    first, second = Partition(1, "t", 0), Partition(2, "t", 1)
+    assert first.rolls is second.rolls
+    assert not gc.is_tracked(first)

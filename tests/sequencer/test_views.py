@@ -220,9 +220,7 @@ def test_what_is_asked_of_a_view_names_its_columns_only(machine: StateMachine) -
     assert narrowed(stream, None) == (whole, None)
     asked = RowsAsked("a > 1 -- so", (), 1, is_committed=True)
     wanted, condition = narrowed(stream, asked)
-    assert wanted == whole._replace(
-        where="(b = 'x'\n) AND (a > 1 -- so\n)", is_committed=True
-    )
+    assert wanted == whole._replace(where="(b = 'x'\n) AND (a > 1 -- so\n)", is_committed=True)
     assert condition is not None
     condition.check()
     with pytest.raises(RequestRefused):

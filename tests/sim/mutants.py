@@ -113,7 +113,7 @@ def commit_older_terms() -> Iterator[None]:
         if index > core.commit:
             core.advance_commit(index)
             while lead.proposed and lead.proposed[0][0] <= index:
-                lead.uncommitted_bytes -= lead.proposed.popleft()[1]
+                lead.uncommitted_bytes -= lead.proposed.pop(0)[1]
             lead.dirty = True
 
     with patch.object(replication, "_advance_commit", advance):

@@ -302,11 +302,17 @@ class SimNode:
         if any(isinstance(message, VoteReply) for _, message in effects.send_after_save):
             self._crash_point(self.world.options.vote_crash_chance)
 
+    @property
+    def is_young(self) -> bool:
+        """Whether it has not handed out its own term's no-op, thus all older entries, as leader."""
+        lead = self.raft.leadership
+        return lead is None or self.raft.applied < lead.noop_index
+
     def _send(self, messages: list[tuple[int, RaftMessage]]) -> None:
         for to, message in messages:
             self.world.checker.sent(self, to, message)
             self.world.send(self, to, message)
-            if isinstance(message, Append) and not self.raft.applied_own_noop:
+            if isinstance(message, Append) and self.is_young:
                 self._crash_point(self.world.options.young_leader_crash_chance)
 
     def _crash_point(self, chance: float | None = None) -> None:

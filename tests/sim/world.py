@@ -349,7 +349,7 @@ class World:
         leaders = [node for node in self.nodes if node.up and node.raft.role is Role.LEADER]
         if not leaders or self.healed:
             return
-        young = [node for node in leaders if not node.raft.applied_own_noop]
+        young = [node for node in leaders if node.is_young]
         leader = self.chance.choice(young or leaders)
         wanted = self._other_members(leader.raft.membership, leader.number)
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from samelog.admin.client import log_history
 from samelog.archiver.copies.manifests import PARQUET, SEGMENTS
-from samelog.cli.commands.spark import command
+from samelog.cli.commands.spark import command, tasks_done
 from samelog.spark.jobs.archives import runs_of
 from samelog.spark.jobs.findings import (
     Checked,
@@ -339,3 +340,14 @@ def test_nothing_to_check_is_no_success(tmp_path: Path, spark: SparkSession) -> 
     assert "there is nothing to check" in ended.output
     ended = CliRunner().invoke(command, ["verify"])
     assert ended.exit_code == 2
+
+
+def test_progress_is_that_of_the_stages_that_run() -> None:
+    known = {
+        3: SimpleNamespace(numTasks=4, numCompletedTasks=1),
+        4: SimpleNamespace(numTasks=6, numCompletedTasks=2),
+    }
+    tracker: Any = SimpleNamespace(getActiveStageIds=lambda: [3, 4, 5], getStageInfo=known.get)
+    assert tasks_done(tracker) == (3, 10, "tasks of Spark")
+    tracker.getActiveStageIds = list
+    assert tasks_done(tracker) == (0, None, "tasks of Spark")

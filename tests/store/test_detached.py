@@ -22,11 +22,9 @@ def batches(count: int, size: int = 100) -> bytes:
 
 
 def log_with(path: Path, *pieces: bytes) -> MergedLog:
-    merged = MergedLog.unwritten(
-        OsFileSystem(), str(path / "t-0"), topic="t", topic_id="id-1", partition=0
-    )
+    merged = MergedLog.open(OsFileSystem(), path / "t-0", topic="t", topic_id="id-1", partition=0)
     for data in pieces:
-        merged.append(data, base_offset=merged.next_offset, leader_epoch=1)
+        merged.append(bytearray(data), base_offset=merged.next_offset, leader_epoch=1)
     return merged
 
 
@@ -38,6 +36,7 @@ def test_it_reads_as_the_log_does(tmp_path: Path) -> None:
         assert data == merged.read(0, byte, 1000)
         byte += len(data)
     assert merged.detached(0, byte, 1000)() == b""
+    merged.close()
 
 
 def test_it_goes_on_when_the_log_is_closed_and_leaves_no_descriptor(tmp_path: Path) -> None:

@@ -125,7 +125,8 @@ def test_every_fault_code_is_documented(code: FaultCode) -> None:
 def test_the_bytes_of_some_messages() -> None:
     hello = Hello(ConnectionRole.PUSH, cluster="demo", session="ewr", session_id="a1")
     assert encode_message(hello) == bytes.fromhex(
-        "00000019 01 01 0000 000000009f 01 01 01 a464656d6f a3657772 a26131 c0 00 c0 c0 c2 c2 c2 a0 c2"
+        "00000019 01 01 0000 000000009f 01 01 01 a464656d6f a3657772 a26131 "
+        "c0 00 c0 c0 c2 c2 c2 a0 c2"
     )
     fault = Fault(FaultCode.GAP, "m", "r")
     assert encode_message(fault)[HEADER_BYTES:] == bytes.fromhex("94 03 0b a16d a172")
@@ -226,7 +227,7 @@ def test_a_message_longer_than_a_frame_may_be_is_not_sent() -> None:
 
 
 def test_hello_and_fault_of_a_later_version_can_be_read() -> None:
-    hello = [1, 1, 2, "demo", None, None, None, 0, None, None, False, False, False, ""]
+    hello = [1, 1, 2, "demo", None, None, None, 0, None, None, False, False, False, "", False]
     hello.append("something")
     assert decode_message(msgspec.msgpack.encode(hello)) == Hello(ConnectionRole.PUSH, 2, "demo")
     fault = [3, 2, "m", "r", [1, 2]]

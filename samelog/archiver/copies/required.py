@@ -46,6 +46,7 @@ from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.clock import Clock
+from samelog.runtime.flag import Flag
 from samelog.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class CopyQueue:
         self._running: asyncio.Task[None] | None = None
         self._read = 0
         self._copied = 0
-        self._wake = asyncio.Event()
+        self._wake = Flag()
         self._backoff = Backoff(rng, base_s=RETRY_S, maximum_s=RETRY_MOST_S)
         self._failed: dict[str, _Failure] = {}
         """Until when not to try again: a segment, by its path, or the target."""

@@ -30,6 +30,7 @@ from samelog.cli.output import (
     printable,
     report,
     talk,
+    waiting,
     wants_json,
 )
 from samelog.config.tables.client import ClientConfig
@@ -228,13 +229,17 @@ def _wait(config: ClientConfig, index: int, wait_s: float, *, hard: bool) -> lis
     answer, or have not yet.
     """
     deadline = time.monotonic() + wait_s
-    while True:
-        behind, away = _sort(all_statuses(config), index)
-        if hard and not behind:
-            behind = _groups_behind(config)
-        if not behind or time.monotonic() >= deadline:
-            return behind + away
-        time.sleep(LOOK_S)
+    with waiting("reset") as tell:
+        while True:
+            answers = all_statuses(config)
+            behind, away = _sort(answers, index)
+            done = len(answers) - len(behind) - len(away)
+            if hard and not behind:
+                behind = _groups_behind(config)
+            if not behind or time.monotonic() >= deadline:
+                return behind + away
+            tell(done, len(answers), behind[0])
+            time.sleep(LOOK_S)
 
 
 def _sort(answers: Sequence[Status | AdminError], index: int) -> tuple[list[str], list[str]]:

@@ -5,6 +5,8 @@ Invariant: a reset is reported as done only when a majority of the nodes has it.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
@@ -25,10 +27,18 @@ from samelog.admin.requests import (
 )
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.live_names import complete_groups, complete_topics
-from samelog.cli.output import client_option, json_option, print_json, print_table, wants_json
+from samelog.cli.output import (
+    client_option,
+    json_option,
+    print_json,
+    print_table,
+    utc,
+    wants_json,
+)
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 from samelog.kafka.groups.assignors import assigned_partitions
+from samelog.wire.errors import FaultCode
 
 OFFSET_MAX = (1 << 62) - 1
 ENDS: tuple[ResetTo, ...] = ("earliest", "latest")
@@ -160,7 +170,7 @@ def processed(config: ClientConfig, topic: str, name: str) -> None:
             each.partition,
             "" if each.offset < 0 else each.offset,
             "" if each.lag is None else each.lag,
-            _time(each.at_ms) or "",
+            _shown_time(each.at_ms),
         )
         for each in found.partitions
     ]
@@ -216,8 +226,8 @@ def reset(
     """Have GROUP go on elsewhere. It must have no members; one that does not exist begins.
 
     One of --to, --to-datetime (UTC unless it says; the end where nothing is that late) and
-    --shift-by (never beyond what is there) says where. Partitions that no node has all of are set
-    one after the other.
+    --shift-by (never beyond what is there) says where. All partitions are set at once; but where no
+    node has all of them, one after the other: if one cannot be, it is said which are.
 
     \b
     Examples:
@@ -237,13 +247,50 @@ def reset(
 
 
 def _reset(config: ClientConfig, body: ResetGroup) -> None:
-    """In a topic of data groups partition by partition, each where it is. Raises AdminError."""
+    """At once where a node has all that is to be reset; else partition by partition. Raises
+    AdminError, which says what is done if that is not all.
+    """
     known = ask(config, DescribeTopic(body.topic)).partitions
-    if body.partition is UNSET and any(each.elsewhere for each in known):
-        for each in known:
-            ask(config, replace(body, partition=each.partition))
-    else:
+    is_spread = body.partition is UNSET and any(each.elsewhere for each in known)
+    try:
         ask(config, body)
+    except AdminError as error:
+        if not is_spread or error.code is not FaultCode.OUT_OF_RANGE:
+            raise
+        _reset_each(config, body, [each.partition for each in known])
+
+
+def _reset_each(config: ClientConfig, body: ResetGroup, left: Sequence[int]) -> None:
+    for done, partition in enumerate(left):
+        try:
+            ask(config, replace(body, partition=partition))
+        except AdminError as error:
+            if not done:
+                raise
+            raise _half_done(error, body, left[:done], left[done:]) from error
+
+
+def _half_done(
+    error: AdminError, body: ResetGroup, done: Sequence[int], left: Sequence[int]
+) -> AdminError:
+    """What to do next: who goes on from where it is would go twice as far."""
+    again = "with --partition for each of these" if body.to == "shift" else "the same command"
+    text = (
+        f"partition {left[0]}: {error}. Partitions {_some(done)} of {body.topic!r} are reset, "
+        f"{_some(left)} are not. Reset the rest by {again}"
+    )
+    return AdminError(text, code=error.code, sent=error.sent)
+
+
+def _some(numbers: Sequence[int]) -> str:
+    """Partitions, for a sentence: neighbours as one range."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in runs)
 
 
 def _target(
@@ -309,7 +356,7 @@ def _row(each: GroupPartition, owners: dict[tuple[str, int], str]) -> tuple[obje
 def _member_row(member: GroupMemberInfo) -> tuple[object, ...]:
     times = (member.joined_ms, member.moved_ms, member.polled_ms)
     named = (member.member_id, member.instance_id or "", member.client_id, member.client_host)
-    return (*named, *(_time(each) or "" for each in times))
+    return (*named, *map(_shown_time, times))
 
 
 def _as_tree(found: GroupDescription, owners: dict[tuple[str, int], str]) -> dict[str, object]:
@@ -338,6 +385,11 @@ def _as_tree(found: GroupDescription, owners: dict[tuple[str, int], str]) -> dic
         for each in found.partitions
     ]
     return {**asdict(found.group), "members": members, "partitions": partitions}
+
+
+def _shown_time(at_ms: int) -> str:
+    """Shorter where people look: it may break between day and time."""
+    return utc(at_ms) if sys.stdout.isatty() else _time(at_ms) or ""
 
 
 def _time(at_ms: int) -> str | None:

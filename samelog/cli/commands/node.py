@@ -216,7 +216,10 @@ def drain(config: ClientConfig, *, name: str, end: bool, wait_s: float) -> None:
 @command.command()
 @click.argument("name", required=False, shell_complete=complete_nodes)
 @click.option(
-    "--from", "leader", help="Only if this node leads and another can; else nothing is done."
+    "--from",
+    "leader",
+    shell_complete=complete_nodes,
+    help="Only if this node leads and another can; else nothing is done.",
 )
 @client_option
 @json_option

@@ -21,7 +21,7 @@ import click
 import msgspec
 
 from samelog.cli.errors import operator_error
-from samelog.cli.live_names import complete_topics
+from samelog.cli.live_names import complete_sessions, complete_topics
 from samelog.cli.output import (
     OperatorError,
     api_usage,
@@ -74,7 +74,12 @@ class Publishing(TypedDict):
 @click.option(
     "--topic", required=True, shell_complete=complete_topics, help="Where the records go."
 )
-@click.option("--session", required=True, help="This publisher's name, its own in the cluster.")
+@click.option(
+    "--session",
+    required=True,
+    shell_complete=complete_sessions,
+    help="This publisher's name, its own in the cluster.",
+)
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Holds the sessions.")
 @click.option("--format", "kind", default="lines", show_default=True, type=click.Choice(FORMATS))
 @click.option("--key", help="Field that gives the key (csv, jsonl).")

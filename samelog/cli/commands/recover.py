@@ -19,7 +19,7 @@ from samelog.admin.placement_requests import GetPlacement, RecoverDataGroup
 from samelog.admin.requests import AddNode, ReadmitNode, VoidRecords
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.node import wait_option, wait_voter
-from samelog.cli.live_names import complete_nodes, complete_topics
+from samelog.cli.live_names import complete_data_groups, complete_nodes, complete_topics
 from samelog.cli.output import (
     client_option,
     fail,
@@ -32,10 +32,11 @@ from samelog.cli.output import (
 from samelog.config.load import load_node
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.node import NodeConfig
+from samelog.format.errors import LogFormatError
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.raft.raft_errors import RaftStoreError
-from samelog.sequencer.recovery import Finding, begin_anew, look
+from samelog.sequencer.recovery import Finding, begin_anew, look, move_raft
 from samelog.store.disk.files import DiskFault, OsFileSystem
 
 node_option = click.option(
@@ -58,6 +59,7 @@ def command() -> None:
       samelog recover majority-lost --config node.toml --confirm production
       samelog recover group 3 --config client.toml
       samelog recover void trades 0 --config client.toml
+      samelog recover move-raft --config node.toml
     """
 
 
@@ -130,6 +132,28 @@ def soft_reset(config_file: str, *, confirm: str | None) -> None:
     _begin_anew(config_file, "soft-reset", confirm)
 
 
+@command.command("move-raft")
+@node_option
+@json_option
+def move(config_file: str) -> None:
+    """Move a stopped node's Raft files to where node.raft_dir says, or back where it is not set.
+
+    They are copied, and count from then on; the old ones are set aside, for you to remove. It may
+    be interrupted, and begun again. A node whose files are not where it looks for them does not
+    start.
+
+    \b
+    Example:
+      samelog recover move-raft --config node.toml
+    """
+    config, fs = load_node(config_file), OsFileSystem()
+    try:
+        where, aside = move_raft(fs, config, wall_ms=time.time_ns() // 1_000_000)
+    except (NodeDirectoryError, RaftStoreError, LogFormatError) as error:
+        fail(str(error))
+    report({"directory": where, "kept": aside}, f"Raft's files are in {where}; old ones: {aside}")
+
+
 def _begin_anew(
     config_file: str, kind: str, confirm: str | None, others: Sequence[str] = ()
 ) -> None:
@@ -185,8 +209,14 @@ def _describe(found: Finding) -> None:
 
 
 @command.command("group")
-@click.argument("group", type=click.IntRange(min=1))
-@click.option("--from", "name", metavar="NODE", help="The node whose replica goes on.")
+@click.argument("group", type=click.IntRange(min=1), shell_complete=complete_data_groups)
+@click.option(
+    "--from",
+    "name",
+    metavar="NODE",
+    shell_complete=complete_nodes,
+    help="The node whose replica goes on.",
+)
 @click.option("--confirm", metavar="GROUP", type=int, help="The group again: yes, I want this.")
 @client_option
 @json_option
@@ -203,35 +233,37 @@ def data_group(config: ClientConfig, *, group: int, name: str | None, confirm: i
       samelog recover group 3 --config client.toml
       samelog recover group 3 --from rt-sequencer-1 --confirm 3 --config client.toml
     """
-    newest = _newest_entries(config, group)
+    newest, suspect = _replicas(config, group)
     if name is None or confirm != group:
         if wants_json():
-            print_json({"group": group, "newest": newest, "done": False})
+            print_json({"group": group, "newest": newest, "suspect": suspect, "done": False})
         for node_name, (term, index) in newest.items():
-            talk(f"{node_name}: entry {index} of term {term}")
+            counts = ", and counts for nothing: it may have forgotten more" * (node_name in suspect)
+            talk(f"{node_name}: entry {index} of term {term}{counts}")
         fail(
             "WHAT OTHER NODES ACKNOWLEDGED AFTER THIS WOULD BE LOST. Nothing is done; if this is "
             f"what you want: --from NODE --confirm {group}"
         )
-    ask(config, RecoverDataGroup(group, name))
-    done = {"group": group, "newest": newest, "done": True}
+    ask(config, RecoverDataGroup(group, name, tuple(suspect)))
+    done = {"group": group, "newest": newest, "suspect": suspect, "done": True}
     report(done, f"group {group} goes on with {name}; samelog status keeps the event")
 
 
-def _newest_entries(config: ClientConfig, group: int) -> dict[str, tuple[int, int]]:
-    """Node that answers and has a replica -> (term, index) of its newest entry."""
-    answers = ask_each(config, GetPlacement())
-    known = {
-        name: newest
-        for answer in answers
+def _replicas(config: ClientConfig, group: int) -> tuple[dict[str, tuple[int, int]], list[str]]:
+    """Node that answers and has a replica -> (term, index) of its newest entry; and which of them
+    say that theirs counts for nothing.
+    """
+    found = [
+        each
+        for answer in ask_each(config, GetPlacement())
         if isinstance(answer, PlacementStatus)
         for each in answer.groups
         if each.group == group
-        for name, newest in each.newest.items()
-    }
+    ]
+    known = {name: newest for each in found for name, newest in each.newest.items()}
     if not known:
         fail(f"no node that answers has a replica of group {group}: samelog placement")
-    return known
+    return known, sorted(name for each in found for name in each.suspect)
 
 
 # --- records that no node has any more ------------------------------------------------------------
@@ -250,7 +282,14 @@ class NodeCopy(NamedTuple):
 @command.command("void")
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("partition", type=click.IntRange(min=0))
-@click.option("--lost", "without", multiple=True, metavar="NODE", help="A node that is gone.")
+@click.option(
+    "--lost",
+    "without",
+    multiple=True,
+    metavar="NODE",
+    shell_complete=complete_nodes,
+    help="A node that is gone.",
+)
 @click.option("--confirm", metavar="TOPIC", help="The topic's name: yes, I want this.")
 @client_option
 @json_option

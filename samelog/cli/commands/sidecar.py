@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from samelog.cli.command_group import CommandGroup
+from samelog.cli.live_names import complete_sessions, complete_topics
 from samelog.cli.output import client_option, fail, talk
 from samelog.config.tables.client import ClientConfig, PublisherKafka, SubscriberKafka
 from samelog.config.tables.shared import HttpConfig, LogLevel
@@ -101,7 +102,12 @@ def command() -> None:
 @command.command()
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Holds the sessions.")
 @kafka_option
-@click.option("--kafka-session", metavar="NAME", help="What Kafka clients write goes into it.")
+@click.option(
+    "--kafka-session",
+    metavar="NAME",
+    shell_complete=complete_sessions,
+    help="What Kafka clients write goes into it.",
+)
 @http_option
 @client_option
 def publisher(
@@ -159,6 +165,7 @@ def _publisher_kafka(
     "--topic",
     "topics",
     multiple=True,
+    shell_complete=complete_topics,
     help="May be repeated.  [default: topics of the configuration]",
 )
 @click.option("--dir", "directory", type=click.Path(file_okay=False), help="Holds the copies.")

@@ -15,8 +15,10 @@ import click
 
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.restore import parse_time
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
     fail,
+    following,
     json_option,
     print_json,
     print_table,
@@ -26,6 +28,7 @@ from samelog.cli.output import (
 from samelog.config.document import absolute_place
 
 if TYPE_CHECKING:
+    from pyspark import StatusTracker
     from pyspark.sql import SparkSession
 
     from samelog.spark.jobs.findings import Coverage, VerifyReport
@@ -102,7 +105,14 @@ def verify(
 @command.command()
 @click.argument("topic")
 @click.option("--archive", required=True, help="The copies: a directory, or a URL.")
-@click.option("--to", "target", required=True, metavar="TOPIC", help="Where records go.")
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="TOPIC",
+    shell_complete=complete_topics,
+    help="Where records go.",
+)
 @spark_client_file_option
 @click.option(
     "--checkpoint",
@@ -172,6 +182,14 @@ def republish(
     print_table(("partition", "read to"), list(read_to.items()))
 
 
+def tasks_done(tracker: StatusTracker) -> tuple[float, float | None, str]:
+    """How many tasks of the stages that run are done, of how many."""
+    infos = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    stages = [each for each in infos if each is not None]
+    done = sum(each.numCompletedTasks for each in stages)
+    return done, sum(each.numTasks for each in stages) or None, "tasks of Spark"
+
+
 def show(found: VerifyReport) -> None:
     """What was checked; in JSON, what was found, too."""
     if wants_json():
@@ -189,8 +207,11 @@ def _row(each: Coverage) -> tuple[object, ...]:
 
 @contextmanager
 def session(master: str | None) -> Iterator[SparkSession]:
-    """A Spark session, which is stopped at the end if it was not there before."""
+    """A Spark session, ended if it was not there before; on a terminal, how far its tasks are."""
     from samelog.spark.pipelines.session import spark_session
 
-    with spark_session("samelog", master=master) as spark:
+    with (
+        spark_session("samelog", master=master) as spark,
+        following(lambda: tasks_done(spark.sparkContext.statusTracker()), is_bytes=False),
+    ):
         yield spark

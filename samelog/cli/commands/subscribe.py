@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import BinaryIO, TypedDict, Unpack
 
@@ -204,7 +205,7 @@ def copy_out(
 ) -> int:
     """Write lines until there are no more, or `limit` are written; how many."""
     count = 0
-    with progress("records", limit) as advance:
+    with _shown(out, limit) as advance:
         while not subscriber.is_over and (limit is None or count < limit):
             found = lines(BATCH_RECORDS if limit is None else min(BATCH_RECORDS, limit - count))
             out.write(b"".join(line + b"\n" for line in found))
@@ -212,3 +213,8 @@ def copy_out(
             count += len(found)
             advance(len(found))
     return count
+
+
+def _shown(out: BinaryIO, limit: int | None) -> AbstractContextManager[Callable[[float], None]]:
+    """Progress, unless the records are on the terminal themselves: a bar would be among them."""
+    return nullcontext(lambda amount: None) if out.isatty() else progress("records", limit)

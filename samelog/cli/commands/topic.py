@@ -27,6 +27,7 @@ from samelog.admin.requests import (
 )
 from samelog.admin.views import Subscribers
 from samelog.cli.command_group import CommandGroup
+from samelog.cli.commands.look.kinds import kinds_of, mirrors_of
 from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
     client_option,
@@ -35,6 +36,7 @@ from samelog.cli.output import (
     json_option,
     print_json,
     print_table,
+    progress,
     report,
     wants_json,
 )
@@ -94,10 +96,16 @@ def create(
     body = CreateTopic(name, partitions, _settings(settings, "--setting"), wanted)
     topic = ask(config, body)
     said = f"created topic {topic.name} with {topic.partitions} partition(s){_risk(copies)}"
-    report(topic, said + _kept(topic.retention_ms))
+    report(topic, said + _kept(topic.retention_ms) + ORIGINS.get(topic.retention_from, ""))
 
 
 DAY_MS, HOUR_MS, MINUTE_MS = 86_400_000, 3_600_000, 60_000
+ORIGINS = {
+    "topic": ", by its own settings",
+    "policy": ", by the archiving policy of the cluster",
+    "none": ": neither its settings nor an archiving policy say so",
+}
+"""What says for how long records are kept."""
 
 
 def _kept(retention_ms: int) -> str:
@@ -145,7 +153,7 @@ def add_partitions(config: ClientConfig, *, name: str, partitions: int) -> None:
 @json_option
 @watchable
 def list_command(config: ClientConfig) -> None:
-    """List all topics.
+    """List all topics and views: what each is, and what differs from the defaults.
 
     \b
     Example:
@@ -155,8 +163,9 @@ def list_command(config: ClientConfig) -> None:
     if wants_json():
         print_json(topics)
     else:
-        rows = [(topic.name, topic.partitions, _shown(topic)) for topic in topics]
-        print_table(("topic", "partitions", "settings"), rows)
+        kinds = kinds_of(topics, mirrors_of(config))
+        rows = [(each.name, kinds[each.name], each.partitions, _shown(each)) for each in topics]
+        print_table(("topic", "kind", "partitions", "settings"), rows)
 
 
 @command.command()
@@ -262,7 +271,11 @@ def truncate(config: ClientConfig, *, name: str, partition: int | None, force: b
         which = f"topic {name}" if partition is None else f"partition {partition} of topic {name}"
         confirm(f"Empty {which}, for good?")
     chosen = range(known.partitions) if partition is None else (partition,)
-    emptied = [ask(config, TruncatePartition(name, each)) for each in chosen]
+    emptied = []
+    with progress("emptying", len(chosen)) as advance:
+        for each in chosen:
+            emptied.append(ask(config, TruncatePartition(name, each)))
+            advance(1)
     if wants_json():
         print_json(emptied)
         return

@@ -14,7 +14,9 @@ from samelog.admin.answers import TransactionDescription, TransactionInfo
 from samelog.admin.client import ask
 from samelog.admin.requests import AbortTransaction, DescribeTransaction, ListTransactions
 from samelog.cli.command_group import CommandGroup
+from samelog.cli.live_names import complete_transactions
 from samelog.cli.output import client_option, json_option, print_json, print_table, wants_json
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 
 COLUMNS = ("transactional id", "state", "producer", "epoch", "open for (s)", "timeout (s)")
@@ -36,6 +38,7 @@ def command() -> None:
 @click.option("--open", "only_open", is_flag=True, help="Only those whose transaction is open.")
 @client_option
 @json_option
+@watchable
 def list_command(config: ClientConfig, *, only_open: bool) -> None:
     """List transactional ids and their newest transactions.
 
@@ -53,9 +56,10 @@ def list_command(config: ClientConfig, *, only_open: bool) -> None:
 
 
 @command.command()
-@click.argument("transactional_id")
+@click.argument("transactional_id", shell_complete=complete_transactions)
 @client_option
 @json_option
+@watchable
 def describe(config: ClientConfig, transactional_id: str) -> None:
     """Show a transaction, and who takes part.
 
@@ -69,7 +73,7 @@ def describe(config: ClientConfig, transactional_id: str) -> None:
 
 
 @command.command()
-@click.argument("transactional_id")
+@click.argument("transactional_id", shell_complete=complete_transactions)
 @client_option
 @json_option
 def abort(config: ClientConfig, transactional_id: str) -> None:

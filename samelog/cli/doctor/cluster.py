@@ -15,16 +15,23 @@ from http.client import HTTPConnection, HTTPException
 
 from cryptography import x509
 
-from samelog.admin.client import all_nodes, ask
+from samelog.admin.answers import Status
+from samelog.admin.client import all_nodes, all_statuses, ask, ask_each
 from samelog.admin.errors import AdminError
-from samelog.admin.requests import GetUpgrade, PlanArchive
+from samelog.admin.requests import GetAccess, GetUpgrade, PlanArchive
+from samelog.admin.site_requests import ListSites
 from samelog.admin.table import CLUSTER_HEADER
+from samelog.admin.views import Access
 from samelog.cli.doctor.findings import (
+    SAME_GRANTS,
     Diagnosis,
     Soundness,
+    judge_alike,
     judge_difference,
     judge_expiry,
     judge_levels,
+    judge_partitions,
+    judge_site,
     ok,
 )
 from samelog.cli.doctor.host import days_left
@@ -45,7 +52,8 @@ def check_cluster(config: ClientConfig) -> list[Diagnosis]:
     with ThreadPoolExecutor(len(places)) as threads:
         for each in threads.map(lambda address: check_node_at(config, address), places):
             findings += each
-    return [*findings, _check_levels(config), _check_policies(config)]
+    findings += [_check_levels(config), _check_policies(config), _check_partitions(config)]
+    return findings + _check_sites(config) + check_grants(config)
 
 
 def check_node_at(config: ClientConfig, address: Address) -> list[Diagnosis]:
@@ -117,6 +125,40 @@ def _check_policies(config: ClientConfig) -> Diagnosis:
             "cluster", "archiving", Soundness.WARNING, plan.problem, "mend the policy's file"
         )
     return ok("cluster", "archiving", "one policy" if plan.policy else "no policy")
+
+
+def _check_partitions(config: ClientConfig) -> Diagnosis:
+    """By the nodes that answer; the findings about nodes name the others."""
+    answers = all_statuses(config)
+    given = [answer for answer in answers if isinstance(answer, Status)]
+    if not given:
+        return _unknown("partitions", AdminError("; ".join(map(str, answers))))
+    rows = [(answer.node, row) for answer in given for row in answer.partitions]
+    troubles = [
+        f"{row.topic}-{row.partition} on {node}: {row.halted}" for node, row in rows if row.halted
+    ]
+    return judge_partitions(troubles, len({(row.topic, row.partition) for _, row in rows}))
+
+
+def _check_sites(config: ClientConfig) -> list[Diagnosis]:
+    """Those that have members; an older version knows of none."""
+    try:
+        sites = ask(config, ListSites()).sites
+    except AdminError:
+        return []
+    return [judge_site(site.name, site.lag_ms) for site in sites if site.members]
+
+
+def check_grants(config: ClientConfig) -> list[Diagnosis]:
+    """Of the nodes that tell them, as they are in force."""
+    nodes = all_nodes(config)
+    answers = zip(nodes, ask_each(config, GetAccess(), nodes), strict=True)
+    grants = {
+        name or str(address): answer.grants
+        for (address, name), answer in answers
+        if isinstance(answer, Access)
+    }
+    return [judge_alike("grants", grants, SAME_GRANTS, "cluster")] if len(grants) > 1 else []
 
 
 def _unknown(subject: str, error: AdminError) -> Diagnosis:

@@ -15,9 +15,14 @@ from samelog.cli.terminal import size_text
 SYNC_SLOW_S, SYNC_BAD_S = 0.01, 0.1
 DAYS_SOON, DAYS_NOW = 14.0, 2.0
 """As the alerts SamelogCertificateExpires and SamelogCertificateExpiresNow."""
+NEW_CERTIFICATE = "issue a new one: samelog pki issue --help"
+SAME_GRANTS = "let the files of all nodes say the same: who may what depends on who is asked"
+NEW_AUTHORITY = "replace it in time: docs/security.md#a-new-authority"
 OPEN_FILES_LEAST = 65_536
 CLOCK_OFF_S = 2.0
 """An HTTP date has whole seconds: less cannot be seen."""
+SITE_BEHIND_MS = 60_000
+"""As the alert SamelogSiteBehind."""
 DISK_FULL = 0.9
 WATCHERS_LEAST = 128
 
@@ -90,15 +95,17 @@ def judge_difference(of: str, seconds: float) -> Diagnosis:
     return Diagnosis(of, "clock", Soundness.WARNING, said, "synchronise the clocks of both hosts")
 
 
-def judge_expiry(of: str, days: float) -> Diagnosis:
+def judge_expiry(
+    of: str, days: float, subject: str = "certificate", remedy: str = NEW_CERTIFICATE
+) -> Diagnosis:
     """How long a certificate still counts."""
     said = f"expires in {days:.0f} days"
     if days < 0:
         said = f"expired {-days:.0f} days ago"
     if days >= DAYS_SOON:
-        return ok(of, "certificate", said)
+        return ok(of, subject, said)
     verdict = Soundness.FAILED if days < DAYS_NOW else Soundness.WARNING
-    return Diagnosis(of, "certificate", verdict, said, "issue a new one: samelog pki issue --help")
+    return Diagnosis(of, subject, verdict, said, remedy)
 
 
 def judge_open_files(of: str, limit: int) -> Diagnosis:
@@ -138,11 +145,41 @@ def judge_levels(levels: Mapping[str, int], level: int, waits_for: Sequence[str]
     return ok("cluster", "versions", f"all support feature level {newest}")
 
 
-def judge_alike(subject: str, values: Mapping[str, Any], remedy: str) -> Diagnosis:
+def judge_packages(of: str, missing: Sequence[str]) -> Diagnosis:
+    """Whether a node can evaluate views and filters; who runs this has to be its Python."""
+    if not missing:
+        return ok(of, "filters", "views and filters can be evaluated")
+    said = f"without {' and '.join(missing)} it refuses views and filters"
+    remedy = "install samelog with the extra 'typed'"
+    return Diagnosis(of, "filters", Soundness.WARNING, said, remedy)
+
+
+def judge_partitions(troubles: Sequence[str], count: int) -> Diagnosis:
+    """Whether every copy of a partition goes on; `troubles` say which does not, and why."""
+    if not troubles:
+        return ok("cluster", "partitions", f"{count} of them, none is halted")
+    remedy = "docs/operations.md#samelogpartitionhalted"
+    return Diagnosis("cluster", "partitions", Soundness.FAILED, "; ".join(troubles), remedy)
+
+
+def judge_site(name: str, lag_ms: int) -> Diagnosis:
+    """How long the oldest record has waited that the best member of a site lacks; -1: not known."""
+    said = "nobody there says how far it is behind"
+    if lag_ms >= 0:
+        said = f"{lag_ms / 1000:.0f} s behind"
+    if 0 <= lag_ms <= SITE_BEHIND_MS:
+        return ok("cluster", f"site {name}", said)
+    remedy = "docs/operations.md#samelogsitebehind"
+    return Diagnosis("cluster", f"site {name}", Soundness.WARNING, said, remedy)
+
+
+def judge_alike(
+    subject: str, values: Mapping[str, Any], remedy: str, of: str = "nodes"
+) -> Diagnosis:
     """Whether nodes say the same of what has to be the same."""
     if len({repr(value) for value in values.values()}) == 1:
-        return ok("nodes", subject, f"alike in {len(values)} files")
+        return ok(of, subject, f"alike in all {len(values)}")
     first = next(iter(values))
     others = [name for name in values if repr(values[name]) != repr(values[first])]
     said = f"{', '.join(others)} differ from {first}"
-    return Diagnosis("nodes", subject, Soundness.FAILED, said, remedy)
+    return Diagnosis(of, subject, Soundness.FAILED, said, remedy)

@@ -13,9 +13,10 @@ import resource
 import shutil
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -24,6 +25,9 @@ from cryptography import x509
 from samelog.archiver.policy import PolicyError, parse_policy
 from samelog.cli.config_contents import check_node
 from samelog.cli.doctor.findings import (
+    NEW_AUTHORITY,
+    NEW_CERTIFICATE,
+    SAME_GRANTS,
     Diagnosis,
     Soundness,
     judge_alike,
@@ -31,6 +35,7 @@ from samelog.cli.doctor.findings import (
     judge_disk,
     judge_expiry,
     judge_open_files,
+    judge_packages,
     judge_syncs,
     judge_watchers,
     ok,
@@ -39,6 +44,8 @@ from samelog.cli.output import ConfigurationError
 from samelog.config.document import read_file
 from samelog.config.tables.node import NodeConfig
 from samelog.config.values import Address, ConfigError
+from samelog.runtime.network.expiry import OWN, certificate_paths, earliest_expiry, tls_files_of
+from samelog.sequencer.raft.raft_home import home_of
 
 SYNCS, SYNC_BYTES = 20, 4096
 CONNECT_S = 2.0
@@ -46,6 +53,7 @@ TIME_ERROR = 5
 TIMEX_BYTES = 512
 """More than struct timex has anywhere; zeros ask and set nothing."""
 HOST = "this host"
+FILTERS = ("pyarrow", "sqlglot")
 
 
 def check_host() -> list[Diagnosis]:
@@ -78,12 +86,11 @@ def check_nodes(configs: Sequence[NodeConfig]) -> list[Diagnosis]:
     findings = [finding for config in configs for finding in check_one(config)]
     if len(configs) < 2:
         return findings
-    remedy = "let the files of all nodes say the same: who may what depends on who is asked"
     grants = {config.name: config.grants for config in configs}
     clusters = {config.name: config.cluster for config in configs}
     return [
         *findings,
-        judge_alike("grants", grants, remedy),
+        judge_alike("grants", grants, SAME_GRANTS),
         judge_alike("cluster", clusters, "nodes of one cluster have one [node] cluster"),
     ]
 
@@ -97,11 +104,9 @@ def check_one(config: NodeConfig) -> list[Diagnosis]:
     except (ConfigurationError, ConfigError, OSError) as error:
         remedy = "mend it: samelog config check"
         findings = [Diagnosis(of, "files", Soundness.FAILED, str(error), remedy)]
-    findings += _expiry(of, config.tls.cert)
-    place = nearest(config.data)
-    findings.append(_syncs(of, place))
-    disk = shutil.disk_usage(place)
-    findings += judge_disk(of, disk.total, disk.free, _limit(config))
+    findings += _expiries(of, config)
+    findings.append(judge_packages(of, [each for each in FILTERS if find_spec(each) is None]))
+    findings += [_syncs(of, nearest(home_of(config))), *_disks(of, config)]
     ports = [config.listen, *(each.listen for each in config.kafka.listeners)]
     if config.http is not None:
         ports.append(config.http.listen)
@@ -110,17 +115,33 @@ def check_one(config: NodeConfig) -> list[Diagnosis]:
     return findings + [check_peer(of, name, address) for name, address in peers.items()]
 
 
-def _expiry(of: str, file: str) -> list[Diagnosis]:
+def _expiries(of: str, config: NodeConfig) -> list[Diagnosis]:
+    """Of the node's certificate, of those of its listeners, and of the authority."""
+    listeners = {f"kafka/{each.name}": each.tls for each in config.kafka.listeners}
+    paths = certificate_paths(tls_files_of(config.tls, config.http, listeners))
+    return [found for name, path in paths.items() for found in _expiry(of, name, path)]
+
+
+def _expiry(of: str, name: str, file: str) -> list[Diagnosis]:
     try:
-        certificate = x509.load_pem_x509_certificate(read_file(file).data)
+        expires = earliest_expiry(read_file(file).data)
     except (ConfigError, OSError, ValueError):
         return []  # the finding about files says why
-    return [judge_expiry(of, days_left(certificate))]
+    subject = "certificate" if name == OWN else f"certificate {name}"
+    remedy = NEW_AUTHORITY if name == "authority" else NEW_CERTIFICATE
+    return [judge_expiry(of, (expires - time.time()) / 86400, subject, remedy)]
 
 
 def days_left(certificate: x509.Certificate) -> float:
     """Days until a certificate expires."""
     return (certificate.not_valid_after_utc - datetime.now(UTC)).total_seconds() / 86400
+
+
+def _disks(of: str, config: NodeConfig) -> Iterator[Diagnosis]:
+    """Of the data directory, and of Raft's files."""
+    for directory in sorted({nearest(config.data), nearest(home_of(config))}):
+        disk = shutil.disk_usage(directory)
+        yield from judge_disk(of, disk.total, disk.free, _limit(config))
 
 
 def nearest(directory: str) -> str:

@@ -176,7 +176,8 @@ _CONNECTIONS = integer(1, 1_000_000)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits(ConfigTable):
     """How many connections a node's port has at most: of nodes, publishers, subscribers and HTTP
-    clients together. A connection whose peer is not known yet is a handshake.
+    clients together. A connection whose peer is not known yet is a handshake. And how much of the
+    logs it keeps in memory.
     """
 
     connections: Annotated[int, "Connections", _CONNECTIONS, Reload.YES] = 4096
@@ -189,6 +190,12 @@ class ConnectionLimits(ConfigTable):
     handshakes_per_host: Annotated[
         int, "Those that come from one address", _CONNECTIONS, Reload.YES
     ] = 64
+    tail_bytes: Annotated[
+        int,
+        "Memory for the newest bytes of all partitions together; readers take older ones, and with "
+        "0 all, from files, which the system caches: docs/operations.md",
+        size(0, DISK_BYTES_MAX),
+    ] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,6 +315,26 @@ class NodePace(ConfigTable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlaces(ConfigTable):
+    """Where the node is, and its Raft files are."""
+
+    site: Annotated[
+        str,
+        "The site that the node is in, one of `samelog site list`",
+        checked_name(check_session_name),
+        _NODE,
+        Without("none"),
+    ] = ""
+    raft_dir: Annotated[
+        str,
+        "A directory of its own for Raft's files, as on another disk: docs/operations.md",
+        PATH,
+        _NODE,
+        Without("in `data`"),
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig(ConfigTable):
     """One node. `advertise` is what clients are told.
 
@@ -349,13 +376,7 @@ class NodeConfig(ConfigTable):
         _NODE,
     ] = 95
     auto_create_topics: Annotated[bool, "Publishing to a topic creates the topic", _NODE] = True
-    site: Annotated[
-        str,
-        "The site that the node is in, one of `samelog site list`",
-        checked_name(check_session_name),
-        _NODE,
-        Without("none"),
-    ] = ""
+    place: Annotated[NodePlaces, Inlined()] = NodePlaces()
     max_record_bytes: Annotated[int, "The largest record", size(1, _RECORD_BYTES_MAX), _NODE] = (
         1 << 20
     )
@@ -374,7 +395,8 @@ class NodeConfig(ConfigTable):
     ] = ()
     quotas: Annotated[Quotas, Subtable("What one publisher's identity may have at most")] = Quotas()
     limits: Annotated[
-        ConnectionLimits, Subtable("How many connections the node's port has at most")
+        ConnectionLimits,
+        Subtable("How many connections the node's port has, and what it keeps in memory, at most"),
     ] = ConnectionLimits()
     expiry: Annotated[
         Expiry, Subtable("How long the cluster remembers what is not used any more")
@@ -411,10 +433,17 @@ class NodeConfig(ConfigTable):
             check_distinct(str(peer.address) for peer in self.peers)
         except BadValue as error:
             raise KeyProblem("peers", str(error)) from error
+        self._check_raft_dir()
         copies = self.archive.copy_to
         if copies and not is_url(copies) and PurePath(copies).is_relative_to(self.data):
             reason = f"{copies} is in the data directory, {self.data}"
             raise KeyProblem("archive.copy_to", reason)
+
+    def _check_raft_dir(self) -> None:
+        raft, data = PurePath(self.place.raft_dir), PurePath(self.data)
+        if self.place.raft_dir and (raft.is_relative_to(data) or data.is_relative_to(raft)):
+            reason = f"{raft} and the data directory, {data}, are in each other: choose another one"
+            raise KeyProblem("node.raft_dir", reason)
 
 
 NODE_FILE = TableSpec("", "A node's file consists of tables").add(NodeConfig)

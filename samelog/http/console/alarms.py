@@ -17,6 +17,7 @@ from samelog.http.console.document import Document, Section, ShownRow
 DAY_S = 86_400
 EXPIRES_DAYS, EXPIRES_NOW_DAYS = 14, 2
 DISK_FREE_SHARE_MIN = 0.1
+SITE_BEHIND_MS = 60_000
 CRITICAL, WARNING = "critical", "warning"
 
 
@@ -61,6 +62,14 @@ def _nodes(document: Document) -> Iterator[Alarm]:
             yield Alarm(WARNING, "SamelogPeerLost", name, text)
         elif node["not_ready"]:
             yield Alarm(WARNING, "SamelogNotReady", name, node["not_ready"])
+
+
+def _sites(document: Document) -> Iterator[Alarm]:
+    for name, site in document.get("sites", {}).items():
+        if site["members"] and not 0 <= site["lag_ms"] <= SITE_BEHIND_MS:
+            said = f"lacks records for {site['lag_ms'] / 1000:.0f} s"
+            text = f"{name} {said if site['lag_ms'] > 0 else 'does not say how far it is behind'}"
+            yield Alarm(WARNING, "SamelogSiteBehind", name, text)
 
 
 def _partitions(document: Document) -> Iterator[Alarm]:
@@ -118,6 +127,7 @@ def _certificate(name: str, row: ShownRow, cluster: ShownRow) -> Iterator[Alarm]
 LOOKS: tuple[Callable[[Document], Iterator[Any]], ...] = (
     _cluster,
     _nodes,
+    _sites,
     _partitions,
     _troubles,
     _host,

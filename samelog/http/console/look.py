@@ -8,20 +8,23 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import samelog
 from samelog.admin.requests import GetElections, ListSubscribers
+from samelog.admin.site_requests import ListSites
 from samelog.http.console import kinds
 from samelog.http.console.alarms import alarms
 from samelog.http.console.document import Document, Section, ShownRows
 from samelog.runtime.counters import Histogram
 from samelog.sequencer.admin.groups import group_lags, group_row
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.parts import ReplicaParts, ServedNode
 from samelog.sequencer.admin.readers import list_subscribers
 from samelog.sequencer.admin.sessions import session_rows
-from samelog.sequencer.admin.status import elections, node_info
+from samelog.sequencer.admin.siting.sites import list_sites
+from samelog.sequencer.admin.status import elections, node_info, records_lacked
 from samelog.sequencer.admin.topics import partition_info, partition_name, topic_info
 from samelog.wire.plain import to_json
 
@@ -105,28 +108,50 @@ def _disk(node: ServedNode) -> ShownRows:
 
 def _troubles(node: ServedNode) -> ShownRows:
     """Sentences on what is wrong with this node; empty ones are all right."""
-    archive, merging, raft = node.care.archive, node.logs.merging, node.raft.group.raft
+    archive, raft = node.care.archive, node.raft.group.raft
+    held = ((node.logs, node.raft, node.care), *node.data_groups.held)
     is_voter = node.peers.number in raft.voters
     may_not_vote = "" if raft.may_vote or not is_voter else "it counts for nothing until let in"
     yield (
         "",
         {
-            "replica_halted": node.raft.group.halted,
+            "replica_halted": _joined(parts.group.halted for _, parts, _ in held),
             "may_not_vote": may_not_vote,
-            "intake_stopped": str(node.logs.intake.stopped or ""),
-            "diverged": "; ".join(merging.troubles.values()),
-            "damage": "; ".join((*node.care.scrubber.troubles, *node.care.file_guard.troubles)),
+            "intake_stopped": _joined(str(logs.intake.stopped or "") for logs, _, _ in held),
+            "diverged": _joined(_diverged(held)),
+            "damage": _joined(_damage(node, held)),
             "config_refused": node.member.status.config_problem,
             "policy_refused": archive.policy.problem,
             "policies_differ": ", ".join(archive.disagreements()),
-            "copies_fail": archive.copies.trouble or "",
-            "archive_held": ", ".join(archive.rounds.held),
+            "copies_fail": _joined(care.archive.copies.trouble for _, _, care in held),
+            "archive_held": ", ".join(_archive_held(held)),
         },
     )
 
 
+def _joined(texts: Iterable[str]) -> str:
+    """Each once; several groups may say the same."""
+    return "; ".join(dict.fromkeys(filter(None, texts)))
+
+
+def _diverged(held: Iterable[ReplicaParts]) -> Iterator[str]:
+    for logs, _, _ in held:
+        yield from logs.merging.troubles.values()
+
+
+def _archive_held(held: Iterable[ReplicaParts]) -> Iterator[str]:
+    for _, _, care in held:
+        yield from care.archive.rounds.held
+
+
+def _damage(node: ServedNode, held: Iterable[ReplicaParts]) -> Iterator[str]:
+    for number, why in node.data_groups.damaged.items():
+        yield f"the replica of group {number} cannot begin: {why}"
+    for _, _, care in held:
+        yield from (*care.scrubber.troubles, *care.file_guard.troubles)
+
+
 def _nodes(node: ServedNode) -> ShownRows:
-    ends = {n: each.next_offset for n, each in node.logs.machine.state.partitions.items()}
     for number, member in tuple(node.peers.members.all.items()):
         known = node.raft.group.raft.progress(number)
         yield (
@@ -135,21 +160,9 @@ def _nodes(node: ServedNode) -> ShownRows:
                 **to_json(node_info(node, member)),
                 "connected": node.peers.presence.is_there(number),
                 "match_index": None if known is None else known.match,
-                "lag_records": _lag(node, number, ends),
+                "lag_records": records_lacked(node, number),
             },
         )
-
-
-def _lag(node: ServedNode, number: int, ends: Mapping[int, int]) -> int | None:
-    """Committed records that a node has not merged durably; None: not known here."""
-    view = node.raft.coordinator.views.get(number)
-    if number == node.peers.number:
-        durable: Mapping[int, int] = node.logs.merging.merged_durable(ends)
-    elif view is not None and view.merged_durable:
-        durable = view.merged_durable
-    else:
-        return None
-    return sum(max(0, end - durable.get(n, 0)) for n, end in ends.items())
 
 
 def _topics(node: ServedNode) -> ShownRows:
@@ -172,6 +185,18 @@ def _sessions(node: ServedNode) -> ShownRows:
         yield session.session, row
 
 
+def _waiting(node: ServedNode) -> ShownRows:
+    """Of each topic how many bytes this node has that have no place in the order yet. A topic comes
+    again with each session that writes to it: the last row counts.
+    """
+    found = Counter[str]()
+    for logs in (node.logs, *(logs for logs, _, _ in node.data_groups.held)):
+        for entry in tuple(logs.machine.state.inputs.values()):
+            topic, _ = partition_name(node.logs.machine, entry.partition)
+            found[topic] += logs.sessions.unmerged_bytes(entry)
+            yield topic, {"topic": topic, "bytes": found[topic]}
+
+
 def _subscribers(node: ServedNode) -> ShownRows:
     for each in list_subscribers(node, ListSubscribers()).subscribers:
         yield f"{each.identity} {each.peer}", to_json(each)
@@ -185,6 +210,11 @@ def _groups(node: ServedNode) -> ShownRows:
             topic = partition_name(logs.machine, number)[0]
             lags[topic] = lags.get(topic, 0) + lag
         yield name, {**to_json(group_row(node, name, group)), "lags": lags}
+
+
+def _sites(node: ServedNode) -> ShownRows:
+    for each in list_sites(node, ListSites()).sites:
+        yield each.name, to_json(each)
 
 
 def _events(node: ServedNode) -> ShownRows:
@@ -203,9 +233,11 @@ SECTIONS: Mapping[str, Callable[[ServedNode], ShownRows]] = {
     "disk": _disk,
     "troubles": _troubles,
     "nodes": _nodes,
+    "sites": _sites,
     "topics": _topics,
     "partitions": _partitions,
     "sessions": _sessions,
+    "waiting": _waiting,
     "subscribers": _subscribers,
     "groups": _groups,
     "views": kinds.views,

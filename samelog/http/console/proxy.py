@@ -19,8 +19,9 @@ from http import HTTPStatus
 from aiohttp import web
 
 from samelog.config.tables.client import ClientConfig
-from samelog.config.values import Address
+from samelog.config.values import Address, parse_address
 from samelog.http.console.assets import INDEX, PAGES, assets, secure
+from samelog.http.console.gathering import body_of, is_of_all_nodes, joined
 from samelog.http.console.upstream import NodeUnreachable, NodeUpstream, UpstreamAnswer
 from samelog.http.origin import is_of_another_page, is_of_this_host
 from samelog.http.routes import HttpProblem, problem_response
@@ -29,6 +30,7 @@ COOKIE = "samelog-console"
 BODY_BYTES_MAX = 64 << 10
 EVENTS = "text/event-stream"
 CLOSE_S = 0.2
+HOPS_MAX = 3
 PageHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -112,6 +114,8 @@ class ConsoleProxy:
         name = request.path.removeprefix("/ui/")
         if request.method == "GET" and name in assets():
             return assets()[name].response()
+        if request.method == "GET" and is_of_all_nodes(request.path, request.query):
+            return await self._gather(request.raw_path)
         if request.method not in ("GET", "POST"):
             raise HttpProblem(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and POST are forwarded")
         body = await request.read() if request.method == "POST" else None
@@ -120,6 +124,15 @@ class ConsoleProxy:
             return await _relayed(request, answer)
         finally:
             answer.close()
+
+    async def _gather(self, target: str) -> web.StreamResponse:
+        """What all nodes of the configuration answer, joined. Raises HttpProblem."""
+        asked = (body_of(node, target) for _, node in self._nodes())
+        bodies = [body for body in await asyncio.gather(*asked) if body is not None]
+        if not bodies:
+            raise HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, "no node answers")
+        headers = {"Cache-Control": "no-store"}
+        return web.json_response(joined([*map(json.loads, bodies)]), headers=headers)
 
     async def _ask(self, method: str, target: str, body: bytes | None) -> UpstreamAnswer:
         """The answer of a node; the leader's where a node points to it. Raises HttpProblem."""
@@ -140,14 +153,27 @@ class ConsoleProxy:
     async def _followed(
         self, answer: UpstreamAnswer, method: str, target: str, body: bytes | None
     ) -> UpstreamAnswer:
-        """A refusal that names the leader was not carried out: the leader is asked. Raises
-        NodeUnreachable.
+        """A refusal that names another node was not carried out: that one is asked, which may name
+        the leader of a data group. Raises NodeUnreachable.
         """
-        if answer.status != HTTPStatus.MISDIRECTED_REQUEST:
-            return answer
-        leader = json.loads(answer.kept or await answer.whole()).get("leader", "")
-        found = [node for _, node in self._nodes() if node.name == leader]
-        return await found[0].ask(method, target, body) if leader and found else answer
+        for _ in range(HOPS_MAX):
+            if answer.status != HTTPStatus.MISDIRECTED_REQUEST:
+                break
+            named = self._named(answer.kept or await answer.whole())
+            if named is None:
+                break
+            answer.close()
+            answer = await named.ask(method, target, body)
+        return answer
+
+    def _named(self, refusal: bytes) -> NodeUpstream | None:
+        """The node that a refusal names; a configured one is where its configuration says."""
+        told = json.loads(refusal)
+        name, address = told.get("leader", ""), parse_address(told.get("leader_address", ""))
+        known = next((node for _, node in self._nodes() if node.name == name), None)
+        if known is not None or not name or address is None:
+            return known
+        return NodeUpstream(self._config, address, name)
 
     def _nodes(self) -> Iterator[tuple[int, NodeUpstream]]:
         """The one that answered last, then the others."""

@@ -187,14 +187,14 @@ def build() -> Iterator[Sample]:
     yield "samelog_build_info", (samelog.__version__,), 1
 
 
-def disk(directory: str) -> Iterator[Sample]:
+def disk(directory: str, name: str = "disk") -> Iterator[Sample]:
     """Space of the file system that has the directory."""
     try:
         usage = shutil.disk_usage(directory)
     except OSError:
         return
-    yield "samelog_disk_used_bytes", (), usage.used
-    yield "samelog_disk_free_bytes", (), usage.free
+    yield f"samelog_{name}_used_bytes", (), usage.used
+    yield f"samelog_{name}_free_bytes", (), usage.free
 
 
 def kafka(tallies: Mapping[str, ListenerTally]) -> Iterator[Sample]:

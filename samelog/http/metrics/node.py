@@ -20,13 +20,14 @@ from samelog.placement.values import PlacedGroup
 from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.admin.access import node_tls_files
 from samelog.sequencer.admin.groups import group_lags
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.parts import ServedNode, parts_of
 from samelog.sequencer.admin.readers import read_partitions
 from samelog.sequencer.admin.sessions import inputs_by_session
-from samelog.sequencer.admin.status import node_info
+from samelog.sequencer.admin.status import node_info, records_lacked
 from samelog.sequencer.admin.topics import partition_name
 from samelog.sequencer.cluster.catching_up import History
 from samelog.sequencer.parts import CareParts, LogParts, RaftParts, history_here
+from samelog.sequencer.raft.raft_home import home_of
 from samelog.sequencer.sites.lags import UNKNOWN
 
 SYNCED = ("merged", "raft")
@@ -135,6 +136,12 @@ def _traffic(node: ServedNode) -> Iterator[Sample]:
     yield "samelog_connections", ("reader",), len(node.member.connections.pulls)
 
 
+def _files(node: ServedNode) -> Iterator[Sample]:
+    yield from common.disk(home_of(node.member.config), "raft_disk")
+    yield "samelog_tail_memory_bytes", (), node.member.memory.tails.held_bytes
+    yield "samelog_tail_memory_reads_total", (), node.member.memory.tails.reads
+
+
 def _latencies(node: ServedNode) -> Iterator[Sample]:
     yield "samelog_append_to_merged_seconds", (), node.member.measures.append_to_merged
     yield "samelog_append_to_read_seconds", (), node.member.measures.append_to_read
@@ -145,8 +152,12 @@ def _latencies(node: ServedNode) -> Iterator[Sample]:
 
 def _partitions(node: ServedNode) -> Iterator[Sample]:
     state = node.logs.machine.state
-    for number, known in tuple(state.partitions.items()):
-        opened = node.logs.merging.partitions.get(number)
+    for number in tuple(state.partitions):
+        logs = (parts_of(node, number) or (None,))[0]
+        known = None if logs is None else logs.machine.state.partitions.get(number)
+        if logs is None or known is None:
+            continue  # other nodes have it
+        opened = logs.merging.partitions.get(number)
         merged = 0 if opened is None else opened.log.next_offset
         segments = () if opened is None else opened.log.segments()
         topic = state.topics.get(known.topic_id)
@@ -163,11 +174,10 @@ def _sessions(node: ServedNode) -> Iterator[Sample]:
     node.logs.intake.traffic.keep(known)
     there = {server.session for server in node.member.connections.pushes}
     offset_s = node.member.clock.wall_ms() / 1000 - node.member.clock.now()
-    received = node.logs.intake.received_at
-    for name, entries in inputs_by_session(node.logs.machine).items():
+    for name, entries in inputs_by_session(node).items():
         meter = node.logs.intake.traffic.sessions.get(name)
-        unmerged = sum(map(node.logs.sessions.unmerged_bytes, entries))
-        last = max((received.get(entry.number, 0.0) for entry in entries), default=0.0)
+        unmerged = sum(each.unmerged_bytes for each in entries)
+        last = max((each.received_at or 0.0 for each in entries), default=0.0)
         total = 0 if meter is None else meter.total
         yield "samelog_session_received_bytes_total", (name,), total
         records = node.logs.intake.traffic.records[name]
@@ -179,17 +189,10 @@ def _sessions(node: ServedNode) -> Iterator[Sample]:
 
 
 def _nodes_lag(node: ServedNode) -> Iterator[Sample]:
-    ends = {n: each.next_offset for n, each in node.logs.machine.state.partitions.items()}
     for number, member in tuple(node.peers.members.all.items()):
-        view = node.raft.coordinator.views.get(number)
-        if number == node.peers.number:
-            durable = node.logs.merging.merged_durable(ends)
-        elif view is not None and view.merged_durable:
-            durable = view.merged_durable
-        else:
-            continue
-        lag = sum(max(0, end - durable.get(n, 0)) for n, end in ends.items())
-        yield "samelog_node_lag_records", (member.name,), lag
+        lag = records_lacked(node, number)
+        if lag is not None:
+            yield "samelog_node_lag_records", (member.name,), lag
 
 
 def _subscribers(node: ServedNode) -> Iterator[Sample]:
@@ -234,7 +237,8 @@ def _troubles(node: ServedNode) -> Iterator[Sample]:
     wanted = [logs.repair.merged.wanted(number) for logs, number, _ in partitions]
     yield "samelog_merge_queue_instructions", (), len(pending)
     yield "samelog_merge_queue_bytes", (), sum(merge.size for merge in pending)
-    yield "samelog_intake_stopped", (), node.logs.intake.stopped is not None
+    stopped = any(logs.intake.stopped is not None for logs, _, _ in held)
+    yield "samelog_intake_stopped", (), stopped
     yield "samelog_divergences_total", (), sum(logs.merging.divergences for logs, _, _ in held)
     yield "samelog_partitions_halted", (), sum(each.fault is not None for *_, each in partitions)
     yield "samelog_partitions_missing_records", (), sum(map(bool, wanted))
@@ -269,6 +273,7 @@ NODE_SAMPLES = (
     _placement,
     _sites,
     _traffic,
+    _files,
     _latencies,
     _partitions,
     _sessions,

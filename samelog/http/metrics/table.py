@@ -91,6 +91,12 @@ gauge samelog_site_lag_seconds{site}: How long the oldest record has waited that
     a site lacks, by its own word. Missing while none of them says so.
 gauge samelog_site_lag_known{site}: 1: a member of the site said within 5 s how far it is behind.
 gauge samelog_feature_level_supported: The newest feature level that this node supports.
+gauge samelog_raft_disk_used_bytes: Bytes used on the disk of Raft's files, which is another one if
+    `node.raft_dir` says so.
+gauge samelog_raft_disk_free_bytes: Bytes that this process can still write to that disk.
+gauge samelog_tail_memory_bytes: Memory that the newest bytes of merged logs take: at most
+    `limits.tail_bytes`.
+counter samelog_tail_memory_reads_total: Reads of merged logs that this memory has answered.
 counter samelog_received_bytes_total: Session bytes written to this node's disk, from publishers,
     Kafka clients and peers.
 counter samelog_received_records_total: Records in the session bytes written to this node's disk.
@@ -155,8 +161,8 @@ gauge samelog_partitions_missing_records: Partitions that wait for records which
 gauge samelog_damaged_files: Damaged files that no other node could repair.
 gauge samelog_damaged_inputs: Session partitions whose bytes on this node are damaged and cannot be
     merged; on the leader.
-counter samelog_refused_records_total: Records that this node, leading, left out or refused because they
-    do not fit their topic's schema, since its start.
+counter samelog_refused_records_total: Records that this node, leading, left out or refused
+    because they do not fit their topic's schema, since its start.
 gauge samelog_damaged_replicas: Replicas of data groups on this node that cannot begin, or are
     halted, because of what is on its disk.
 gauge samelog_events{kind}: Events that the cluster remembers, such as a possible loss; `samelog

@@ -1,7 +1,7 @@
-"""DescribeClientQuotas (48), AlterClientQuotas (49): rates of users, beside the quotas of the
-configuration files.
+"""DescribeClientQuotas (48), AlterClientQuotas (49): rates of users and client ids, beside the
+quotas of the configuration files.
 
-Invariant: only rates that are kept to are ever taken: of a user, or of every user without any.
+Invariant: only rates that are kept to are ever taken, and only of whom they are kept to.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import catch_up
+from samelog.kafka.clients.quota_owners import QuotaOwner
 from samelog.kafka.clients.quotas import QUOTA_KEYS
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.sequencer.levels import CLIENT_QUOTAS
 from samelog.sequencer.state.access_commands import ChangeQuotas, QuotaChange
-from samelog.sequencer.state.access_state import EVERY_USER
 
-USER = "user"
+USER, CLIENT = "user", "client-id"
 EXACT, DEFAULT, ANY = 0, 1, 2
 RATE_MAX = 1 << 50
 NAME_CHARACTERS_MAX = 256
@@ -72,25 +73,31 @@ async def describe_quotas(call: NodeCall, request: Any) -> DescribeClientQuotasR
         ErrorCode.none,
         entries=[
             DescribedQuota(
-                [QuotaEntity(USER, user or None)],
+                [QuotaEntity(kind, name) for kind, name in owner.items()],
                 [QuotaValue(key, float(rate)) for key, rate in sorted(rates.items())],
             )
-            for user, rates in sorted(quotas.items())
-            if _fits(request, user)
+            for text, rates in sorted(quotas.items())
+            if _fits(request, owner := _names(QuotaOwner.read(text)))
         ],
     )
 
 
-def _fits(request: Any, user: str) -> bool:
-    """Whether a filter means the quotas of a user: those have no other component."""
-    if request.strict and not request.components:
+def _names(owner: QuotaOwner) -> dict[str, str | None]:
+    """By kind, in Kafka's words: None is everybody who has none of its own."""
+    kinds = {USER: owner.user, CLIENT: owner.client}
+    return {kind: name or None for kind, name in kinds.items() if name is not None}
+
+
+def _fits(request: Any, owner: Mapping[str, str | None]) -> bool:
+    """Whether a filter means the quotas of an owner. A strict one names all of its kinds."""
+    if request.strict and {each.entity_type for each in request.components} != owner.keys():
         return False
     return all(
-        each.entity_type == USER
+        each.entity_type in owner
         and (
             each.match_type == ANY
-            or (each.match_type == DEFAULT and user == EVERY_USER)
-            or (each.match_type == EXACT and user != EVERY_USER and each.match == user)
+            or (each.match_type == DEFAULT and owner[each.entity_type] is None)
+            or (each.match_type == EXACT and owner[each.entity_type] == each.match)
         )
         for each in request.components
     )
@@ -123,12 +130,14 @@ class AlterClientQuotasResponse(ResponseBody, frozen=True):
     0,
     1,
     flexible_from=1,
-    notes="Users' `producer_byte_rate`, `consumer_byte_rate`. A file's quotas go before.",
+    notes="`producer_byte_rate`, `consumer_byte_rate` of users and client ids. A file's quotas go "
+    "before.",
 )
 async def alter_quotas(call: NodeCall, request: Any) -> AlterClientQuotasResponse:
     """Changes rates, those of all entities that are sound in one entry."""
     failure = await _failure(call, AclOperation.ALTER_CONFIGS)
-    wanted = [failure or _changes(each) for each in request.entries]
+    level = call.broker.level
+    wanted = [failure or _changes(each, level) for each in request.entries]
     changes = [change for each in wanted if not isinstance(each, ApiError) for change in each]
     is_wanted = bool(changes) and not request.validate_only
     refusal = await _changed(call, ChangeQuotas(changes)) if is_wanted else None
@@ -155,18 +164,31 @@ def _altered(asked: Any, error: ApiError | None) -> AlteredQuota:
     )
 
 
-def _changes(asked: Any) -> list[QuotaChange] | ApiError:
+def _changes(asked: Any, level: int) -> list[QuotaChange] | ApiError:
     """The changes of one entity, or what is wrong with them."""
     names: Mapping[str, str | None] = {each.entity_type: each.entity_name for each in asked.entity}
-    name = names.get(USER)
-    if set(names) != {USER} or len(asked.entity) != 1:
-        return _refused("only users have quotas here, not clients by their ids, nor addresses")
-    if name is not None and not 0 < len(name) <= NAME_CHARACTERS_MAX:
-        return _refused("the user's name is empty, or too long")
-    problem = next(_problems(asked.ops), None)
+    problem = _problem_with(names, len(asked.entity), level) or next(_problems(asked.ops), None)
     if problem is not None:
         return _refused(problem)
-    return [QuotaChange(name, x.key, None if x.remove else int(x.value)) for x in asked.ops]
+    user, client = (names[kind] or "" if kind in names else None for kind in (USER, CLIENT))
+    owner = QuotaOwner(user, client).text or None
+    return [QuotaChange(owner, x.key, None if x.remove else int(x.value)) for x in asked.ops]
+
+
+def _problem_with(names: Mapping[str, str | None], named: int, level: int) -> str | None:
+    """What is wrong with an entity; `named`: how many parts it has."""
+    if not names or len(names) != named or not names.keys() <= {USER, CLIENT}:
+        return "only users and client ids have quotas here, not addresses"
+    if CLIENT in names and level < CLIENT_QUOTAS:
+        return f"quotas of client ids need feature level {CLIENT_QUOTAS}"
+    if not all(_is_name(each) for each in names.values()):
+        return "a name is empty, or too long, or has control characters"
+    return None
+
+
+def _is_name(name: str | None) -> bool:
+    """None: everybody's."""
+    return name is None or (0 < len(name) <= NAME_CHARACTERS_MAX and name.isprintable())
 
 
 def _problems(changes: Any) -> Iterator[str]:

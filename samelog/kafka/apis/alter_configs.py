@@ -128,10 +128,11 @@ def _topic(call: NodeCall, name: str) -> Altered:
     check_name(name)
     broker = call.broker
     topic = administered(broker, call.client, AclOperation.ALTER_CONFIGS, name)
+    broker.views.refuse_writes(topic)
     return Altered(
         topic.settings,
-        topic_defaults(broker),
-        partial(check_settings, majority=broker.majority, level=broker.level),
+        topic_defaults(broker, topic),
+        partial(check_settings, majority=broker.majority_of(topic), level=broker.level),
         partial(AlterTopicCommand, topic.topic_id),
     )
 

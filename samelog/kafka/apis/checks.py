@@ -31,7 +31,7 @@ from samelog.sequencer.ingest.batch_check import (
     too_long_if_keyed,
 )
 from samelog.sequencer.ingest.checking import CheckedBatches
-from samelog.sequencer.state.keys.key_state import has_keys
+from samelog.sequencer.state.keys.key_state import has_keys, problem_with_keys
 from samelog.sequencer.state.mirrors.changes import why_only_source
 from samelog.sequencer.state.topic_settings import KNOWN, problem_with
 from samelog.sequencer.state.types import State, Topic
@@ -164,6 +164,8 @@ def check_settings(settings: Mapping[str, str | None], majority: int, level: int
         if problem is not None:
             raise ApiError(ErrorCode.invalid_config, problem)
         found[key] = value or ""
+    if (why := problem_with_keys(None, found)) is not None:
+        raise ApiError(ErrorCode.invalid_config, why)
     return found
 
 

@@ -19,6 +19,7 @@ from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicAnswers
+from samelog.sequencer.state.types import Topic
 
 METADATA_TOPIC = "__cluster_metadata"
 """Kafka's name of what is Raft's log here."""
@@ -75,7 +76,7 @@ async def describe_log_dirs(call: NodeCall, request: Any) -> DescribeLogDirsResp
     found = await answer_each(_asked(broker, request.topics), _topic_size(broker), _skip)
     directory = broker.config.data
     disk = os.statvfs(directory)
-    topics = [each for each in found if each is not None]
+    topics = [each for each in found if each is not None and each.partitions]
     result = DescribeLogDirsResult(
         directory, topics, disk.f_frsize * disk.f_blocks, disk.f_frsize * disk.f_bavail
     )
@@ -91,7 +92,10 @@ def _asked(broker: Broker, topics: Any) -> list[tuple[str, Sequence[int]]]:
 def _topic_size(broker: Broker) -> Any:
     async def size(asked: tuple[str, Sequence[int]]) -> TopicAnswers[DescribeLogDirsPartition]:
         name, indexes = asked
-        found = [_size(broker, name, index) for index in indexes]
+        topic = broker.topic(name)
+        if topic is None or broker.views.of(topic) is not None:  # a view has no files
+            return TopicAnswers(name, [])
+        found = [_size(broker, topic, index) for index in indexes]
         return TopicAnswers(name, [each for each in found if each is not None])
 
     return size
@@ -101,12 +105,15 @@ def _skip(_: tuple[str, Sequence[int]], __: ApiError) -> None:
     """What cannot be read is not in the directory."""
 
 
-def _size(broker: Broker, name: str, index: int) -> DescribeLogDirsPartition | None:
-    topic, number = broker.topic(name), broker.partition_number(name, index)
-    if topic is None or number is None:
+def _size(broker: Broker, topic: Topic, index: int) -> DescribeLogDirsPartition | None:
+    """None: this node has nothing of it."""
+    if not 0 <= index < topic.partitions:
         return None
-    log = broker.parts.logs.merging.look(number).log
-    lag = max(0, broker.committed(topic, index) - log.next_offset)
+    try:
+        log = broker.files_of(topic, index).log
+        lag = max(0, broker.committed(topic, index) - log.next_offset)
+    except ApiError:  # a data group has it, on other nodes
+        return None
     return DescribeLogDirsPartition(index, sum(each.size for each in log.segments()), lag)
 
 
@@ -186,8 +193,9 @@ def describe_quorum(call: NodeCall, request: Any) -> DescribeQuorumResponse:
         for topic in request.topics
     ]
     listener = call.client.listener
+    name = listener.upper()  # Kafka's clients take no other
     nodes = [
-        DescribeQuorumNode(end.number, [DescribeQuorumListener(listener, end.host, end.port)])
+        DescribeQuorumNode(end.number, [DescribeQuorumListener(name, end.host, end.port)])
         for end in broker.endpoints(listener)
     ]
     return DescribeQuorumResponse(error, topics, nodes)

@@ -152,7 +152,8 @@ class FetchWork:
         read.stream = there.stream
         rack = self._request.rack
         if rack:
-            read.nearest = self._call.broker.nearest(self._call.client, rack, asked.partition)
+            asks = self._call.client, rack, there.topic, asked.partition
+            read.nearest = self._call.broker.nearest(*asks)
         log = there.stream.log
         if asked.offset < log.start_offset:
             read.error = ErrorCode.offset_out_of_range

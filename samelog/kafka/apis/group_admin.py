@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, Reply, kafka_api
-from samelog.kafka.apis.checks import id_of
+from samelog.kafka.apis.checks import NO_OPERATIONS, id_of
 from samelog.kafka.apis.group_answers import ask_coordinator, with_topics
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import Entity, ResponseBody
@@ -20,6 +20,7 @@ from samelog.kafka.groups.requests import Described, DescribedConsumers, Listed
 from samelog.sequencer.state.group_commands import ConsumerMember
 
 DEAD_IS_AN_ERROR_FROM = 6
+_CHANGES = AclOperation.DELETE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
 
 
 class DescribeGroupsResponse(ResponseBody, frozen=True):
@@ -28,16 +29,14 @@ class DescribeGroupsResponse(ResponseBody, frozen=True):
     groups: Sequence[Described]
 
 
-@kafka_api(
-    15, "DescribeGroups", 0, 6, flexible_from=5, notes="Authorized operations are not returned."
-)
+@kafka_api(15, "DescribeGroups", 0, 6, flexible_from=5)
 def describe_groups(call: NodeCall, request: Any) -> Reply:
     """Groups of the classic protocol, with their members."""
     names = list(request.groups)
     allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 
     def make(groups: tuple[Described, ...]) -> DescribeGroupsResponse:
-        found = {group.group_id: _told(group, call.version) for group in groups}
+        found = {group.group_id: _told(call, request, group) for group in groups}
         denied = ErrorCode.group_authorization_failed
         return DescribeGroupsResponse(
             [found.get(name) or Described(name, denied) for name in names]
@@ -49,12 +48,28 @@ def describe_groups(call: NodeCall, request: Any) -> Reply:
     return ask_coordinator(call, lambda c, requester: c.describe(allowed, requester), make, refuse)
 
 
-def _told(group: Described, version: int) -> Described:
+def _told(call: NodeCall, request: Any, group: Described) -> Described:
     """From version 6 on it is an error to ask for a group that does not exist."""
-    if version < DEAD_IS_AN_ERROR_FROM or group.error_code or group.group_state != DEAD:
+    if wants_operations(request):
+        group = replace(group, authorized_operations=_operations(call, group.group_id))
+    if call.version < DEAD_IS_AN_ERROR_FROM or group.error_code or group.group_state != DEAD:
         return group
     text = f"there is no group {group.group_id!r}"
     return replace(group, error_code=ErrorCode.group_id_not_found, error_message=text)
+
+
+def wants_operations(request: Any) -> bool:
+    """Whether a request asks what the client may do."""
+    return bool(getattr(request, "include_authorized_operations", False))
+
+
+def _operations(call: NodeCall, group: str) -> int:
+    """What a client may do with a group, as a bit field."""
+    may = partial(call.broker.may, call.client, kind=AclResource.GROUP, name=group)
+    found = [each for each in _CHANGES if may(each)]
+    if call.broker.may_use_group(call.client, group):
+        found += AclOperation.READ, AclOperation.DESCRIBE
+    return sum(1 << each for each in found)
 
 
 class ListGroupsResponse(ResponseBody, frozen=True):
@@ -170,6 +185,7 @@ class ConsumerGroupDescribeResponseGroup(Entity, frozen=True):
     assignment_epoch: int = 0
     assignor_name: str = ""
     members: Sequence[ConsumerGroupDescribeResponseMember] = ()
+    authorized_operations: int = NO_OPERATIONS
 
 
 class ConsumerGroupDescribeResponse(ResponseBody, frozen=True):
@@ -184,7 +200,6 @@ class ConsumerGroupDescribeResponse(ResponseBody, frozen=True):
     0,
     1,
     flexible_from=0,
-    notes="Authorized operations are not returned.",
 )
 def consumer_group_describe(call: NodeCall, request: Any) -> Reply:
     """Groups of the consumer protocol, with members and their targets."""
@@ -192,7 +207,7 @@ def consumer_group_describe(call: NodeCall, request: Any) -> Reply:
     allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 
     def make(groups: tuple[DescribedConsumers, ...]) -> ConsumerGroupDescribeResponse:
-        found = {group.group: _group(call, group) for group in groups}
+        found = {group.group: _group(call, request, group) for group in groups}
         denied = ErrorCode.group_authorization_failed
         return ConsumerGroupDescribeResponse(
             [found.get(name) or ConsumerGroupDescribeResponseGroup(name, denied) for name in names]
@@ -208,7 +223,10 @@ def consumer_group_describe(call: NodeCall, request: Any) -> Reply:
     )
 
 
-def _group(call: NodeCall, group: DescribedConsumers) -> ConsumerGroupDescribeResponseGroup:
+def _group(
+    call: NodeCall, request: Any, group: DescribedConsumers
+) -> ConsumerGroupDescribeResponseGroup:
+    is_asked = wants_operations(request)
     return ConsumerGroupDescribeResponseGroup(
         group.group,
         group.error,
@@ -217,6 +235,7 @@ def _group(call: NodeCall, group: DescribedConsumers) -> ConsumerGroupDescribeRe
         assignment_epoch=group.epoch,
         assignor_name=group.assignor,
         members=[_member(call, member, target) for member, target in group.members],
+        authorized_operations=_operations(call, group.group) if is_asked else NO_OPERATIONS,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import filterfalse
 from typing import Any, TypeVar
 
 from samelog.kafka.any_broker import AnyBroker
@@ -197,6 +198,7 @@ def _alike(
     first, *rest = [*indexes] or [0]
     nodes = broker.nodes_of(topic, first)
     there = [number for number in nodes if broker.is_there(number)]
+    whole = [*filterfalse(frozenset(broker.behind(topic, first)).__contains__, there)]
     known = broker.leader_of(topic, first)
     error, leader, leader_epoch = ErrorCode.leader_not_available, -1, -1
     if known is not None and known in there:
@@ -209,7 +211,7 @@ def _alike(
             leader,
             leader_epoch,
             replica_nodes=nodes,
-            isr_nodes=there,
+            isr_nodes=whole,
             offline_replicas=offline,
         )
 

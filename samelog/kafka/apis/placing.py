@@ -5,10 +5,11 @@ Invariant: a topic that asks for as many copies as there are nodes, or for nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from samelog.kafka.broker import Broker
+from samelog.kafka.broker import NOT_CONFIRMED, Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.placement.tasks import PlacementRefused
@@ -19,10 +20,32 @@ from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTop
 from samelog.sequencer.state.types import Topic
 
 TRIES = 5
+LONGEST_S = 60.0
+"""No request may wait longer."""
 _CODES = {
     "INVALID_REPLICATION_FACTOR": ErrorCode.invalid_replication_factor,
     "NO_MEMBER": ErrorCode.invalid_replication_factor,
 }
+
+
+def over_at_of(request: Any) -> float:
+    """When the time of a request is over, by the clock of the event loop."""
+    wait_s: float = min(LONGEST_S, max(0.0, request.timeout_ms / 1000))
+    return asyncio.get_running_loop().time() + wait_s
+
+
+def left_ms(over_at: float) -> int:
+    """How much of it is left."""
+    return max(0, round(1000 * (over_at - asyncio.get_running_loop().time())))
+
+
+async def in_time(work: Awaitable[ApiError | None], over_at: float) -> ApiError | None:
+    """Why something is not done, if it is not; what is not known by then may be done later."""
+    try:
+        async with asyncio.timeout_at(over_at):
+            return await work
+    except TimeoutError:
+        return ApiError(ErrorCode.request_timed_out, NOT_CONFIRMED)
 
 
 def placement_of(broker: Broker, wanted: Any) -> Plan | None:

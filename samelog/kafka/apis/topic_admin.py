@@ -27,13 +27,21 @@ from samelog.kafka.apis.checks import (
     no_partition,
     unknown,
 )
-from samelog.kafka.apis.placing import create_placed, place_more, placement_of
+from samelog.kafka.apis.placing import (
+    LONGEST_S,
+    create_placed,
+    in_time,
+    left_ms,
+    over_at_of,
+    place_more,
+    placement_of,
+)
 from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 from samelog.kafka.settings import ConfigSource, of_topic
-from samelog.sequencer.admin.placement import until_begun
+from samelog.sequencer.admin.placement import Plan, until_begun
 from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.setting_commands import AddPartitions
@@ -108,20 +116,30 @@ async def _create_all(
     """Those that are created, each in its place, and errors for all else. Topics in data groups one
     after the other: each is planned from the table of placement as it is then.
     """
-    found: list[CreateTopicCommand | ApiError] = []
-    await until_begun(broker.machine)
+    over_at = over_at_of(request)
+    failure = await in_time(until_begun(broker.machine), over_at)
+    if failure is not None:
+        return [each if isinstance(each, ApiError) else failure for each in prepared]
     plans = [placement_of(broker, wanted) for wanted in request.topics]
-    for plan, each in zip(plans, prepared, strict=True):
-        if plan is None or isinstance(each, ApiError):
-            found.append(each)
-        else:
-            found.append(await create_placed(broker, each, plan) or each)
+    found = [
+        await _create_placed(broker, each, plan, over_at)
+        for plan, each in zip(plans, prepared, strict=True)
+    ]
     usual = [each if plan is None else LEFT_OUT for plan, each in zip(plans, found, strict=True)]
-    done = await done_together(broker, usual, request.timeout_ms)
+    done = await done_together(broker, usual, left_ms(over_at))
     return [
         each if plan is not None else other
         for plan, each, other in zip(plans, found, done, strict=True)
     ]
+
+
+async def _create_placed(
+    broker: Broker, prepared: CreateTopicCommand | ApiError, plan: Plan | None, over_at: float
+) -> CreateTopicCommand | ApiError:
+    """What becomes of it, if it is to be in data groups; else it is as it was."""
+    if plan is None or isinstance(prepared, ApiError):
+        return prepared
+    return await in_time(create_placed(broker, prepared, plan), over_at) or prepared
 
 
 LEFT_OUT = ApiError(ErrorCode.none, "")
@@ -170,12 +188,20 @@ def _new_topic(call: NodeCall, wanted: Any) -> CreateTopicCommand:
         raise denied(wanted.name)
     partitions = check_partitions(_partitions(call, wanted))
     given = {each.name: each.value for each in wanted.configs}
-    settings = check_settings(given, broker.majority, broker.level)
+    settings = check_settings(given, _majority(broker, wanted), broker.level)
     if broker.topic(wanted.name) is not None:
         text = f"topic {wanted.name!r} exists already"
         raise ApiError(ErrorCode.topic_already_exists, text)
     now_ms = broker.clock.wall_ms()
     return CreateTopicCommand(uuid.uuid4().hex, wanted.name, partitions, settings, now_ms)
+
+
+def _majority(broker: Broker, wanted: Any) -> int:
+    """On how many nodes records of a new topic will be before they are acknowledged."""
+    plan = placement_of(broker, wanted)
+    if plan is None:
+        return broker.majority
+    return (plan if isinstance(plan, int) else min(map(len, plan))) // 2 + 1
 
 
 def _created(
@@ -264,30 +290,33 @@ async def _add_all(
     broker: Broker, request: Any, prepared: Sequence[AddPartitions | ApiError]
 ) -> list[AddPartitions | ApiError]:
     """As `_create_all`."""
+    over_at = over_at_of(request)
     found = [
-        await _add_placed(broker, wanted, each)
+        await _add_placed(broker, wanted, each, over_at)
         for wanted, each in zip(request.topics, prepared, strict=True)
     ]
     usual = [each if own is None else LEFT_OUT for own, each in zip(found, prepared, strict=True)]
-    done = await done_together(broker, usual, request.timeout_ms)
+    done = await done_together(broker, usual, left_ms(over_at))
     return [other if own is None else own for own, other in zip(found, done, strict=True)]
 
 
 async def _add_placed(
-    broker: Broker, wanted: Any, prepared: AddPartitions | ApiError
+    broker: Broker, wanted: Any, prepared: AddPartitions | ApiError, over_at: float
 ) -> AddPartitions | ApiError | None:
     """What becomes of it, if the topic's partitions are in data groups; else None."""
     topic = None if isinstance(prepared, ApiError) else broker.topic(wanted.name)
     if isinstance(prepared, ApiError) or topic is None or not topic.is_placed:
         return None
     lists = [list(each.broker_ids) for each in wanted.assignments or ()]
-    return await place_more(broker, topic, prepared.partitions, lists or None) or prepared
+    placing = place_more(broker, topic, prepared.partitions, lists or None)
+    return await in_time(placing, over_at) or prepared
 
 
 def _command(call: NodeCall, wanted: Any) -> AddPartitions:
     """Raises ApiError."""
     topic = administered(call.broker, call.client, AclOperation.ALTER, wanted.name)
     check_no_mirror(call.broker.machine.state, topic)
+    call.broker.views.refuse_writes(topic)
     if wanted.count <= topic.partitions:
         text = f"topic {topic.name!r} has {topic.partitions} partitions already"
         raise ApiError(ErrorCode.invalid_partitions, text)
@@ -383,7 +412,6 @@ def _deleted(
 HIGH_WATERMARK = -1
 NO_LOG_START = -1
 POLL_S = 0.02
-LONGEST_S = 60.0
 
 
 class DeleteRecordsResponsePartition(Entity, frozen=True):
@@ -437,6 +465,7 @@ async def _delete_below(
     if known is None or not 0 <= asked.partition_index < known.partitions:
         raise no_partition(topic, asked.partition_index)
     check_no_mirror(broker.machine.state, known)
+    broker.views.refuse_writes(known)
     raft = broker.raft_of(known, asked.partition_index)
     number = known.partition_numbers[asked.partition_index]
     state = raft.replica.machine.state.partitions[number]

@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from samelog.config.authorisation import USER_PREFIX, matches
 from samelog.config.tables.kafka import ClientQuota
-from samelog.sequencer.state.access_state import EVERY_USER
+from samelog.kafka.clients.quota_owners import owners_for
 from samelog.sequencer.state.machine import StateMachine
 
 HolderT = TypeVar("HolderT", bound=Hashable)
@@ -96,11 +96,33 @@ class _Rate:
 
 
 class Allowance:
-    """What one identity has used of its quota."""
+    """What an identity, or one of its client ids, has used of its quota."""
 
     def __init__(self, quota: ClientQuota, now: float) -> None:
         rates = (quota.producer_byte_rate, quota.consumer_byte_rate, quota.request_rate)
         self._written, self._read, self._requests = (_Rate(rate, rate, now) for rate in rates)
+        self._client: str | None = None
+        """The client id that it is for; None: it does not matter."""
+        self._is_over = False
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether client ids do not matter."""
+        return self._client is None
+
+    def is_for(self, client: str) -> bool:
+        """Whether it is what a client id has; else `Allowances.of` knows."""
+        return not self._is_over and self._client in (None, client)
+
+    def share(self, client: str, written: _Rate | None, read: _Rate | None) -> None:
+        """Go by these from now on, which others may go by, too; None: there is none."""
+        self._client = client
+        self._written, self._read = written or _Rate(0, 0, 0), read or _Rate(0, 0, 0)
+        self._requests = _Rate(0, 0, 0)
+
+    def end(self) -> None:
+        """It is for nobody any more."""
+        self._is_over = True
 
     def change(self, quota: ClientQuota) -> None:
         """Apply other rates from now on. What an identity has used too much still counts."""
@@ -119,12 +141,12 @@ class Allowance:
 
 
 QUOTA_KEYS = ("producer_byte_rate", "consumer_byte_rate")
-"""The rates that a user may be given over the Kafka protocol."""
+"""The rates that may be set over the Kafka protocol."""
 
 
 class Allowances:
     """The allowances of all identities: each under the first quota of the configuration that names
-    it, or else under what was set over the Kafka protocol for its user, or for every user.
+    it, or else under what was set over the Kafka protocol for its user, its client id, or both.
     """
 
     def __init__(self, quotas: Sequence[ClientQuota], machine: StateMachine | None = None) -> None:
@@ -132,7 +154,10 @@ class Allowances:
         self._quotas = tuple(quotas)
         self._machine = machine or StateMachine()
         self._version = 0
-        self._known: OrderedDict[str, Allowance] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], Allowance] = OrderedDict()
+        """By identity and client id; that is empty where a file says what counts."""
+        self._rates: OrderedDict[tuple[str, str | None, str | None], _Rate] = OrderedDict()
+        """By key, user and client id: None where all of them share a rate."""
 
     def change(self, quotas: Sequence[ClientQuota]) -> None:
         """Apply other quotas from now on, to identities that are already connected, too."""
@@ -148,27 +173,56 @@ class Allowances:
         return bool(self._quotas or access.quotas or self._known)
 
     def _apply(self) -> None:
-        for identity, allowance in self._known.items():
-            allowance.change(self._quota(identity) or ClientQuota(identity=identity))
+        for (identity, client), allowance in [*self._known.items()]:
+            own = self._own(identity)
+            if own is None:
+                allowance.share(client, *self._replicated(identity, client, 0.0))
+            elif allowance.is_of_all:
+                allowance.change(own)
+            else:  # a file has a quota for all of its client ids together
+                self._known.pop((identity, client)).end()
 
-    def _quota(self, identity: str) -> ClientQuota | None:
-        own = next((each for each in self._quotas if matches(each.identity, identity)), None)
-        replicated = self._machine.state.access.quotas
-        if own is not None or not replicated:
-            return own
+    def _own(self, identity: str) -> ClientQuota | None:
+        return next((each for each in self._quotas if matches(each.identity, identity)), None)
+
+    def _replicated(self, identity: str, client: str, now: float) -> list[_Rate | None]:
         user = identity.removeprefix(USER_PREFIX)
-        rates = replicated.get(user) or replicated.get(EVERY_USER)
-        return None if rates is None else ClientQuota(identity=identity, **rates)
+        return [self._rate(key, user, client, now) for key in QUOTA_KEYS]
 
-    def of(self, identity: str, now: float) -> Allowance | None:
-        """What an identity has used, however many connections it has; None: it may have all."""
-        quota = self._quota(identity)
-        if quota is None:
+    def _rate(self, key: str, user: str, client: str, now: float) -> _Rate | None:
+        """The rate that counts, which all have together who share it."""
+        replicated = self._machine.state.access.quotas
+        for owner in owners_for(user, client) if replicated else ():
+            per_s = replicated.get(owner.text, {}).get(key)
+            if per_s is not None:
+                of_user = None if owner.user is None else user
+                of_client = None if owner.client is None else client
+                place = key, of_user, of_client
+                rate = self._rates.setdefault(place, _Rate(per_s, per_s, now))
+                rate.per_s = per_s
+                _forget_oldest(self._rates)
+                return rate
+        return None
+
+    def of(self, identity: str, now: float, client: str = "") -> Allowance | None:
+        """What an identity has used, with a client id if that matters, however many connections
+        there are; None: it may have all.
+        """
+        own = self._own(identity)
+        rates = None if own is not None else self._replicated(identity, client, now)
+        if own is None and not any(rates or ()):
             return None
-        found = self._known.get(identity)
+        place = identity, client if own is None else ""
+        found = self._known.get(place)
         if found is None:
-            found = self._known[identity] = Allowance(quota, now)
-            if len(self._known) > IDENTITIES_MAX:
-                self._known.popitem(last=False)
-        self._known.move_to_end(identity)
+            found = self._known[place] = Allowance(own or ClientQuota(identity=identity), now)
+            if rates is not None:
+                found.share(client, *rates)
+            _forget_oldest(self._known)
+        self._known.move_to_end(place)
         return found
+
+
+def _forget_oldest(kept: OrderedDict[Any, Any]) -> None:
+    if len(kept) > IDENTITIES_MAX:
+        kept.popitem(last=False)

@@ -151,6 +151,8 @@ class Described(Entity, frozen=True):
     protocol_data: str = ""
     members: Sequence[DescribedMember] = ()
     error_message: str | None = None
+    authorized_operations: int = -(1 << 31)
+    """Told to who asks, by who knows what a client may."""
 
 
 @dataclass(frozen=True, slots=True)

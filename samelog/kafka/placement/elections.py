@@ -90,7 +90,7 @@ def _asked(broker: Broker, asked: Sequence[Any] | None) -> Iterator[tuple[str, S
 
 
 def _others_lead(broker: Broker, topic: Topic, index: int) -> bool:
-    if not topic.is_placed:
+    if not topic.is_placed or broker.views.of(topic) is not None:  # a view goes with its base
         return False
     return broker.leader_of(topic, index) != broker.nodes_of(topic, index)[0]
 
@@ -134,7 +134,8 @@ async def _outcome(
     leader = broker.leader_of(topic, index)
     if leader is None:
         raise ApiError(ErrorCode.eligible_leaders_not_available, "Raft has elected nobody yet")
-    if not topic.is_placed or broker.placed.group_of(topic, index) not in needed:
+    is_alone = not topic.is_placed or broker.views.of(topic) is not None
+    if is_alone or broker.placed.group_of(topic, index) not in needed:
         raise ApiError(ErrorCode.election_not_needed, f"node {leader} leads it")
     if _others_lead(broker, topic, index):
         first = broker.nodes_of(topic, index)[0]

@@ -26,6 +26,7 @@ from samelog.placement.tasks import PlacementRefused
 from samelog.placement.topics import check_assignment
 from samelog.sequencer.admin.placement import partitions_here
 from samelog.sequencer.state.placement.passing import why_together
+from samelog.sequencer.state.types import Topic
 
 
 class ReassignedPartition(Entity, frozen=True):
@@ -91,6 +92,7 @@ class _Wishes:
         number = self._broker.partition_number(name, index)
         if number is None or topic is None:
             raise no_partition(name, index)
+        self._broker.views.refuse_writes(topic)
         if not topic.is_placed:
             _check_everywhere(self._broker.nodes(), wanted.replicas)
         else:
@@ -201,12 +203,17 @@ def list_partition_reassignments(
 def _asked(broker: Broker, request: Any) -> Iterator[tuple[str, Sequence[int] | None]]:
     """Topics of data groups, with the partitions of them; None: all."""
     if request.topics is None:
-        yield from ((each.name, None) for each in broker.topics() if each.is_placed)
+        yield from ((each.name, None) for each in broker.topics() if _is_placed(broker, each))
         return
     for asked in request.topics:
         topic = broker.topic(asked.name)
-        if topic is not None and topic.is_placed:
+        if topic is not None and _is_placed(broker, topic):
             yield asked.name, asked.partition_indexes
+
+
+def _is_placed(broker: Broker, topic: Topic) -> bool:
+    """Whether it has partitions in data groups; a view has none."""
+    return topic.is_placed and broker.views.of(topic) is None
 
 
 def _moving(

@@ -60,8 +60,10 @@ class StartedRequest(msgspec.Struct, frozen=True):
 
     def _pause_s(self, client: KafkaClient, read: int, now: float) -> float:
         """How long the client's quota is exceeded. `read`: bytes of records in the answer."""
-        if client.allowance is None and client.allowances is not None and client.identity:
-            client.allowance = client.allowances.of(client.identity, now)
+        known, of_all, name = client.allowance, client.allowances, client.client_id
+        is_known = known is not None and known.is_for(name)
+        if of_all is not None and client.identity and not is_known:
+            client.allowance = of_all.of(client.identity, now, name)
         if client.allowance is None:
             return 0.0
         is_write = self.api.key == produce.produce.key
@@ -96,6 +98,7 @@ class ApiDispatcher(Generic[ServingT]):
             request = api.read(version, body) if api.read else read_request(api.key, version, body)
         except MalformedRequest as error:
             raise MalformedRequest(f"{api.name} version {version}: {error}") from error
+        client.client_id = client_id
         outcome = api.handle(CallTo(self._broker, client, client_id, version), request)
         head = response_header(header, flexible=flexible)
         return StartedRequest(outcome, api, version, head, len(frame))

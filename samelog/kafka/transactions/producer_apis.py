@@ -1,5 +1,5 @@
 """What a transactional producer asks of its coordinator: InitProducerId, AddPartitionsToTxn,
-AddOffsetsToTxn, EndTxn. And WriteTxnMarkers, which is for brokers.
+AddOffsetsToTxn, EndTxn. And WriteTxnMarkers, by which tools abort.
 
 Invariant: a request that is refused in part has changed nothing.
 """
@@ -10,8 +10,9 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import AnyCall, NodeCall, kafka_api
-from samelog.kafka.apis.checks import check_no_mirror
+from samelog.kafka.apis.checks import catch_up, check_no_mirror
 from samelog.kafka.apis.group_answers import by_topic, check_group
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
@@ -22,6 +23,7 @@ from samelog.sequencer.state.transactions.commands import (
     AddToTransaction,
     EndTransaction,
     InitProducer,
+    TimeOutTransaction,
 )
 
 TIMEOUT_MS_MAX = 15 * 60 * 1000
@@ -275,17 +277,40 @@ class WriteTxnMarkersResponse(ResponseBody, frozen=True):
     1,
     1,
     flexible_from=1,
-    notes="For brokers of Kafka: always CLUSTER_AUTHORIZATION_FAILED.",
+    notes="Only to abort, as `kafka-transactions abort` does: the whole transaction ends.",
 )
-def write_txn_markers(call: NodeCall, request: Any) -> WriteTxnMarkersResponse:
-    """Nobody writes markers but the merger: refused, as Kafka refuses it to clients."""
-    return WriteTxnMarkersResponse(
-        [MarkerResult(each.producer_id, by_topic(_denied(each))) for each in request.markers]
-    )
+async def write_txn_markers(call: NodeCall, request: Any) -> WriteTxnMarkersResponse:
+    """Nobody writes markers but the merger. Who may change the cluster can have a transaction
+    aborted: not in one partition, as with Kafka, where one may hang, but as if it were overdue.
+    """
+    failure = await catch_up(call.broker)
+    results = []
+    for marker in request.markers:
+        error = await _abort(call, marker) if failure is None else failure.code
+        results.append(MarkerResult(marker.producer_id, by_topic(_answers(marker, error))))
+    return WriteTxnMarkersResponse(results)
 
 
-def _denied(marker: Any) -> Iterator[tuple[str, PartitionError]]:
-    denied = ErrorCode.cluster_authorization_failed
+async def _abort(call: NodeCall, marker: Any) -> ErrorCode:
+    """Only the transaction that is open now is aborted, never the next one."""
+    broker = call.broker
+    if marker.transaction_result or not broker.may(call.client, AclOperation.ALTER):
+        return ErrorCode.cluster_authorization_failed
+    wanted = marker.producer_id, marker.producer_epoch
+    by_id = broker.transactions.known.by_id.items()
+    found = ((name, each) for name, each in by_id if (each.producer_id, each.epoch) == wanted)
+    name, known = next(found, ("", None))
+    if known is None or known.unit is None or not known.is_open:
+        return ErrorCode.invalid_producer_epoch
+    now_ms = max(known.unit.began_ms + known.timeout_ms, broker.clock.wall_ms())
+    try:
+        await broker.propose(TimeOutTransaction(name, known.number, now_ms))
+    except ApiError as error:
+        return error.code
+    return ErrorCode.none
+
+
+def _answers(marker: Any, error: ErrorCode) -> Iterator[tuple[str, PartitionError]]:
     for topic in marker.topics:
         for index in topic.partition_indexes:
-            yield topic.name, PartitionError(index, denied)
+            yield topic.name, PartitionError(index, error)

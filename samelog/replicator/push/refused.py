@@ -23,7 +23,7 @@ from samelog.store.disk.files import FileSystem
 from samelog.wire.refusals import RefusedBatch, ToldMisfit
 
 REFUSED_FILE = "refused"
-_Place = tuple[int, int]
+_Batch = tuple[int, int]
 
 
 _decoder = msgspec.json.Decoder(RefusedRecord)
@@ -35,7 +35,7 @@ class RefusedRecords:
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
         self._path = os.path.join(directory, REFUSED_FILE)
-        self._known: dict[tuple[int, InputName], _Place] | None = None
+        self._known: dict[tuple[int, InputName], _Batch] | None = None
         """The newest batch that is in the file, by run and input."""
         self._end = 0
         self.on_kept: Callable[[Sequence[RefusedRecord]], None] = lambda records: None
@@ -55,12 +55,12 @@ class RefusedRecords:
         known[run, name] = batch.roll, batch.start
         return records
 
-    def _look(self) -> dict[tuple[int, InputName], _Place]:
+    def _look(self) -> dict[tuple[int, InputName], _Batch]:
         """What is in the file; of a batch that is not there with all its lines nothing counts."""
         size = self._fs.size(self._path) if self._fs.exists(self._path) else 0
         if self._known is not None and size == self._end:
             return self._known
-        known: dict[tuple[int, InputName], _Place] = {}
+        known: dict[tuple[int, InputName], _Batch] = {}
         end = at = count = 0
         for line in self._lines():
             try:

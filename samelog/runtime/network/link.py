@@ -3,8 +3,11 @@
 A node that is not in time may just have too little processor time, and each attempt costs it more.
 So after every attempt that took too long the next one may take twice as long, up to a bound.
 
+A node that is known to be there, as it has just dialled us, is not waited for: it may be needed at
+once, for an election.
+
 Invariant: at most one connection at a time; between two attempts lies a delay that grows until one
-has lasted, or was called a success.
+has lasted, or was called a success, unless the node was seen since the first of them began.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -92,6 +96,7 @@ class NodeLink:
         self._level = level
         self._deadlines = deadlines
         self._longer = 1
+        self._seen = asyncio.Event()
 
     async def keep_up(
         self, target: Callable[[], NodeAddress], on_ended: Callable[[Exception | None], None]
@@ -101,9 +106,10 @@ class NodeLink:
         """
         try:
             while True:
+                self._seen.clear()
                 error = await self._dial(target())
                 on_ended(error)
-                await asyncio.sleep(self._backoff.next_delay_s())
+                await self._pause()
         finally:
             if self.connection is not None:
                 self.connection.close()
@@ -113,6 +119,16 @@ class NodeLink:
         """The peer is the one wanted: after this connection the next one is dialled at once."""
         self._backoff.reset()
         self.last_error = None
+
+    def is_there(self) -> None:
+        """The node was seen just now: do not wait before the next attempt."""
+        self._seen.set()
+
+    async def _pause(self) -> None:
+        """Wait between two attempts."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._backoff.next_delay_s()):
+                await self._seen.wait()
 
     async def _dial(self, target: NodeAddress) -> Exception | None:
         over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()

@@ -8,7 +8,7 @@ whoever is not allowed a group, or a topic, gets and changes nothing of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
 from msgspec import UNSET
@@ -31,7 +31,14 @@ from samelog.admin.group_answers import (
 from samelog.admin.group_requests import BeatGroup, GetProcessedOffset, NotePositions
 from samelog.consensus import NotLeader
 from samelog.format.errors import LogFormatError
-from samelog.sequencer.admin.parts import MembersDesk, ServedNode, parts_here, parts_of, where
+from samelog.sequencer.admin.parts import (
+    KeptElsewhere,
+    MembersDesk,
+    ServedNode,
+    parts_here,
+    parts_of,
+    where,
+)
 from samelog.sequencer.admin.topics import find_readable
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.levels import NATIVE_GROUPS
@@ -43,6 +50,7 @@ from samelog.sequencer.state.views.places import base_number, place_of
 from samelog.wire.errors import FaultCode
 
 NAME_CHARACTERS = 1024
+METADATA = 0
 
 
 async def list_groups(node: ServedNode, request: requests.ListGroups) -> GroupRows:
@@ -202,6 +210,8 @@ async def _reset(node: ServedNode, request: requests.ResetGroup) -> None:
             last = topic.partitions - 1
             message = f"{request.topic!r} has no partition {request.partition}"
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, message, f"they are 0 to {last}")
+    else:
+        _check_together(node, request.topic, numbers)
     now_ms = node.member.clock.wall_ms()
     await _catch_up(node, numbers)
     offsets = [(number, _target(node, number, request, now_ms)) for number in numbers]
@@ -209,6 +219,26 @@ async def _reset(node: ServedNode, request: requests.ResetGroup) -> None:
     outcome = await node.raft.proposer.propose(command)
     if isinstance(outcome, Rejection):
         raise ChangeRefused(FaultCode.GROUP_IN_USE, outcome.message, "stop its consumers first")
+
+
+def _check_together(node: ServedNode, topic: str, numbers: Sequence[int]) -> None:
+    """Raises KeptElsewhere if another node has all of these partitions, ChangeRefused if none has:
+    what is asked for is done at once, or not at all.
+    """
+    table = node.logs.machine.state.placement
+    bases = [base_number(node.logs.machine.state, number) for number in numbers]
+    lacking = [index for index, base in enumerate(bases) if parts_of(node, base) is None]
+    groups = {table.group_of(base) for base in bases} - {METADATA}
+    if not lacking or len(groups) == 1:
+        return
+    holders = [set(table.groups[each].members) for each in groups]
+    shared = holders[0].intersection(*holders) - {node.peers.number}
+    there = filter(node.peers.presence.is_there, shared)
+    if (holder := next(there, None)) is not None:
+        raise KeptElsewhere(holder)
+    text = f"no node has all of {topic!r}; partition {lacking[0]} is on "
+    text += _where(node, numbers[lacking[0]])
+    raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "reset one partition after the other")
 
 
 async def _catch_up(node: ServedNode, numbers: Iterable[int]) -> None:

@@ -87,6 +87,7 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     site.CreateSite: sites.create_site,
     site.DropSite: sites.drop_site,
     site.AlterSite: sites.alter_site,
+    site.LetSiteLead: sites.let_site_lead,
     site.GetStanding: promoting.standing,
     site.PromoteSite: promoting.promote_site,
     ask.GetUpgrade: upgrades.upgrade_status,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -41,6 +41,10 @@ class HeldGroups(Protocol):
     @property
     def troubles(self) -> Iterable[str]:
         """What is wrong with replicas of this node, in words."""
+
+    @property
+    def damaged(self) -> Mapping[int, str]:
+        """Groups whose replica cannot begin here, and why."""
 
     @property
     def damaged_replicas(self) -> int:
@@ -162,6 +166,13 @@ def parts_of(node: ServedNode, partition: int) -> tuple[LogParts, RaftParts] | N
     if not node.logs.machine.state.placement.group_of(partition):
         return node.logs, node.raft
     return node.data_groups.parts(partition)
+
+
+def groups_here(node: ServedNode) -> Iterator[tuple[LogParts, RaftParts]]:
+    """Of group 0, and of the data groups that have a replica on this node."""
+    yield node.logs, node.raft
+    for _, logs, raft in node.data_groups.here:
+        yield logs, raft
 
 
 class KeptElsewhere(NotLeader):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from samelog.admin.answers import GroupPlacement, PartitionPlacement, PlacementStatus
 from samelog.admin.placement_requests import GetPlacement
+from samelog.consensus import Raft
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.topics import TopicPlacement, place_by_hand, place_topic
@@ -28,7 +29,8 @@ LOOK_S = 0.05
 def placement_status(node: ServedNode, request: GetPlacement) -> PlacementStatus:
     """As this node knows it."""
     groups = {each.group: each for each in _groups(node)}
-    drained = sorted(node.logs.machine.state.placement.draining)
+    state = node.logs.machine.state
+    drained = sorted(state.members.keys() & set(state.placement.draining))
     partitions = tuple(_partitions(node, groups))
     return PlacementStatus(tuple(groups.values()), partitions, _names(node, drained))
 
@@ -43,11 +45,7 @@ def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
         len(everybody),
         {_name(node, number): lag for number, lag in raft.lag.items()},
     )
-    own = _name(node, node.peers.number)
-    newest = {
-        number: {own: (parts.group.raft.log.last_term, parts.group.raft.log.last_index)}
-        for number, _, parts in node.data_groups.here
-    }
+    here = {number: parts.group.raft for number, _, parts in node.data_groups.here}
     for number, group in sorted(state.placement.groups.items()):
         leader = node.data_groups.leader(number)
         yield GroupPlacement(
@@ -57,8 +55,19 @@ def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
             group.copies,
             {_name(node, member): lag for member, lag in node.data_groups.lag(number).items()},
             number in state.placement.resetting,
-            newest.get(number, {}),
+            *_replica_here(node, here.get(number)),
         )
+
+
+def _replica_here(
+    node: ServedNode, raft: Raft | None
+) -> tuple[dict[str, tuple[int, int]], tuple[str, ...]]:
+    """(its newest entry, whether it counts for nothing), both under this node's name."""
+    own = _name(node, node.peers.number)
+    if raft is None:
+        return {}, ()
+    newest = {own: (raft.log.last_term, raft.log.last_index)}
+    return newest, () if raft.may_vote else (own,)
 
 
 def _partitions(

@@ -1,7 +1,8 @@
 """Answers with some records of a partition, for people who look.
 
-They are read as Kafka's Fetch reads them, a piece at a time, and decoded in a thread. Whoever sees
-them has to have the right to subscribe to the topic: administering gives none to its records.
+They are read as Kafka's Fetch reads them, a piece at a time, and decoded in a thread; those of a
+view pass its filter first. Whoever sees them has to have the right to subscribe to the topic:
+administering gives none to its records.
 
 Invariant: an answer, and what is read for it, is bounded; only merged records are shown.
 """
@@ -9,7 +10,10 @@ Invariant: an answer, and what is read for it, is bounded; only merged records a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from msgspec import UNSET
 
@@ -18,10 +22,16 @@ from samelog.admin.views import PeekedRecord, RecordPage
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.format.errors import LogFormatError
+from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.admin.parts import ServedNode, parts_here
 from samelog.sequencer.admin.topics import find_partition
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.filtering.pieces import PIECE_BYTES
+from samelog.sequencer.filtering.readings import RowsHere
+from samelog.sequencer.filtering.view_stream import ViewStream, check_owner, rows_of_view
 from samelog.sequencer.merge.merged_partition import MergedPartition
+from samelog.sequencer.parts import LogParts
+from samelog.sequencer.state.views.view import View
 from samelog.store.merged.log import MergedLog
 from samelog.wire.errors import FaultCode
 
@@ -41,25 +51,83 @@ async def peek_records(node: ServedNode, request: PeekRecords, identity: str) ->
     if sum(each is not UNSET for each in (request.offset, request.at_ms, request.last)) > 1:
         text = "only one of offset, at_ms and last says where to begin"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, text)
-    number = find_partition(node, request.topic, request.partition)
-    merged = parts_here(node, number)[0].merging.look(number)
     try:
-        return await _page(merged, request)
+        return await _page(_opened(node, request), request)
     except LogFormatError as error:
         raise ChangeRefused(FaultCode.NOT_READY, f"it cannot be read here: {error}") from error
+    except RequestRefused as refused:
+        raise ChangeRefused(refused.code, refused.message, refused.remedy) from refused
 
 
-async def _page(merged: MergedPartition, request: PeekRecords) -> RecordPage:
+# --- what is read ---------------------------------------------------------------------------------
+
+
+class _Piece(NamedTuple):
+    """Batches, how many bytes were looked at for them, and up to which offset at least."""
+
+    data: bytes
+    looked_at: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A partition of a topic, or of a view; `read` gives what is there from an offset on."""
+
+    topic: str
+    merged: MergedPartition
+    read: Callable[[int], Awaitable[_Piece]]
+
+
+def _opened(node: ServedNode, request: PeekRecords) -> _Opened:
+    """Raises ChangeRefused."""
+    state = node.logs.machine.state
+    view = state.schemas.view_named(request.topic)
+    base = request.topic if view is None else state.topics[view.base_id].name
+    number = find_partition(node, base, request.partition)
+    logs = parts_here(node, number)[0]
+    merged = logs.merging.look(number)
+    if view is None:
+        return _Opened(request.topic, merged, partial(_stored, merged.log))
+    rows = _rows(node, view, logs, number)
+    return _Opened(request.topic, merged, partial(_passing, rows))
+
+
+def _rows(node: ServedNode, view: View, logs: LogParts, number: int) -> RowsHere:
+    """What passes of a partition of the base."""
+    base = logs.merging.look(number)
+    stream = ViewStream(view, base, lambda: node.logs.machine.state.schemas)
+    asked, filters = rows_of_view(view), node.member.filters
+    made = stream, base, logs.machine, number, asked, filters, view.log_id
+    return RowsHere(*made, lambda: check_owner(node.member.rights, view, base.topic))
+
+
+async def _stored(log: MergedLog, offset: int) -> _Piece:
     """Raises LogFormatError."""
-    log, answer = merged.log, _Answer(request)
+    data = log.read(*log.locate(offset), READ_BYTES)
+    return _Piece(data, len(data), offset)
+
+
+async def _passing(rows: RowsHere, offset: int) -> _Piece:
+    """Raises RequestRefused."""
+    data, next_offset = await rows.piece(offset)
+    return _Piece(data, PIECE_BYTES, next_offset)
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+async def _page(opened: _Opened, request: PeekRecords) -> RecordPage:
+    """Raises LogFormatError, RequestRefused."""
+    log, answer = opened.merged.log, _Answer(request)
     offset = min(max(_first(log, request), log.start_offset), log.next_offset)
     looked_at = 0
     while offset < log.next_offset and looked_at < LOOKED_AT_BYTES_MAX and not answer.is_full:
-        data = log.read(*log.locate(offset), READ_BYTES)
-        place = 0, len(data), merged.topic, merged.index, decompress
-        records = await asyncio.to_thread(kernels.decode_records, data, *place)
-        offset = answer.take(records, offset)
-        looked_at += len(data)
+        piece = await opened.read(offset)
+        place = 0, len(piece.data), opened.topic, opened.merged.index, decompress
+        records = await asyncio.to_thread(kernels.decode_records, piece.data, *place)
+        offset = answer.take(records, offset, piece.next_offset)
+        looked_at += piece.looked_at
     return RecordPage(log.start_offset, log.next_offset, offset, tuple(answer.rows))
 
 
@@ -86,15 +154,20 @@ class _Answer:
         """Whether nothing more may come into it."""
         return len(self.rows) >= self._limit or self._bytes >= ANSWER_BYTES_MAX
 
-    def take(self, records: Sequence[kernels.Record], first: int) -> int:
-        """Take those from offset `first` on; the offset behind the last one that was looked at."""
+    def take(self, records: Sequence[kernels.Record], first: int, next_offset: int) -> int:
+        """Take those from offset `first` on; the offset behind the last one that was looked at.
+        `next_offset`: so far was looked at least, if there is room for all that was found.
+        """
         for record in records:
             if record.offset < first or self.is_full:
                 continue
             first = record.offset + 1
             if self._key is None or record.key == self._key:
                 self._add(_row(record))
-        return first if self.is_full or not records else max(first, records[-1].offset + 1)
+        if self.is_full:
+            return first
+        behind = records[-1].offset + 1 if records else first
+        return max(first, behind, next_offset)
 
     def _add(self, row: PeekedRecord) -> None:
         self.rows.append(row)

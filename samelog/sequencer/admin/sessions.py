@@ -6,7 +6,8 @@ Invariant: looking changes nothing, and reads no file.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from samelog.admin import requests
 from samelog.admin.answers import SessionInfo, SessionRetired
@@ -22,9 +23,10 @@ from samelog.admin.views import (
 )
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
-from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.parts import ServedNode, groups_here, parts_of
 from samelog.sequencer.admin.topics import partition_name
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.state.commands import RetireSessionCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Rejection, Session
@@ -32,6 +34,29 @@ from samelog.wire.errors import FaultCode
 
 NEVER_MS = -1
 NOWHERE = SessionPosition(-1, 0, 0)
+
+
+class GroupInput(NamedTuple):
+    """An input, with the logs and the Raft group that have it."""
+
+    entry: Input
+    logs: LogParts
+    raft: RaftParts
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is not gone meanwhile."""
+        return self.entry.number in self.logs.machine.state.inputs
+
+    @property
+    def unmerged_bytes(self) -> int:
+        """What this node holds of it, and has not merged."""
+        return self.logs.sessions.unmerged_bytes(self.entry)
+
+    @property
+    def received_at(self) -> float | None:
+        """When something of it came last, by the event loop's clock; None: not in this life."""
+        return self.logs.intake.received_at.get(self.entry.number)
 
 
 async def retire_session(node: ServedNode, request: requests.RetireSession) -> SessionRetired:
@@ -55,17 +80,22 @@ def session_rows(node: ServedNode) -> Iterator[SessionRow]:
     state = node.logs.machine.state
     node.logs.intake.traffic.keep(state.sessions)
     since = {server.session: server.since for server in reversed(node.member.connections.pushes)}
-    inputs = inputs_by_session(node.logs.machine)
+    inputs = inputs_by_session(node)
     for name, session in tuple(state.sessions.items()):
-        entries = [entry for entry in inputs[name] if entry.number in state.inputs]
+        entries = [each for each in inputs[name] if each.is_there]
         yield _session(node, session, entries, since.get(name))
 
 
-def inputs_by_session(machine: StateMachine) -> defaultdict[str, list[Input]]:
-    """The inputs of each session, in one go."""
-    found: defaultdict[str, list[Input]] = defaultdict(list)
-    for entry in machine.state.inputs.values():
-        found[entry.session].append(entry)
+def inputs_by_session(node: ServedNode) -> defaultdict[str, list[GroupInput]]:
+    """The inputs of each session in all groups that are here, in one go. Group 0 knows the inputs
+    of all partitions; where a partition is, its own group tells.
+    """
+    found: defaultdict[str, list[GroupInput]] = defaultdict(list)
+    for logs, raft in groups_here(node):
+        for entry in logs.machine.state.inputs.values():
+            known = parts_of(node, entry.partition)
+            if known is not None and known[0] is logs:
+                found[entry.session].append(GroupInput(entry, logs, raft))
     return found
 
 
@@ -74,7 +104,7 @@ def wall_ms(clock: Clock, at: float | None) -> int:
     return NEVER_MS if at is None else clock.wall_ms() - round(1000 * (clock.now() - at))
 
 
-def session_info(node: ServedNode, session: Session, entries: Sequence[Input]) -> SessionInfo:
+def session_info(session: Session, entries: Sequence[GroupInput]) -> SessionInfo:
     """A session with its inputs, and what this node holds of it but has not merged."""
     run = session.runs[-1] if session.runs else None
     return SessionInfo(
@@ -82,18 +112,17 @@ def session_info(node: ServedNode, session: Session, entries: Sequence[Input]) -
         identity=session.identity,
         run=0 if run is None else run.number,
         is_open=run is not None and not run.closed,
-        unmerged_bytes=sum(map(node.logs.sessions.unmerged_bytes, entries)),
+        unmerged_bytes=sum(each.unmerged_bytes for each in entries),
         dedup_id="" if run is None or run.dedup_id is None else run.dedup_id,
     )
 
 
 def _session(
-    node: ServedNode, session: Session, entries: Sequence[Input], since: float | None
+    node: ServedNode, session: Session, entries: Sequence[GroupInput], since: float | None
 ) -> SessionRow:
-    info, intake, clock = session_info(node, session, entries), node.logs.intake, node.member.clock
-    meter = intake.traffic.sessions.get(session.name)
-    came = [intake.received_at.get(entry.number) for entry in entries]
-    last = max((at for at in came if at is not None), default=None)
+    info, clock = session_info(session, entries), node.member.clock
+    meter = node.logs.intake.traffic.sessions.get(session.name)
+    last = max((at for each in entries if (at := each.received_at) is not None), default=None)
     return SessionRow(
         session=info.session,
         identity=info.identity,
@@ -110,38 +139,50 @@ def _session(
     )
 
 
-def _part(node: ServedNode, entry: Input) -> SessionPartition:
+def _part(node: ServedNode, each: GroupInput) -> SessionPartition:
+    entry = each.entry
     return SessionPartition(
         *partition_name(node.logs.machine, entry.partition),
-        SessionPlace(*node.logs.sessions.held(entry)),
+        SessionPlace(*each.logs.sessions.held(entry)),
         SessionPlace(*entry.place),
-        SessionPlace(*node.raft.replica.released.get(entry.number, NOWHERE)),
+        SessionPlace(*each.raft.replica.released.get(entry.number, NOWHERE)),
     )
 
 
 def list_dedup_ids(node: ServedNode, request: requests.ListDedupIds) -> DedupUsers:
-    """Every dedup id that something was merged under, or that an open run names."""
-    machine = node.logs.machine
-    publishers: dict[str, list[DedupPublisher]] = {name: [] for name in machine.state.watermarks}
-    there = {server.session for server in node.member.connections.pushes}
-    for session in machine.state.sessions.values():
-        run = session.runs[-1] if session.runs else None
-        if run is not None and run.dedup_id is not None:
-            ids = tuple(_last_ids(machine, session))
-            row = DedupPublisher(session.name, session.identity, session.name in there, ids)
-            publishers.setdefault(run.dedup_id, []).append(row)
+    """Every dedup id that something was merged under in a group that is here, or that an open run
+    names.
+    """
+    held = [logs.machine for logs, _ in groups_here(node)]
+    names = {name for each in held for name in each.state.watermarks}
+    publishers: dict[str, list[DedupPublisher]] = {name: [] for name in names}
+    for dedup_id, publisher in _dedup_publishers(node, held):
+        publishers.setdefault(dedup_id, []).append(publisher)
     rows = (
-        DedupRow(name, _watermarks(machine, name), tuple(publishers[name]))
+        DedupRow(name, _watermarks(held, name), tuple(publishers[name]))
         for name in sorted(publishers)
     )
     return DedupUsers(tuple(rows))
 
 
-def _watermarks(machine: StateMachine, name: str) -> tuple[Watermark, ...]:
-    known = machine.state.watermarks.get(name, {})
+def _dedup_publishers(
+    node: ServedNode, held: Sequence[StateMachine]
+) -> Iterator[tuple[str, DedupPublisher]]:
+    """By the id that their open runs name."""
+    there = {server.session for server in node.member.connections.pushes}
+    for session in node.logs.machine.state.sessions.values():
+        run = session.runs[-1] if session.runs else None
+        if run is not None and run.dedup_id is not None:
+            ids = tuple(last for each in held for last in _last_ids(each, session))
+            is_there = session.name in there
+            yield run.dedup_id, DedupPublisher(session.name, session.identity, is_there, ids)
+
+
+def _watermarks(held: Iterable[StateMachine], name: str) -> tuple[Watermark, ...]:
     return tuple(
         Watermark(*partition_name(machine, number), value)
-        for number, value in known.items()
+        for machine in held
+        for number, value in machine.state.watermarks.get(name, {}).items()
         if number in machine.state.partitions
     )
 

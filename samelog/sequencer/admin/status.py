@@ -5,16 +5,16 @@ Invariant: reading the status changes nothing and costs no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from samelog.admin.answers import EventInfo, NodeInfo, NodeState, Status
 from samelog.admin.requests import GetElections, GetRaftStatus, GetStatus
 from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
-from samelog.sequencer.admin.parts import ServedNode, parts_of
+from samelog.sequencer.admin.parts import ServedNode, groups_here, parts_of
 from samelog.sequencer.admin.sessions import inputs_by_session, session_info
 from samelog.sequencer.admin.topics import partition_info
-from samelog.sequencer.parts import phase_of
+from samelog.sequencer.parts import LogParts, RaftParts, phase_of
 from samelog.sequencer.parts import troubles as replica_troubles
 from samelog.sequencer.state.commands import Member
 from samelog.wire.peer_messages import MemberState
@@ -32,7 +32,7 @@ NOT_READY_STATES = {
 def cluster_status(node: ServedNode, request: GetStatus) -> Status:
     """The cluster as this node sees it."""
     raft, state, members = node.raft.group.raft, node.logs.machine.state, node.peers.members
-    inputs = inputs_by_session(node.logs.machine)
+    inputs = inputs_by_session(node)
     return Status(
         cluster=node.member.config.cluster,
         node=node.member.config.name,
@@ -43,9 +43,7 @@ def cluster_status(node: ServedNode, request: GetStatus) -> Status:
         partitions=tuple(
             partition_info(node, number) for number in state.partitions if parts_of(node, number)
         ),
-        sessions=tuple(
-            session_info(node, each, inputs[each.name]) for each in state.sessions.values()
-        ),
+        sessions=tuple(session_info(each, inputs[each.name]) for each in state.sessions.values()),
         events=tuple(EventInfo(e.at_ms, e.kind, e.text) for e in state.events),
     )
 
@@ -215,3 +213,24 @@ def elections(node: ServedNode, request: GetElections) -> Elections:
     members = node.peers.members
     seen = node.raft.group.newest_elections
     return Elections(tuple(Election(e.at_ms, e.term, members.name(e.leader), e.why) for e in seen))
+
+
+def records_lacked(node: ServedNode, member: int) -> int | None:
+    """Committed records that a member has not merged durably, in groups that both have; None: of
+    none of these is that known here.
+    """
+    found = [_lacked(node, member, *parts) for parts in groups_here(node)]
+    known = [each for each in found if each is not None]
+    return sum(known) if known else None
+
+
+def _lacked(node: ServedNode, member: int, logs: LogParts, raft: RaftParts) -> int | None:
+    ends = {number: each.next_offset for number, each in logs.machine.state.partitions.items()}
+    view = raft.coordinator.views.get(member)
+    if member == node.peers.number:
+        durable: Mapping[int, int] = logs.merging.merged_durable(ends)
+    elif view is not None and view.merged_durable:
+        durable = view.merged_durable
+    else:
+        return None
+    return sum(max(0, end - durable.get(number, 0)) for number, end in ends.items())

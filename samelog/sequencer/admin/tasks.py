@@ -110,9 +110,8 @@ async def recover_group(node: ServedNode, request: place.RecoverDataGroup) -> Ta
     if node.logs.machine.state.level < GROUP_RECOVERY:
         text = f"it needs feature level {GROUP_RECOVERY}"
         raise refused(PlacementRefused("LEVEL_TOO_LOW", text, "docs/upgrades.md"))
-    return await _change(
-        node, lambda desk: operations.recover(desk.look(), request.node, request.group)
-    )
+    asked = request.node, request.group, request.suspect
+    return await _change(node, lambda desk: operations.recover(desk.look(), *asked))
 
 
 def _desk(node: ServedNode) -> PlacementDesk:

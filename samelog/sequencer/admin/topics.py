@@ -33,14 +33,14 @@ from samelog.admin.requests import (
 from samelog.admin.topic_answers import PartitionTruncated, TopicMade
 from samelog.admin.views import LatestPosition, LatestPositions
 from samelog.archiver.command import ArchiveCommand
-from samelog.archiver.policy import rules_of
+from samelog.archiver.policy import retention_from, rules_of
 from samelog.config.authorisation import ANONYMOUS
 from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of, where
 from samelog.sequencer.admin.placement import placed_partitions, placed_topic, until_begun
 from samelog.sequencer.admin.tasks import convert_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.parts import RaftParts
+from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.state import commands, setting_commands
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors.changes import why_only_source
@@ -53,10 +53,15 @@ from samelog.wire.errors import FaultCode
 
 PLACE_TRIES = 5
 _CODES = {
+    "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
     "TOPIC_EXISTS": FaultCode.ALREADY_EXISTS,
-    "MIRROR": FaultCode.OUT_OF_RANGE,
-    "VIEWS_STAND": FaultCode.OUT_OF_RANGE,
+    "RESERVED_TOPIC": FaultCode.INVALID_NAME,
+    "LEVEL_TOO_LOW": FaultCode.NOT_READY,
+    "PLACEMENT_MOVED": FaultCode.CHANGE_PENDING,
+    "PINNED": FaultCode.CHANGE_PENDING,
+    "TRANSACTION_OPEN": FaultCode.CHANGE_PENDING,
 }
+"""Whatever else is refused cannot be as it was asked for."""
 MERGED_S, LOOK_S = 8.0, 0.02
 
 
@@ -82,13 +87,14 @@ def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription
 async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     """Have it created. Raises ChangeRefused, TimeoutError."""
     check_partitions(request.partitions)
-    check_settings(node, request.settings)
+    asked, everywhere = request.replication_factor, len(node.peers.members.all)
+    copies = 0 if asked is UNSET or asked == everywhere else asked
+    check_settings(node, request.settings, copies)
     wanted = request.topic, request.partitions, request.settings
     now_ms = node.member.clock.wall_ms()
     command = commands.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms)
     longer_s = request.partitions * PARTITION_S
-    copies = request.replication_factor
-    if copies is UNSET or copies == len(node.peers.members.all):
+    if not copies:
         await _propose(node, command, longer_s=longer_s)
         return _new_topic(node, request.topic)
 
@@ -105,9 +111,12 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
 def _new_topic(node: ServedNode, name: str) -> TopicMade:
     """With how long its records are kept."""
     topic = find_topic(node, name)
-    rules = rules_of(node.care.archive.policy.policy, topic.settings)
+    policy = node.care.archive.policy.policy
+    rules = rules_of(policy, topic.settings)
     kept_ms = -1 if rules.time_ms is None else rules.time_ms
-    return TopicMade(**structs.asdict(topic_info(topic)), retention_ms=kept_ms)
+    made = structs.asdict(topic_info(topic))
+    origin = retention_from(policy, topic.settings)
+    return TopicMade(**made, retention_ms=kept_ms, retention_from=origin)
 
 
 async def _place(
@@ -151,9 +160,8 @@ def _more(node: ServedNode, request: CreatePartitions) -> PlacePartitions:
 
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:
     """Have its settings changed, and its copies. Raises ChangeRefused, NotLeader, TimeoutError."""
-    check_settings(node, request.settings)
-    topic = find_topic(node, request.topic)
-    copies = request.replication_factor
+    topic, copies = find_topic(node, request.topic), request.replication_factor
+    check_settings(node, request.settings, _copies(node, topic) if copies is UNSET else copies)
     if copies is not UNSET:
         await convert_topic(node, topic, copies)
     if request.settings or request.unset:
@@ -208,11 +216,12 @@ def latest_positions(node: ServedNode, request: GetLatestPositions) -> LatestPos
         numbers = list(machine.state.partitions)
     else:
         numbers = list(find_topic(node, request.topic).partition_numbers)
-    return LatestPositions(tuple(_latest(node, number) for number in numbers))
+    held = ((number, parts_of(node, number)) for number in numbers)
+    found = (_latest(node, number, *parts) for number, parts in held if parts is not None)
+    return LatestPositions(tuple(found))
 
 
-def _latest(node: ServedNode, number: int) -> LatestPosition:
-    logs, raft = parts_of(node, number) or (node.logs, node.raft)
+def _latest(node: ServedNode, number: int, logs: LogParts, raft: RaftParts) -> LatestPosition:
     log = logs.merging.look(number).log
     return LatestPosition(
         *partition_name(node.logs.machine, number),
@@ -315,13 +324,23 @@ def check_partitions(count: int) -> None:
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
 
 
-def check_settings(node: ServedNode, settings: dict[str, str]) -> None:
-    """Raise ChangeRefused for the first topic setting that is unknown or out of bounds."""
-    majority = len(node.raft.group.raft.voters) // 2 + 1
+def check_settings(node: ServedNode, settings: dict[str, str], copies: int = 0) -> None:
+    """Raise ChangeRefused for the first topic setting that is unknown or out of bounds. `copies` is
+    of a topic in data groups; 0: it is on every node.
+    """
+    majority = (copies or len(node.raft.group.raft.voters)) // 2 + 1
     for key, value in settings.items():
         problem = problem_with(key, value, majority, node.raft.replica.level)
         if problem is not None:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, problem)
+
+
+def _copies(node: ServedNode, topic: Topic) -> int:
+    """On how many nodes each partition of a topic in data groups is; 0: it is in none."""
+    table = node.logs.machine.state.placement
+    groups = {table.group_of(number) for number in topic.partition_numbers if topic.is_placed}
+    found = [len(table.groups[each].in_order) for each in groups if each in table.groups]
+    return min(found, default=0)
 
 
 async def _propose(
@@ -333,5 +352,5 @@ async def _propose(
 
 
 def _refused(rejection: Rejection) -> ChangeRefused:
-    code = _CODES.get(rejection.code, FaultCode.UNKNOWN_TOPIC)
+    code = _CODES.get(rejection.code, FaultCode.OUT_OF_RANGE)
     return ChangeRefused(code, rejection.message)

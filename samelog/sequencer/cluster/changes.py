@@ -26,10 +26,12 @@ from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
+from samelog.sequencer.sites.leading import LeaderPlace, patience
 from samelog.sequencer.state.commands import LetIn, Member, SetMembers
 from samelog.wire.errors import FaultCode
 
 if TYPE_CHECKING:
+    from samelog.placement.sites import Sites
     from samelog.sequencer.cluster.lives import Lives
     from samelog.sequencer.cluster.members import Members
     from samelog.sequencer.raft.coordinator import Coordinator
@@ -87,6 +89,7 @@ class Changes:
         """Learner -> when its round of catching up began, and what it must reach."""
         self._asked: dict[int, tuple[int, str]] = {}
         """Suspect -> in which term, and for which of its lives, it was proposed to let it in."""
+        self._place = LeaderPlace()
         self._left: set[tuple[int, SessionPosition]] = set()
         """Inputs, and where, that were left to another leader."""
 
@@ -94,10 +97,13 @@ class Changes:
 
     def tick(self) -> None:
         """Take the next step, if there is one and it is allowed."""
+        state = self._machine.state
+        sites, raft = state.placement.sites, self._group.raft
+        raft.patience.weigh(patience(self._number, sites))
         if not self._group.is_leader:
+            self._place.forget()
             return
         self._note_what_is_needed()
-        state = self._machine.state
         if not state.members:
             self._propose_soon(list(self._members.all.values()))
         else:
@@ -106,7 +112,23 @@ class Changes:
                 self._remove_replaced() or self._promote_learners()
         if self._in_maintenance(self._number):
             self.give_leadership_away()
+        else:
+            self._lead_where_wanted(sites)
         self._leave_damage_to_others()
+
+    def _lead_where_wanted(self, sites: Sites) -> None:
+        """Leave leadership to a voter in a site that should have it."""
+        there = [each for each in self._voters_there() if self._keeps_up(each)]
+        should = self._place.look(self._number, sites, there, self._clock.now())
+        if should:
+            self.give_leadership_away(should[0])
+
+    def _keeps_up(self, number: int) -> bool:
+        """Whether a voter is not in maintenance, and lacks nothing but what came in just now."""
+        raft = self._group.raft
+        progress = raft.progress(number)
+        is_close = progress is not None and raft.last_index - progress.match <= CLOSE_ENTRIES
+        return is_close and not self._in_maintenance(number)
 
     def _leave_damage_to_others(self) -> None:
         """An input whose bytes have rotted here waits until another node leads. Once: where all
@@ -242,7 +264,7 @@ class Changes:
         """Add a learner, that becomes a voter when it has caught up. Raises ChangeRefused."""
         await self._until_free()
         old = None if replaces is None else self._named(replaces)
-        self._check_new(name, address, old)
+        self._check_new(name, address, is_one_more_voter=promote and old is None)
         state = self._machine.state
         member = Member(
             state.next_member,
@@ -256,7 +278,7 @@ class Changes:
         await self._propose([*state.members.values(), member])
         return member
 
-    def _check_new(self, name: str, address: str, old: Member | None) -> None:
+    def _check_new(self, name: str, address: str, *, is_one_more_voter: bool) -> None:
         members = self._machine.state.members.values()
         self._refuse_while_joining()
         for member in members:
@@ -264,11 +286,20 @@ class Changes:
                 raise ChangeRefused(
                     FaultCode.ALREADY_EXISTS, f"{member.name} at {member.address} is a member"
                 )
-        voters = sum(member.voter or member.promote for member in members)
-        if old is None and voters >= VOTERS_LIMIT:
-            raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"a cluster has at most {VOTERS_LIMIT}")
+        if is_one_more_voter and self._count_voters() >= VOTERS_LIMIT:
+            text = f"a cluster has at most {VOTERS_LIMIT} voters, and any number of learners"
+            remedy = f"samelog node add {name} {address} --learner"
+            raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, remedy)
         if self._machine.state.next_member > MAX_NODE_ID:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, "the cluster has no node numbers left")
+
+    def _count_voters(self) -> int:
+        """Also those that are to become voters."""
+        sites, members = self._machine.state.placement.sites, self._machine.state.members
+        return sum(
+            member.voter or (member.promote and not sites.only_reads(member.number))
+            for member in members.values()
+        )
 
     def _refuse_while_joining(self) -> None:
         sites = self._machine.state.placement.sites
@@ -370,11 +401,9 @@ class Changes:
         raft = self._group.raft
         if raft.role is not Role.LEADER:
             return None
-        there = self._voters_there()
-        rested = [number for number in there if not self._in_maintenance(number)]
         matches = {
             number: progress.match
-            for number in ([to] if to is not None else rested or there)
+            for number in ([to] if to is not None else self._best_voters())
             if raft.counts(number) and (progress := raft.progress(number)) is not None
         }
         if not matches:
@@ -383,6 +412,12 @@ class Changes:
         raft.transfer_leadership(best, self._clock.now())
         self._group.pump()
         return best
+
+    def _best_voters(self) -> list[int]:
+        """Those that are not in maintenance, if there are any, and where leaders should be."""
+        there, sites = self._voters_there(), self._machine.state.placement.sites
+        rested = [number for number in there if not self._in_maintenance(number)]
+        return [number for number in rested if sites.may_lead(number)] or rested or there
 
     def _voters_there(self) -> list[int]:
         """Voters besides this one that are connected to it, and whose votes count."""

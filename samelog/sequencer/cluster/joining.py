@@ -31,6 +31,7 @@ from samelog.sequencer.cluster.node_dir import (
     write_record,
 )
 from samelog.sequencer.cluster.peers import make_hello
+from samelog.sequencer.raft.raft_home import FOLDER, home_of, raft_path
 from samelog.sequencer.state.commands import Member
 from samelog.store.disk.files import FileSystem
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -179,20 +180,27 @@ def is_new(fs: FileSystem, config: NodeConfig) -> bool:
     return not fs.exists(os.path.join(config.data, "node.json"))
 
 
-def take_new_place(fs: FileSystem, path: str, place: NodePlace) -> str:
+def _set_aside(fs: FileSystem, directory: str, known: NodeRecord, name: str) -> str:
+    aside = os.path.join(directory, f"set-aside.{known.number}.{known.boot}")
+    fs.make_directory(aside)
+    if fs.exists(os.path.join(directory, name)):
+        fs.rename(os.path.join(directory, name), os.path.join(aside, name))
+    fs.sync_directory(aside)
+    fs.sync_directory(directory)
+    return aside
+
+
+def take_new_place(fs: FileSystem, config: NodeConfig, place: NodePlace) -> str:
     """Make a stopped node's directory one of its new number: where what was promised under the old
     one is kept.
 
     Merged logs stay: they are compared with the cluster's before anything is added to them.
     """
+    path = config.data
     known = read_record(fs, path)
-    aside = os.path.join(path, f"set-aside.{known.number}.{known.boot}")
-    fs.make_directory(aside)
-    for name in ("raft", "sessions"):
-        if fs.exists(os.path.join(path, name)):
-            fs.rename(os.path.join(path, name), os.path.join(aside, name))
-    fs.sync_directory(aside)
-    fs.sync_directory(path)
+    _set_aside(fs, home_of(config), known, FOLDER)
+    fs.make_directory(raft_path(config))
+    aside = _set_aside(fs, path, known, "sessions")
     record: NodeRecord = msgspec.structs.replace(
         known,
         number=place.number,

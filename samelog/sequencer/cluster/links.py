@@ -114,6 +114,11 @@ class Links:
             return False
         return link.send(message)
 
+    def is_there(self, number: int) -> None:
+        """A peer was seen just now: dial it, if there is no connection to it."""
+        if number in self.open:
+            self.open[number].is_there()
+
     @property
     def numbers(self) -> list[int]:
         """The peers that are dialled."""

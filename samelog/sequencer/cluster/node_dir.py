@@ -27,6 +27,7 @@ from samelog.format.errors import DirectoryInUse
 from samelog.format.numbers import Unsigned32
 from samelog.sequencer.cluster.lives import Contradiction
 from samelog.sequencer.cluster.members import members_of
+from samelog.sequencer.raft import raft_home
 from samelog.sequencer.state.commands import Member
 from samelog.store.disk.birth import Birth
 from samelog.store.disk.files import DiskFault, File, FileSystem
@@ -34,7 +35,10 @@ from samelog.wire.bounds import LIVES_TOLD
 
 FORMAT_VERSION = 2
 FILE_LIMIT_BYTES = 1 << 16
-PASSED_OVER = ("node.lock", "node.id", "node.id.tmp", "node.json.tmp", "lost+found")
+PASSED_OVER = (
+    *("node.lock", "node.id", "node.id.tmp", "node.json.tmp", "lost+found"),
+    *raft_home.MARK_NAMES,
+)
 """What an empty directory may hold: what was begun, and what ext4 puts where it is mounted."""
 NOT_LET_IN = "it is new here, and was not let in yet"
 IS_A_COPY = "its directory is a copy of the one that it ran on"
@@ -127,11 +131,14 @@ class SiteRecord(msgspec.Struct, frozen=True):
 class NodeDirectory:
     """The open data directory of a running node."""
 
-    def __init__(self, fs: FileSystem, path: str, record: NodeRecord, lock: File) -> None:
-        self.path = path
+    def __init__(
+        self, fs: FileSystem, config: NodeConfig, record: NodeRecord, locks: Sequence[File]
+    ) -> None:
+        self.path = path = config.data
         self.record = record
         self._fs = fs
-        self._lock = lock
+        self._config = config
+        self._locks = locks
         self.far = read_sites(fs, path).far
         """Other sites that have members, as they were noted last."""
 
@@ -147,7 +154,8 @@ class NodeDirectory:
         chance: Random,
         host_boot: str = "",
     ) -> NodeDirectory:
-        """Lock the directory and begin a new life. Raises NodeDirectoryError.
+        """Lock the directory and begin a new life. Raises NodeDirectoryError, and RaftStoreError if
+        Raft's files are not where they are looked for.
 
         `place` is what a new directory is made for; None: a cluster made from the configuration.
         Nothing is asked of either once there is a directory.
@@ -159,24 +167,28 @@ class NodeDirectory:
         """
         path = config.data
         fs.make_directory(path)
-        lock = _lock(fs, os.path.join(path, "node.lock"))
+        locks = [_lock(fs, os.path.join(path, "node.lock"))]
         try:
             if fs.exists(os.path.join(path, "node.json")):
                 known = read_record(fs, path)
                 _check(known, config)
                 check_not_superseded(fs, path)
+                locks += _given(_raft_home(fs, config, known))
                 record = msgspec.structs.replace(known, boot=known.boot + 1)
                 record = cls._compared(fs, path, record)
+                if doubt := raft_home.why_doubted(fs, config, known.incarnation):
+                    record = record.suspected(record.suspicion or doubt)
             else:
                 _check_is_empty(fs, path)
                 record = _first_record(place or place_in(config), wall_s, bootstrap=bootstrap)
                 _write_id(fs, path, _random_id(chance))
                 record = known_by_birth(fs, path, record)
+                locks += _given(raft_home.make_home(fs, config, record.made.directory_id))
             record = cls._begin_life(fs, config, record, host_boot, _random_id(chance))
         except BaseException:
-            lock.close()
+            _close(locks)
             raise
-        return cls(fs, path, record, lock)
+        return cls(fs, config, record, locks)
 
     @staticmethod
     def _compared(fs: FileSystem, path: str, record: NodeRecord) -> NodeRecord:
@@ -193,7 +205,7 @@ class NodeDirectory:
         fs: FileSystem, config: NodeConfig, record: NodeRecord, host_boot: str, incarnation: str
     ) -> NodeRecord:
         """What is on disk before the node says anything."""
-        is_lost = record.at_risk not in ("", host_boot)
+        is_lost, before = record.at_risk not in ("", host_boot), record.incarnation
         record = msgspec.structs.replace(
             record,
             at_risk=host_boot if config.fsync is Fsync.INTERVAL else "",
@@ -201,6 +213,7 @@ class NodeDirectory:
             incarnation=incarnation,
             predecessors=record.after(record.incarnation),
         )
+        raft_home.begin_life(fs, config, incarnation, before)
         write_record(fs, config.data, record)
         return record
 
@@ -210,10 +223,12 @@ class NodeDirectory:
         """
         try:
             is_there = self._fs.exists(os.path.join(self.path, "node.json"))
+            has_raft = raft_home.is_there(self._fs, self._config)
         except DiskFault as fault:
             raise NodeDirectoryError(f"the data directory cannot be read: {fault}") from fault
-        if not is_there:
-            text = f"the data directory {self.path} is not there any more: moved, or unmounted?"
+        if not (is_there and has_raft):
+            gone = self._config.place.raft_dir if is_there else self.path
+            text = f"the data directory {gone} is not there any more: moved, or unmounted?"
             raise NodeDirectoryError(f"{text} The node ends; bring it back, and start it again")
 
     def stopped_cleanly(self) -> None:
@@ -249,8 +264,8 @@ class NodeDirectory:
         write_record(self._fs, self.path, self.record)
 
     def close(self) -> None:
-        """Release the lock."""
-        self._lock.close()
+        """Release the locks."""
+        _close(self._locks)
 
 
 def place_in(config: NodeConfig) -> NodePlace:
@@ -329,6 +344,19 @@ def suspect(fs: FileSystem, path: str, found: Contradiction) -> None:
     )
 
 
+def _raft_home(fs: FileSystem, config: NodeConfig, known: NodeRecord) -> File | None:
+    return raft_home.take_home(fs, config, known.made.directory_id)
+
+
+def _given(lock: File | None) -> list[File]:
+    return [] if lock is None else [lock]
+
+
+def _close(locks: Sequence[File]) -> None:
+    for lock in locks:
+        lock.close()
+
+
 def _lock(fs: FileSystem, path: str) -> File:
     try:
         return fs.lock(path)
@@ -345,12 +373,46 @@ def check_usable(fs: FileSystem, config: NodeConfig) -> None:
     lock = _lock(fs, os.path.join(path, "node.lock"))
     try:
         if fs.exists(os.path.join(path, "node.json")):
-            _check(read_record(fs, path), config)
+            _check(record := read_record(fs, path), config)
             check_not_superseded(fs, path)
+            raft_home.check_home(fs, config, record.made.directory_id)
+            check_has_log(fs, path, raft_home.home_of(config))
         else:
             _check_is_empty(fs, path)
     finally:
         lock.close()
+
+
+def check_has_log(fs: FileSystem, path: str, home: str = "") -> None:
+    """Raises NodeDirectoryError if the log of Raft is gone from a directory that had one: with an
+    empty one the node would promise anew what it has promised. `home`: where `raft` is, or here.
+    """
+    if not fs.exists(os.path.join(path, "node.json")):
+        return
+    if not _has_log(fs, home or path) and _had_log(fs, path, read_record(fs, path)):
+        raise NodeDirectoryError(
+            f"{path} has no Raft log any more (raft/wal.*), and this node has had one. Nothing was "
+            "changed. Remedy: put the directory raft back (if a recovery was interrupted, it is "
+            f"the newest set-aside.raft.*). Or keep a copy of {path}, and start the node with an "
+            "empty directory, without --bootstrap: it is filled from its peers"
+        )
+
+
+def _has_log(fs: FileSystem, path: str) -> bool:
+    """Of this format, or of the first one."""
+    places = os.path.join(path, "raft"), os.path.join(path, "raft", "0")
+    names = (name for each in places if fs.exists(each) for name in fs.list_directory(each))
+    return any(name.startswith("wal.") and name[4:].isdigit() for name in names)
+
+
+def _had_log(fs: FileSystem, path: str, record: NodeRecord) -> bool:
+    """Whether more was begun here than the directory: a first start makes the log before all else.
+    Who has bootstrapped knows the cluster's id from the log; who has joined was let in by it. Who
+    counts for nothing has promised nothing, as one that was given a new number.
+    """
+    more = any(fs.exists(os.path.join(path, name)) for name in ("merged", "sessions", "groups"))
+    begun = more or bool(record.cluster_id) or not record.voters
+    return record.may_vote and begun
 
 
 def write_record(fs: FileSystem, path: str, record: NodeRecord) -> None:

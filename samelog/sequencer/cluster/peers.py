@@ -160,6 +160,10 @@ class PeerLink:
         peer = self.peer
         await self._link.keep_up(lambda: NodeAddress(peer.address, peer.name), self._on_ended)
 
+    def is_there(self) -> None:
+        """The peer was seen just now: if there is no connection to it, dial."""
+        self._link.is_there()
+
     def _on_ended(self, error: Exception | None) -> None:
         if not self._was_accepted:
             self.peer.failed()

@@ -12,6 +12,8 @@ from collections.abc import Container
 from samelog.wire.bounds import Health
 from samelog.wire.peer_messages import MemberState
 
+INTAKE_STOPPED = "intake stopped"
+"""How a member says that it takes nothing in, among what is wrong with it."""
 OFFLINE = MemberState("offline", "it is not connected", "", "", 0, 0, 0)
 
 
@@ -62,6 +64,12 @@ class Presence:
         """
         said, at = self._said.get(number, (OFFLINE, now))
         return said, now - at
+
+    def takes_in(self, number: int, now: float) -> bool:
+        """Whether a member has not said that its disk is full, or failing: else it is not to lead,
+        nor to get copies.
+        """
+        return INTAKE_STOPPED not in self.said(number, now)[0].detail
 
     def dialled(self, number: int) -> None:
         """A member dialled a connection."""

@@ -22,9 +22,11 @@ from samelog.format.directory_files import ScrubFile
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.format.segment import Segment
+from samelog.replicator.pull.acknowledger import Budget
 from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import Clock
 from samelog.runtime.disk.threads import InThread
+from samelog.runtime.flag import Flag
 from samelog.runtime.log import log_event
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import FileSystem, NoSuchFile
@@ -43,6 +45,15 @@ COMPLAINT_BYTES_PER_S = 64 << 20
 """A reader waits."""
 
 
+class ScrubPace(Budget):
+    """How often, and how fast, merged logs are read: all replicas of a member together."""
+
+    def __init__(self, config: Scrub) -> None:
+        super().__init__(config.bytes_per_s)
+        self.is_on = config.bytes_per_s > 0
+        self.interval_s = config.interval_s
+
+
 class Scrubber:
     """One node's search for damage at rest."""
 
@@ -53,23 +64,23 @@ class Scrubber:
         repair: PieceRepair,
         *,
         path: str,
-        config: Scrub,
+        pace: ScrubPace,
         in_thread: InThread,
         clock: Clock,
         at_work: AtWork,
     ) -> None:
-        """`path`: of the file that says how far it has come."""
+        """`path`: of the file that says how far it has come; `pace` is the member's."""
         self._fs = fs
         self._path = path
         self._merging = merging
         self._repair = repair
-        self._config = config
+        self._pace = pace
         self._in_thread = in_thread
         self._clock = clock
         self._at_work = at_work
         self._damaged: dict[str, str] = {}
         """Path -> what is wrong with it that no other node could mend."""
-        self._complaint = asyncio.Event()
+        self._complaint = Flag()
         self.mending = asyncio.Lock()
         """Held while a piece of a segment is looked at and mended."""
         self._known: ScrubFile | None = None
@@ -82,10 +93,10 @@ class Scrubber:
 
     async def run(self) -> None:
         """Round after round, until cancelled."""
-        while self._config.bytes_per_s:
+        while self._pace.is_on:
             with self._at_work:
                 known = await self._progress()
-            interval_s = self._config.interval_s
+            interval_s = self._pace.interval_s
             due_s = known.done_ms / 1000 + interval_s - self._clock.wall_ms() / 1000
             if known.partition < 0:  # else a round was under way when the node stopped
                 await asyncio.sleep(min(max(0.0, due_s), interval_s))
@@ -121,7 +132,7 @@ class Scrubber:
             for segment in partition.log.segments():
                 if (number, segment.base_offset) <= (known.partition, known.base_offset):
                     continue
-                await self._guard(partition, segment, self._config.bytes_per_s)
+                await self._guard(partition, segment, self._pace)
                 place = {"partition": number, "base_offset": segment.base_offset}
                 if self._clock.now() >= self._saved_at + SAVE_S:
                     await self._save(ScrubFile(done_ms=known.done_ms, **place))
@@ -141,17 +152,18 @@ class Scrubber:
                     await self._look_into(partition)
 
     async def _look_into(self, partition: MergedPartition) -> None:
+        at_once = Budget(COMPLAINT_BYTES_PER_S)
         while partition.suspects:
             segment = partition.log.segment(partition.suspects.pop())
             if segment is not None:
-                await self._guard(partition, segment, COMPLAINT_BYTES_PER_S)
+                await self._guard(partition, segment, at_once)
 
-    async def _guard(self, partition: MergedPartition, segment: Segment, bytes_per_s: int) -> None:
+    async def _guard(self, partition: MergedPartition, segment: Segment, pace: Budget) -> None:
         path = os.path.join(partition.log.path, segment_name(segment.base_offset, LOG))
         if partition.fault is not None:
             return
         try:
-            await self._scrub(partition, segment, path, bytes_per_s)
+            await self._scrub(partition, segment, path, pace)
         except NoSuchFile:  # let go meanwhile, or set aside
             self._damaged.pop(path, None)
         except LogFormatError as error:
@@ -159,7 +171,7 @@ class Scrubber:
             log_event(log, logging.ERROR, "a segment cannot be checked", file=path, error=error)
 
     async def _scrub(
-        self, partition: MergedPartition, segment: Segment, path: str, bytes_per_s: int
+        self, partition: MergedPartition, segment: Segment, path: str, pace: Budget
     ) -> None:
         begin, end = partition.log.file_checksums(segment.base_offset)
         number = partition.log.number_of(segment.base_offset)
@@ -178,7 +190,8 @@ class Scrubber:
                         self._damaged[path] = f"{path}: at byte {known.byte} {known.damage}"
                         return
                     known = replace(known, damage=None)
-            await asyncio.sleep(max(1, known.byte - before.byte) / bytes_per_s)
+            read = max(1, known.byte - before.byte)
+            await asyncio.sleep(pace.spend(read, self._clock.now()))
         self._damaged.pop(path, None)
         is_whole = known.byte == segment.size
         if (

@@ -120,11 +120,15 @@ class ReplicaKeeper:
                 await self._host.catch_up()
                 self._confirmed_at = self._host.cluster.placement.version
         for number, placed in tuple(self._host.cluster.placement.groups.items()):
-            if placed.replica_of(self._own) is None and number not in self.replicas:
+            if placed.replica_of(self._own) is None and not self._is_here(number):
                 with suppress(RaftStoreError):
                     self._remove_left(number, placed)
         self._clear_up()
         self.follow()
+
+    def _is_here(self, number: int) -> bool:
+        """Whether a replica of a group runs, or ends: that removes its files itself."""
+        return number in self.replicas or number in self._ending
 
     def _clear_up(self) -> None:
         """Remove what groups left that ended while this member was away; what nobody knows stays,
@@ -133,7 +137,7 @@ class ReplicaKeeper:
         fs, data = self._given.fs, self._given.config.data
         found = leftovers(self._host.cluster.placement, groups_on_disk(fs, data))
         for number in found.gone:
-            if number not in self.replicas and number not in self._ending:
+            if not self._is_here(number):
                 fs.remove_tree(os.path.join(data, FOLDER, str(number)))
                 log_event(log, logging.INFO, "what a group left is removed", group=number)
         self._unknown = found.unknown
@@ -228,7 +232,7 @@ class ReplicaKeeper:
         self._ending.add(placed.number)
         running = self.replicas.pop(placed.number, None)
         if running is not None:
-            self._on_over(running)
+            self._hears_no_more(running)
             await running.stop()
         try:
             self._claim(placed.number, named)
@@ -270,12 +274,16 @@ class ReplicaKeeper:
         for replica in over:  # all at once: from now on none of them hears anything
             del self.replicas[replica.number]
             self._ending.add(replica.number)
-            self._on_over(replica)
+            self._hears_no_more(replica)
         if over:
             await self._host.keep_commit()
         for replica in over:
             await replica.end()
             self._ending.discard(replica.number)
+
+    def _hears_no_more(self, replica: DataReplica) -> None:
+        replica.let_clients_go()
+        self._on_over(replica)
 
     def _is_over(self, replica: DataReplica) -> bool:
         placed = self._host.cluster.placement.groups.get(replica.number)

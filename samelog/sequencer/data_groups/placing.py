@@ -24,12 +24,14 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.state.commands import Member
 from samelog.sequencer.state.placement.commands import ChangePlacement
 from samelog.sequencer.state.types import State
 from samelog.wire.peer_messages import ORDERS_MOST, GroupOrders, PassReport
 
 CHANGES_MOST = 200
 ASK_AGAIN_S = 1.0
+NEVER_MS = 1 << 62
 
 
 class Placing:
@@ -116,12 +118,11 @@ class Placing:
             table.drop_member(number)
         replaced = {each.replaces for each in state.members.values()}
         for number, member in state.members.items():
-            until_ms = state.maintenance.get(member.name, 0) - self._clock.wall_ms()
             placed = PlacedMember(
                 number,
                 member.name,
                 state.rack_of(number),
-                self._now_ms() + until_ms if until_ms > 0 else 0,
+                self._excused_until_ms(state, member),
                 self._silent.get(number),
                 number in replaced,
             )
@@ -130,6 +131,15 @@ class Placing:
         for number, leader in self._data_groups.take_leaders(table.groups).items():
             table.put_leader(number, leader)
         return table
+
+    def _excused_until_ms(self, state: State, member: Member) -> int:
+        """In maintenance, or as long as it takes nothing in, a member gets nothing, and need not
+        lead.
+        """
+        if not self._presence.takes_in(member.number, self._clock.now()):
+            return NEVER_MS
+        until_ms = state.maintenance.get(member.name, 0) - self._clock.wall_ms()
+        return self._now_ms() + until_ms if until_ms > 0 else 0
 
     def states(self) -> MemberStates:
         """The states of all members now."""

@@ -32,6 +32,7 @@ from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.checking import BatchChecker
+from samelog.sequencer.merge.merged_partition import moved_log
 from samelog.sequencer.parts import MemberParts, troubles
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
@@ -290,6 +291,14 @@ class DataReplica:
     def data(self) -> str:
         """Where its files are."""
         return self._data
+
+    def let_clients_go(self) -> None:
+        """The table names it no more: who writes or reads here is sent to members that have one."""
+        logs = self.group_replica.logs
+        logs.intake.moved(tuple(logs.machine.state.inputs))
+        for partition in logs.merging.partitions.values():
+            partition.fault = partition.fault or moved_log(partition)
+            partition.changed()
 
     async def stop(self) -> None:
         """Run no more; its files stay."""

@@ -7,7 +7,7 @@ has the log and the merged bytes, by an entry that is committed without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -21,6 +21,7 @@ from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.anew import begun_anew, opening, owed_reset
 from samelog.sequencer.group_replica import GroupReplica
+from samelog.sequencer.sites.leading import patience
 from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand, LetIn
 from samelog.sequencer.state.placement.commands import BeginAnew, SetReplicas
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
@@ -77,6 +78,8 @@ class DataGroupUpkeep:
 
     def tick(self) -> None:
         """Take the next step, if there is one."""
+        raft = self._raft.raft
+        raft.patience.weigh(patience(raft.node_id, self._cluster().placement.sites))
         if not self._raft.is_leader:
             return
         state = self._replica.logs.machine.state
@@ -88,7 +91,8 @@ class DataGroupUpkeep:
         else:
             self._let_suspects_in()
             self._follow_topics()
-            self._hand_over(placed.preferred)
+            for member in filter(self._is_able, self._heirs(placed)):
+                self._hand_over(member)
 
     # --- placement --------------------------------------------------------------------------------
 
@@ -232,6 +236,16 @@ class DataGroupUpkeep:
         if is_free and progress.match == raft.last_index and self._presence.is_there(to):
             raft.transfer_leadership(to, self._clock.now())
             self._raft.pump()
+
+    def _is_able(self, member: int) -> bool:
+        """Whether a member is up, and takes in what is to be merged."""
+        now = self._clock.now()
+        return self._presence.is_there(member) and self._presence.takes_in(member, now)
+
+    def _heirs(self, placed: PlacedGroup) -> Iterable[int]:
+        """Who shall lead; or anybody else, as a leader that takes nothing in plans nothing."""
+        takes_in = self._replica.logs.intake.stopped is None
+        return (placed.preferred,) if takes_in else (placed.preferred, *self._raft.raft.peers)
 
 
 def _is_open(here: State, number: int, topic: Topic) -> bool:

@@ -105,9 +105,7 @@ class ViewCondition:
         Filter(self.where, rows if self.rows is None else reading_schema(self.rows), records)
 
 
-def narrowed(
-    stream: ViewStream, asked: RowsAsked | None
-) -> tuple[RowsAsked, ViewCondition | None]:
+def narrowed(stream: ViewStream, asked: RowsAsked | None) -> tuple[RowsAsked, ViewCondition | None]:
     """What is asked of a view, of its base, and what is to be checked before that is looked for.
     Raises RequestRefused.
     """

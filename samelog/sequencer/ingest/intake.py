@@ -38,8 +38,8 @@ from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.room import FREE_SPACE, Room
 from samelog.sequencer.ingest.runs import RunIntake
 from samelog.sequencer.ingest.session_rounds import SessionRounds
-from samelog.sequencer.ingest.traffic import Traffic
 from samelog.sequencer.levels import LONG_BATCHES
+from samelog.sequencer.measures import Traffic
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
@@ -123,6 +123,7 @@ class Intake(RunIntake):
         """Inputs whose files may go."""
         self.received_at: dict[int, float] = {}
         self.traffic = Traffic()
+        """Shared by all replicas of a member."""
 
     @property
     def is_busy(self) -> bool:

@@ -22,45 +22,67 @@ UNMERGED_SHARE = 4
 """Of the disk, where no number of bytes is configured: one part in so many for each identity."""
 
 
-class QuotaKeeper:
-    """What each identity uses at this node, and its limits."""
+class NodeQuotas:
+    """What identities may use of a node, and what they hold there, in all its groups."""
 
-    def __init__(self, machine: StateMachine, sessions: SessionStore, quotas: Quotas) -> None:
-        self._machine = machine
-        self._sessions = sessions
-        self._quotas = quotas
-        self._unmerged: Counter[str] = Counter()
-        self._unmerged_limit = quotas.unmerged_bytes
+    def __init__(self, quotas: Quotas) -> None:
+        self.unmerged: Counter[str] = Counter()
+        self.limit(quotas)
 
     def limit(self, quotas: Quotas) -> None:
         """Replace the quotas; a share of the disk counts from the next recount on."""
-        self._quotas = quotas
-        self._unmerged_limit = quotas.unmerged_bytes
+        self.quotas = quotas
+        self.unmerged_limit = quotas.unmerged_bytes
+
+    def measured(self, disk_bytes: int) -> None:
+        """The disk is of this size."""
+        self.unmerged_limit = self.quotas.unmerged_bytes or disk_bytes // UNMERGED_SHARE
+
+
+class QuotaKeeper:
+    """What each identity uses of one replica, of what it may use of the node."""
+
+    def __init__(self, machine: StateMachine, sessions: SessionStore, node: NodeQuotas) -> None:
+        self._machine = machine
+        self._sessions = sessions
+        self._node = node
+        self._own: Counter[str] = Counter()
+        """Bytes that are not merged here, as `node` has them of all replicas."""
 
     def recount(self, disk_bytes: int) -> int:
         """Count the bytes that are held and not merged anew, for a disk of this size. Returns their
         sum.
         """
-        self._unmerged_limit = self._quotas.unmerged_bytes or disk_bytes // UNMERGED_SHARE
-        self._count()
-        return self._unmerged.total()
+        self._node.measured(disk_bytes)
+        self.count()
+        return self._own.total()
 
-    def _count(self) -> None:
-        self._unmerged.clear()
+    def count(self) -> None:
+        """Count anew what is held here and not merged."""
+        self.forget()
         for entry in self._machine.state.inputs.values():
             identity = self._machine.state.sessions[entry.session].identity
-            self._unmerged[identity] += self._sessions.unmerged_bytes(entry)
+            held = self._sessions.unmerged_bytes(entry)
+            self._own[identity] += held
+            self._node.unmerged[identity] += held
+
+    def forget(self) -> None:
+        """Nothing is held here any more, or it is counted anew."""
+        for identity, held in self._own.items():
+            self._node.unmerged[identity] -= held
+        self._own.clear()
 
     def accept(self, session: str, size: int) -> None:
         """Count bytes of a publisher. Raises RequestRefused if they exceed its quota."""
         identity = self._machine.state.sessions[session].identity
-        limit = self._unmerged_limit
-        if limit and self._unmerged[identity] + size > limit:
-            self._count()  # some of it may be merged by now
-            held = self._unmerged[identity]
+        limit, unmerged = self._node.unmerged_limit, self._node.unmerged
+        if limit and unmerged[identity] + size > limit:
+            self.count()  # some of it may be merged by now
+            held = unmerged[identity]
             if held + size > limit:
                 raise _too_many(identity, f"{held} bytes that are not merged, of at most {limit}")
-        self._unmerged[identity] += size
+        self._own[identity] += size
+        unmerged[identity] += size
 
     def check_session(self, identity: str, session: str) -> None:
         """Whether the identity may begin a session of that name. Raises RequestRefused."""
@@ -68,8 +90,8 @@ class QuotaKeeper:
         if session in sessions and sessions[session].runs:
             return
         count = sum(known.identity == identity and bool(known.runs) for known in sessions.values())
-        if count >= self._quotas.sessions:
-            raise _too_many(identity, f"{count} sessions, of at most {self._quotas.sessions}")
+        if count >= self._node.quotas.sessions:
+            raise _too_many(identity, f"{count} sessions, of at most {self._node.quotas.sessions}")
 
     def check_partition(self, session: str) -> None:
         """Whether the session's identity may begin to publish to another. Raises RequestRefused."""
@@ -79,8 +101,8 @@ class QuotaKeeper:
             return
         own = {name for name, other in sessions.items() if other.identity == known.identity}
         count = sum(entry.session in own for entry in self._machine.state.inputs.values())
-        if count >= self._quotas.partitions:
-            text = f"{count} partitions in its sessions, of at most {self._quotas.partitions}"
+        if count >= self._node.quotas.partitions:
+            text = f"{count} partitions in its sessions, of at most {self._node.quotas.partitions}"
             raise _too_many(known.identity, text)
 
 

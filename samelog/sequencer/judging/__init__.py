@@ -1,1 +1,1 @@
-"""Has records checked by their topic's schema before a leader plans them (docs/typed.md)."""
+"""The process that checks records by their topic's schema, and who asks it (docs/typed.md)."""

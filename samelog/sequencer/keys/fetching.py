@@ -89,9 +89,10 @@ class KeyFetches:
         if future is not None and not future.done():
             future.set_result(told)
 
-    def answer(self, node: int, asked: KeysAsked, store: KeyStore) -> None:
-        """Tell a peer what follows."""
-        found, kept, size = store.page(asked.behind, LOOKED_AT), list[KeyEntry](), 0
+    async def answer(self, node: int, asked: KeysAsked, store: KeyStore) -> None:
+        """Tell a peer what follows. Raises as KeyStore.page."""
+        found = await self._in_thread(store.page, asked.behind, LOOKED_AT)
+        kept, size = list[KeyEntry](), 0
         reach = asked.behind
         is_last = len(found) < LOOKED_AT
         for key, offset in found:

@@ -23,10 +23,11 @@ from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
-from samelog.runtime.loop import end_all
+from samelog.runtime.loop import end_all, spawn
 from samelog.sequencer.host import Host
 from samelog.sequencer.keys.fetching import Fetched, KeyFetches, SendToPeer
 from samelog.sequencer.keys.key_filter import KeyFilter
+from samelog.sequencer.keys.lookups import KeyLookups
 from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.merge.merging import Merging
@@ -103,6 +104,9 @@ class KeyKeeper:
         self._logs: dict[int, MergedLog] = {}
         """Partition -> the log that its index is of."""
         self._fetches = KeyFetches(parts.send, parts.ask, parts.host.in_thread)
+        self.lookups = KeyLookups(
+            parts.filter, parts.host.in_thread, self._plan_again, parts.at_work
+        )
         self._told: dict[int, dict[int, int]] = {}
         """Partition -> block -> the digest that was told last."""
         self._tried_at: dict[int, float] = {}
@@ -116,12 +120,17 @@ class KeyKeeper:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an index lacks anything."""
+        """Whether an index lacks anything, or is asked for something."""
         there = self._parts.merging.partitions
         return any(
-            number in there and (known.waits or known.read_to < there[number].log.next_offset)
+            known.is_asking
+            or (number in there and (known.waits or self._is_behind(there[number], known)))
             for number, known in self._known.items()
         )
+
+    @staticmethod
+    def _is_behind(here: MergedPartition, known: PartitionKeys) -> bool:
+        return known.read_to < here.log.next_offset
 
     def reach(self, number: int) -> IndexReach:
         """How far a partition's index is."""
@@ -153,9 +162,6 @@ class KeyKeeper:
                 await self._look_at(number, there[number])
             except LogFormatError as error:
                 self._try_later(number, error)
-        if self._parts.filter.has_rested():
-            for number in self._known:
-                self._plan_again(number)
         self._give_away()
 
     def _collect(self) -> None:
@@ -375,8 +381,11 @@ class KeyKeeper:
         known = self._known.get(message.partition)
         if known is None or known.store.end < message.below:
             return
+        spawn(self._answer(node, message, known), "keys told")
+
+    async def _answer(self, node: int, message: KeysAsked, known: PartitionKeys) -> None:
         try:
-            self._fetches.answer(node, message, known.store)
+            await self._fetches.answer(node, message, known.store)
         except LogFormatError as error:  # whoever asks asks another one
             known.fault = error
 

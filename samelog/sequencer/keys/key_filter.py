@@ -1,12 +1,16 @@
 """Leaves out, when a leader plans, records whose keys were merged before.
 
+What no disk has to be waited for is judged at once. Where one has to be, the batch is put off, and
+nothing more of its partition is planned before the index has said what it has (lookups.py).
+
 Invariant: a record is left out only because of one that is merged, or proposed in the same entry or
 an earlier one; nothing is planned of a partition whose keys are not known up to its next offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import runs_of
@@ -18,28 +22,21 @@ from samelog.sequencer.merge.filters import CannotJudge, GivenBatch, flags_of
 from samelog.sequencer.state.keys.key_state import horizon_of
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
+from samelog.store.keys.key_pages import ABSENT
 from samelog.store.keys.key_store import NoKeys, stored_keys
-
-SLOW_S = 0.005
-"""A disk is asked on the event loop. When that takes longer, nothing more is asked for as long."""
 
 
 class KeyFilter:
     """One replica's. Implements merge.filters.MergeFilter."""
 
-    def __init__(
-        self,
-        machine: StateMachine,
-        has_log: Callable[[int], bool],
-        now: Callable[[], float] = lambda: 0.0,
-    ) -> None:
-        """`has_log`: whether anything of a partition is here. `now`: in seconds."""
+    def __init__(self, machine: StateMachine, has_log: Callable[[int], bool]) -> None:
+        """`has_log`: whether anything of a partition is here."""
         self.partitions: dict[int, PartitionKeys] = {}
         """What is known, by partition."""
+        self.asks = asyncio.Event()
+        """Set when an index is to be asked for something; whoever does that clears it."""
         self._machine = machine
         self._has_log = has_log
-        self._now = now
-        self._rests_until: float | None = None
         self._last: PartitionKeys | None = None
         self._before = 0
 
@@ -54,7 +51,7 @@ class KeyFilter:
         known = self.partitions.get(partition)
         if known is None and next_offset == 0 and not self._has_log(partition):
             known = self.partitions[partition] = PartitionKeys(NoKeys())
-        if known is None or known.fault is not None or self._rests:
+        if known is None or known.fault is not None or known.is_asking:
             return False
         return known.covered_to == next_offset and not known.is_crowded
 
@@ -64,28 +61,32 @@ class KeyFilter:
     def staying(self, draft: Draft, given: GivenBatch, runs: Sequence[int]) -> Sequence[int]:
         """Which records have a key that is new, or none."""
         keys = stored_keys(kernels.keys_of(given.data, 0, len(given.data), decompress))
-        known = self.partitions[draft.partition]
-        flags, new = self._judge(draft, keys, [*flags_of(runs, len(keys))])
+        known, stays = self.partitions[draft.partition], [*flags_of(runs, len(keys))]
+        asked = {key for key, is_in in zip(keys, stays, strict=True) if is_in and key is not None}
+        flags, new = self._judge(draft, keys, stays, self._find(known, asked))
         self._last, self._before = known, draft.next_offset
         known.propose(new.items(), draft.next_offset + sum(flags))
+        known.judged(asked)
         return runs_of(flags)
 
     def _judge(
-        self, draft: Draft, keys: Sequence[bytes | None], stays: list[bool]
+        self,
+        draft: Draft,
+        keys: Sequence[bytes | None],
+        stays: list[bool],
+        found: Mapping[bytes, int],
     ) -> tuple[list[bool], dict[bytes, int]]:
         """Record by record, whether it stays; and the keys of those that do, with their offsets."""
         state, offset = self._machine.state, draft.next_offset
         topic_id = state.partitions[draft.partition].topic_id
         horizon = horizon_of(state.topics[topic_id].settings)
         floor, reach = state.keyed[draft.partition].floor, horizon.records
-        asked = {key for key, is_in in zip(keys, stays, strict=True) if is_in and key is not None}
-        found = self._find(draft.partition, asked)
         new: dict[bytes, int] = {}
         for at, key in enumerate(keys):
             if not stays[at]:
                 continue
             if key is not None:
-                counts_for = new.get(key, found.get(key, -1))
+                counts_for = new.get(key, found.get(key, ABSENT))
                 oldest = floor if reach is None else max(floor, offset - reach)
                 if counts_for >= max(0, oldest):
                     stays[at] = False
@@ -94,30 +95,29 @@ class KeyFilter:
             offset += 1
         return stays, new
 
-    def _find(self, partition: int, keys: Iterable[bytes]) -> dict[bytes, int]:
+    def _find(self, known: PartitionKeys, keys: Collection[bytes]) -> dict[bytes, int]:
         """Raises CannotJudge."""
-        if self._rests:
-            raise CannotJudge("enough is looked up for now")
-        began = self._now()
         try:
-            return self.partitions[partition].find([*keys])
+            found = known.find([*keys])
         except LogFormatError as error:
             raise CannotJudge(str(error)) from error
-        finally:
-            took = self._now() - began
-            if took > SLOW_S:
-                self._rests_until = began + 2 * took
+        if found is None:
+            known.ask(keys)
+            self.asks.set()
+            raise CannotJudge("the index is asked")
+        return found
 
-    @property
-    def _rests(self) -> bool:
-        return self._rests_until is not None and self._now() < self._rests_until
-
-    def has_rested(self) -> bool:
-        """Whether what a rest has put off may be planned now; once for each rest."""
-        if self._rests_until is None or self._rests:
+    def look_behind(self, partition: int, batches: bytes) -> bool:
+        """Ask for the keys of these, too; whether there is room for more."""
+        known = self.partitions[partition]
+        if not (known.is_asking and known.asks_more):
             return False
-        self._rests_until = None
-        return True
+        try:
+            keys = stored_keys(kernels.keys_of(batches, 0, len(batches), decompress))
+        except LogFormatError:
+            return True  # it is told when it is their turn
+        known.ask(key for key in keys if key is not None)
+        return known.asks_more
 
     def take_back(self) -> None:
         """What was said last does not count."""

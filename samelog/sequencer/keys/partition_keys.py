@@ -1,25 +1,34 @@
 """What a node knows of the keys of one partition: its index, and in memory what is not in that yet.
 
 Keys that were read from the merged log wait here until the log is durable and the index has them.
-Keys that the leader has proposed are here until they come back in the log.
+Keys that the leader has proposed are here until they come back in the log. What the index said of
+keys that are to be judged is here until they are.
 
 Invariant: index and memory together have every key of the records below `covered_to`; what was
-proposed counts only as long as nothing that was proposed before it is lost.
+proposed counts only as long as nothing that was proposed before it is lost; an answer of the index
+has what the index got since it was asked.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
 from samelog.sequencer.state.keys import key_state
+from samelog.store.keys.key_pages import ABSENT
 from samelog.store.keys.key_store import KeyEntry, KeyStore
 
 MEMORY_KEYS = 2_000_000
 """A leader plans no more while there are so many that the index lacks."""
+GLANCED_KEYS = 4_096
+"""So many are looked up at once, if no disk has to be waited for."""
+ASKED_KEYS = 16_384
+"""When so many are to be looked up, no batch is added."""
+ANSWERED_KEYS = 524_288
+"""When there are more answers that nobody takes, they go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,9 @@ class PartitionKeys:
         """What was proposed last."""
         self.fault: LogFormatError | None = None
         """Why the index cannot be read: what it has is not known, so nothing can be judged."""
+        self.asked: set[bytes] = set()
+        """What the index is to be asked for, or is being."""
+        self._answers: dict[bytes, int] = {}
         self._recent: dict[bytes, int] = {}
         self._pieces: deque[KeyPiece] = deque()
         self._proposed: dict[bytes, int] = {}
@@ -64,9 +76,19 @@ class PartitionKeys:
         """Whether anything was read that the index lacks."""
         return bool(self._pieces)
 
-    def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """The offset of the newest record of each key that is known. Raises LogFormatError, and
-        from then on there is a fault.
+    @property
+    def is_asking(self) -> bool:
+        """Whether the index has yet to say something."""
+        return bool(self.asked)
+
+    @property
+    def asks_more(self) -> bool:
+        """Whether there is room for more questions to it."""
+        return len(self.asked) < ASKED_KEYS
+
+    def find(self, keys: Sequence[bytes]) -> dict[bytes, int] | None:
+        """The offset of the newest record of each key, or ABSENT; None: the disk knows, so `ask`.
+        Raises LogFormatError, and from then on there is a fault.
         """
         found: dict[bytes, int] = {}
         unknown: list[bytes] = []
@@ -75,17 +97,44 @@ class PartitionKeys:
             if offset is None:
                 offset = self._recent.get(key)
             if offset is None:
+                offset = self._answers.get(key)
+            if offset is None:
                 unknown.append(key)
             else:
                 found[key] = offset
-        return found | self._stored(unknown) if unknown else found
+        told = self._glance(unknown) if unknown else {}
+        return found | told if len(told) == len(unknown) else None
 
-    def _stored(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+    def _glance(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        if len(keys) > GLANCED_KEYS:
+            return {}
         try:
-            return self.store.find(keys)
+            return self.store.glance(keys)
         except LogFormatError as error:
             self.fault = error
             raise
+
+    # --- what the index is asked for, beside the event loop ---------------------------------------
+
+    def ask(self, keys: Iterable[bytes]) -> None:
+        """These are to be judged; those that are not known here are asked for."""
+        if len(self._answers) > ANSWERED_KEYS:
+            self._answers.clear()
+        known = self._proposed, self._recent, self._answers
+        self.asked.update(key for key in keys if not any(key in each for each in known))
+
+    def told(self, found: Mapping[bytes, int]) -> None:
+        """What the index had, when it was asked, of all that was to be asked."""
+        for key in self.asked:
+            newer = self._answers.get(key, ABSENT)  # it got that meanwhile
+            self._answers[key] = max(newer, found.get(key, ABSENT))
+        self.asked.clear()
+
+    def judged(self, keys: Iterable[bytes]) -> None:
+        """Answers about these are not needed any more."""
+        if self._answers:
+            for key in keys:
+                self._answers.pop(key, None)
 
     # --- what the leader proposes -----------------------------------------------------------------
 
@@ -151,3 +200,5 @@ class PartitionKeys:
         for key, offset in piece.entries:
             if self._recent.get(key) == offset:
                 del self._recent[key]
+                if key in self.asked or key in self._answers:
+                    self._answers[key] = offset

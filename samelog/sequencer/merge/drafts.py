@@ -82,6 +82,9 @@ class MirrorDraft(msgspec.Struct):
             self.begins.append((producer_id, header[7], offset))
 
 
+ASKED_INPUTS = 8
+
+
 class LeftOut(msgspec.Struct):
     """What an instruction in the making leaves out of its ranges."""
 
@@ -93,6 +96,16 @@ class LeftOut(msgspec.Struct):
     """Of the topic's schema, if its records are checked."""
     refused: list[RefusedBatch] = []
     """Of those, what does not fit."""
+    asked: int = 0
+    """Of how many inputs somebody is asked whether it fits."""
+    later: list[int] = []
+    """Inputs that are looked at when the first of those answers has come."""
+
+    def puts_off(self, number: int) -> bool:
+        """Enough is asked for at a time, so an input is not looked at now."""
+        if self.asked >= ASKED_INPUTS:
+            self.later.append(number)
+        return self.asked >= ASKED_INPUTS
 
     def refuse(self, batch: RefusedBatch) -> None:
         """Records of a batch do not fit."""

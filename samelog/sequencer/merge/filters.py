@@ -26,6 +26,10 @@ class CannotJudge(LogFormatError):
     """A filter does not know what it has to, which says nothing of the batch: it comes again."""
 
 
+class InputWaits(CannotJudge):
+    """It is only this input that has to wait."""
+
+
 class GivenBatch(NamedTuple):
     """A batch of an input that is about to be planned, and where it begins."""
 
@@ -52,6 +56,11 @@ class MergeFilter(Protocol):
         """Which records of one batch stay, of those that do by `runs` (`format.batch.leave_out`);
         the first gets the draft's next offset. None: the batch as a whole is refused, as if it had
         never come. Raises LogFormatError, CannotJudge, and then counts as not asked.
+        """
+
+    def look_behind(self, partition: int, batches: bytes) -> bool:
+        """These follow a batch that it could not judge: find out what they take, too, if that is
+        of use. Whether it has room for more of the partition.
         """
 
     def take_back(self) -> None:
@@ -131,3 +140,10 @@ def look_ahead(
     batches = [data[header[0] : header[0] + header[1]] for header in headers]
     for each in filters:
         each.look_ahead(draft, entry, batches)
+
+
+def look_behind(filters: Sequence[MergeFilter], draft: Draft, behind: bytes) -> None:
+    """What follows a batch that cannot be judged yet comes with it, if filters have room."""
+    room = [each.look_behind(draft.partition, behind) for each in filters]
+    if not all(room):
+        draft.most_bytes = 0

@@ -39,10 +39,12 @@ from samelog.sequencer.merge.drafts import (
 from samelog.sequencer.merge.filters import (
     CannotJudge,
     GivenBatch,
+    InputWaits,
     Judged,
     MergeFilter,
     filtered,
     look_ahead,
+    look_behind,
 )
 from samelog.sequencer.merge.mirrored import MirroredRanges, special_merge
 from samelog.sequencer.merge.session_bytes import SessionBytes, keep_taken
@@ -177,6 +179,8 @@ class Planner:
             draft = drafts.get(entry.partition)
             if draft is None:
                 draft = drafts[entry.partition] = self._draft(entry.partition)
+            if draft.left.asked and draft.left.puts_off(entry.number):
+                continue
             try:
                 self._take(entry, (place, available[entry.number]), source, draft, budget)
             except LogFormatError as error:  # one input's trouble is not the others'
@@ -340,8 +344,7 @@ class Planner:
             look_ahead(filters, draft, entry, data, headers)
         for header in headers:
             start, size, crc = header[0], header[1], header[9]
-            is_transactional = header[3] & TRANSACTIONAL != 0
-            facts = BatchFacts(header[2], header[6], header[7], header[8], is_transactional)
+            facts = BatchFacts(header[2], *header[6:9], header[3] & TRANSACTIONAL != 0)
             batch, at, runs = data[start : start + size], place.byte + start, list[int]()
             try:
                 if filters:
@@ -352,10 +355,11 @@ class Planner:
             except LogFormatError as error:
                 if not isinstance(error, CannotJudge):
                     self.damaged[entry.number] = str(error)
+                elif not isinstance(error, InputWaits):
+                    look_behind(filters, draft, data[start + size :])
                 break
             where = entry.number, place.run, place.roll, at, at + size
-            part = Range(*where, *output, crc + 1, int(verdict), detail)
-            append_joined(draft, part, runs)
+            append_joined(draft, Range(*where, *output, crc + 1, int(verdict), detail), runs)
             taken = start + size
             if draft.left.numbers >= most_runs or draft.size >= most_size:
                 break

@@ -49,11 +49,12 @@ class Held:
 
     @property
     def partitions(self) -> list[tuple[str, int, int]]:
-        """(topic, partition, next offset)."""
+        """(topic, partition, next offset); of those that are in another group nothing is here."""
         state = self.machine.state
         return [
             (state.topics[partition.topic_id].name, partition.index, partition.next_offset)
-            for partition in state.partitions.values()
+            for number, partition in state.partitions.items()
+            if number not in state.placement.partitions
         ]
 
 

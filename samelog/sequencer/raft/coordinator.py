@@ -19,6 +19,7 @@ from typing import Any
 from samelog.consensus import Busy, NotLeader
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
+from samelog.runtime.flag import Flag
 from samelog.sequencer.events import CoordinatorEvents, Ends
 from samelog.sequencer.levels import ONE_ROUND
 from samelog.sequencer.merge.planner import Planner, majority_place
@@ -93,7 +94,7 @@ class Coordinator:
             is_there=is_there,
             events=events,
         )
-        self.positions_moved = asyncio.Event()
+        self.positions_moved = Flag()
         """Set when a node, perhaps this one, vouches for more; whoever waits for that clears it."""
         self.cursors: dict[int, int] = {}
         """Partition -> offset that a majority has merged-durable, as the leader last said."""

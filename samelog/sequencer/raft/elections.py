@@ -11,7 +11,6 @@ not told.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -45,7 +44,7 @@ class ElectionLog:
     def __init__(self, raft: Raft, wall_ms: Callable[[], int]) -> None:
         self._raft = raft
         self._wall_ms = wall_ms
-        self.newest: deque[SeenElection] = deque(maxlen=KEPT)
+        self.newest: tuple[SeenElection, ...] = ()
         self.count = 0
         """Leaders seen elected."""
         self._leader: tuple[int, int] | None = None
@@ -84,5 +83,6 @@ class ElectionLog:
         why, term = self._lost or self._or_first(OTHER), self._raft.term
         self._leader, self._lost = (term, leader), None
         self.count += 1
-        self.newest.append(SeenElection(self._wall_ms(), term, leader, why))
+        seen = SeenElection(self._wall_ms(), term, leader, why)
+        self.newest = (*self.newest[1 - KEPT :], seen)
         log_event(log, logging.INFO, "a leader is elected", leader=leader, term=term, why=why)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Protocol
@@ -97,11 +97,11 @@ class RaftGroup:
         self._bytes = entry_bytes
         self.syncs_always = entry_bytes.sync_always
         """Whether what is acknowledged is on the disk."""
-        self._saves: deque[tuple[Effects, bool]] = deque()
+        self._saves: list[tuple[Effects, bool]] = []
         """Whose messages wait for the disk, and whether for a sync."""
         self._saver_waits: asyncio.Future[None] | None = None
         self._waiting: dict[int, tuple[int, asyncio.Future[list[Any]]]] = {}
-        self._proposed: deque[tuple[int, float]] = deque()
+        self._proposed: list[tuple[int, float]] = []
         """(index, when) of what was proposed here and is not applied."""
         self.commit_times = Histogram(FAST_S)
         """From proposing to applying, in seconds."""
@@ -365,7 +365,7 @@ class RaftGroup:
         outcomes = self._applier.apply(entry)
         self.applied_index = entry.index
         while self._proposed and self._proposed[0][0] <= entry.index:
-            index, at = self._proposed.popleft()
+            index, at = self._proposed.pop(0)
             if index == entry.index:
                 self.commit_times.observe(self._clock.now() - at)
         waiting = self._waiting.pop(entry.index, None)
@@ -463,8 +463,9 @@ class RaftGroup:
             round_size = len(self._saves)
             if any(map(_NEEDS_SYNC, self._saves)):
                 await self._sync(tuple(self._saves))
-            for _ in range(round_size):
-                self._finish(self._saves.popleft()[0])
+            for effects, _ in self._saves[:round_size]:
+                self._finish(effects)
+            del self._saves[:round_size]
             self.pump()
 
     async def sync_now(self) -> None:

@@ -24,6 +24,7 @@ from samelog.consensus import Entry, Snapshot
 from samelog.format.errors import InvariantError, LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.placement.tasks import Action
+from samelog.runtime.flag import Flag
 from samelog.sequencer.events import ApplyEvents
 from samelog.sequencer.levels import SUPPORTED, OtherVersion, check_level
 from samelog.sequencer.merge.merging import Merging
@@ -73,7 +74,6 @@ from samelog.sequencer.state.types import Input, Rejection
 
 log = logging.getLogger(__name__)
 
-
 RUN_CHANGES = (
     OpenRunCommand,
     CloseRun,
@@ -91,7 +91,6 @@ TOPIC_CHANGES = (
     OpenPartition,
     OpenNewLog,
 )
-
 
 UNIT_CHANGES = (
     PublishStageCommand,
@@ -143,8 +142,7 @@ class Replica:
         """Partition -> offset that a majority is known to have merged-durable."""
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._next_waiter = 0
-        self._tidied = asyncio.Event()
-        self._tidied.set()
+        self._tidied = Flag(is_set=True)
 
     @property
     def level(self) -> int:
@@ -266,11 +264,9 @@ class Replica:
     def _topics_changed(
         self, command: AlterTopicCommand | SetSchemaCommand | PromoteMirrors
     ) -> None:
-        if not isinstance(command, PromoteMirrors):
-            return self._events.topic_changed(command.topic_id)
-        for topic_id in command.topic_ids:
+        several = command.topic_ids if isinstance(command, PromoteMirrors) else (command.topic_id,)
+        for topic_id in several:
             self._events.topic_changed(topic_id)
-        return None
 
     def _records_gone(self, command: VoidRecordsCommand | ArchiveCommand | MirrorGap) -> None:
         """Some are void, or archived; an empty mirror begins later."""
@@ -316,7 +312,9 @@ class Replica:
         places = {}
         for part in merge.ranges:
             places[part.input] = SessionPosition(part.run, part.roll, part.stop)
-        marks = self._marks.setdefault(merge.partition, deque())
+        marks = self._marks.get(merge.partition)
+        if marks is None:  # not kept while it is empty: a deque takes 0.7 KB
+            marks = self._marks[merge.partition] = deque()
         marks.append(_Mark(merge.next_offset, tuple(places.items())))
         self._merging.enqueue(merge)
         self._events.merge_committed(merge)
@@ -452,6 +450,8 @@ class Replica:
                     if place > self.released.get(entry, SessionPosition(-1, 0, 0)):
                         self.released[entry] = place
                         moved.append(entry)
+            if marks is not None and not marks:
+                del self._marks[number]
         if moved:
             self._events.inputs_released(moved)
 

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+
+import msgspec
 
 from samelog.consensus import Busy, NotLeader, Snapshot
 from samelog.format.errors import InvariantError
 from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import Clock
+from samelog.runtime.flag import Flag
 from samelog.runtime.log import log_event
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
@@ -34,19 +36,23 @@ log = logging.getLogger(__name__)
 
 BYTES_PER_SECOND_OF_INTERVAL = 4 << 20
 TAIL_ENTRIES = 10_000
-"""Entries kept behind the cut, so that a follower that was away for moments needs no snapshot."""
-
+"""Entries kept behind the cut, so that a follower that was away for moments needs no snapshot. They
+take up to some MB of memory; groups that rest keep few.
+"""
 NUDGES = 4
 """So many rounds after a soft reset the leader adds an entry that does nothing."""
+REST_BYTES = 4 << 10
+"""What is kept of the log of a group that rests."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """Of a durable snapshot: its last entry, and the offsets a majority must have merged-durable
-    before the log is cut at it.
+    """A durable snapshot without its data, how many bytes that has, and the offsets a majority must
+    have merged-durable before the log is cut at it.
     """
 
-    last_index: int
+    mark: Snapshot
+    size: int
     offsets: dict[int, int]
 
 
@@ -75,11 +81,11 @@ class Snapshotter:
         self._at_work = at_work
         self._due_at = clock.now() + interval_s
         self._last_index = replica.applied_index
-        self._taken: deque[_Taken] = deque(maxlen=2)
-        self._newest: Snapshot | None = None
+        self._taken: tuple[_Taken, ...] = ()
+        """The newest two, the older one first."""
         self._anew_at = 0
         """The log up to this entry is not kept, once it is not needed."""
-        self._woken = asyncio.Event()
+        self._woken = Flag()
         self._nudges = 0
         self._turn = asyncio.Lock()
 
@@ -106,6 +112,8 @@ class Snapshotter:
                 interval_s = max(interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
             if self._cut():
                 await self._group.sync_now()
+            if not self._nudges:
+                self._shorten()
         except NoSpace as fault:
             log_event(log, logging.ERROR, "no snapshot taken", error=fault)
         self._due_at = self._clock.now() + interval_s
@@ -141,12 +149,11 @@ class Snapshotter:
         async with self._turn:
             await self._replica.wait_tidied()
             index = self._replica.applied_index
-            newest = self._newest
-            if newest is None or newest.last_index < index:
-                newest = await self._write(index)
-            return len(newest.data)
+            if not self._taken or self._taken[-1].mark.last_index < index:
+                await self._write(index)
+            return self._taken[-1].size
 
-    async def _write(self, index: int) -> Snapshot:
+    async def _write(self, index: int) -> None:
         raft = self._group.raft
         term = raft.term_at(index)
         if term is None:
@@ -161,30 +168,69 @@ class Snapshotter:
         }
         await self._merging.sync()
         await self._store.save_snapshot(snapshot)
-        self._last_index, self._newest = index, snapshot
-        self._taken.append(_Taken(index, offsets))
-        return snapshot
+        self._last_index = index
+        mark = msgspec.structs.replace(snapshot, data=b"")
+        self._taken = (*self._taken[-1:], _Taken(mark, len(body), offsets))
 
     def _cut(self) -> bool:
         """Cut the log behind the older kept snapshot, if a majority has merged-durable what it
         covers; whether anything was cut.
         """
-        if len(self._taken) < 2 or self._newest is None:
+        if len(self._taken) < 2:
             return False
-        older = self._taken[0]
-        cursors = self._coordinator.cursors
-        if any(
-            cursors.get(number, 0) < offset
-            for number, offset in older.offsets.items()
-            if number in self._replica.machine.state.partitions
-        ):
+        older, newest = self._taken
+        if not self._is_merged(older):
             return False
-        last = older.last_index
-        index = last - TAIL_ENTRIES
+        last = older.mark.last_index
+        index = min(last, self._kept_from) if self._all_rest else last - TAIL_ENTRIES
         if last >= self._anew_at:
             index = max(index, self._anew_at)
         if index <= self._group.raft.first_index:
             return False
-        self._group.raft.compact(index, self._newest)
+        self._group.raft.compact(index, newest.mark)
         self._store.cut(index)
         return True
+
+    def _is_merged(self, taken: _Taken) -> bool:
+        """Whether a majority has merged-durable what a snapshot covers."""
+        known, cursors = self._replica.machine.state.partitions, self._coordinator.cursors
+        return all(
+            cursors.get(number, 0) >= offset
+            for number, offset in taken.offsets.items()
+            if number in known
+        )
+
+    @property
+    def _all_rest(self) -> bool:
+        """Whether the group rests, and none whom this node leads is away: for those the end of the
+        log is kept.
+        """
+        raft = self._group.raft
+        is_complete = raft.leadership is None or len(raft.rests_with) == len(raft.peers)
+        return raft.rests and is_complete
+
+    @property
+    def _kept_from(self) -> int:
+        """Up to where a log that rests is not kept; its newest entries are what people are shown as
+        the merge order.
+        """
+        raft, left = self._group.raft, REST_BYTES
+        for entry in reversed(raft.log.entries(raft.first_index, raft.last_index + 1)):
+            left -= len(entry.data)
+            if left < 0:
+                return entry.index
+        return raft.first_index
+
+    def _shorten(self) -> None:
+        """If the log of a group that rests is long, its leader adds an entry that does nothing:
+        with the next snapshot all members can cut theirs.
+        """
+        raft = self._group.raft
+        if not (self._taken and self._all_rest and self._group.is_leader):
+            return
+        newest = self._taken[-1]
+        stop = max(raft.first_index, newest.mark.last_index + 1)
+        held = raft.log.entries(raft.first_index, stop)
+        is_long = sum(len(entry.data) for entry in held) > 2 * REST_BYTES
+        if is_long and self._is_merged(newest):
+            self._nudges = 1

@@ -11,6 +11,7 @@ is unreadable is never removed: it stops the replica with a message that names t
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 
 import msgspec
@@ -19,11 +20,14 @@ from samelog.consensus import CorruptRecord, Effects, Entry, HardState, Snapshot
 from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
 from samelog.consensus.types import FileOwner
 from samelog.consensus.wal import Base, SnapshotMark, WalRecord
-from samelog.format.errors import UnsupportedFormat
+from samelog.format.errors import LogFormatError, UnsupportedFormat
+from samelog.runtime.log import log_event
 from samelog.sequencer.raft.first_log import damaged, numbers_of, path_of
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.store.disk.files import FileSystem
+
+_log = logging.getLogger(__name__)
 
 GROUP = 0
 REPLICA = 0
@@ -42,6 +46,8 @@ class RaftStore:
         self._owner = FileOwner(log.cluster, group, log.node, replica)
         self._group = log.group((group, replica))
         self._snapshots: list[int] = []
+        self._unreadable: set[int] = set()
+        """Snapshots of which it was said."""
 
     @classmethod
     def open(
@@ -84,17 +90,24 @@ class RaftStore:
         """The newest snapshot that is whole; an older one does while the log reaches back to it."""
         self._snapshots = numbers_of(self._fs, self._directory, "snapshot.")
         reasons: list[str] = []
+        self.snapshot = self._read_newest(reasons)
+        self._check_no_gap(reasons)
+
+    def _read_newest(self, reasons: list[str]) -> Snapshot | None:
+        """The newest that is whole; why those that are newer are not is added to `reasons`."""
         for index in reversed(self._snapshots):
             path = path_of(self._directory, "snapshot.", index)
             try:
-                stored = decode_snapshot(self._fs.read_file(path, SNAPSHOT_LIMIT_BYTES))
+                stored = decode_snapshot(self._read(path))
             except (CorruptRecord, UnsupportedFormat) as error:
                 reasons.append(f"{path}: {error}")
                 continue
             self._check_owner(path, stored.owner)
-            self.snapshot = stored.snapshot
-            break
-        self._check_no_gap(reasons)
+            return stored.snapshot
+        return None
+
+    def _read(self, path: str) -> bytes:
+        return self._fs.read_file(path, min(self._fs.size(path), SNAPSHOT_LIMIT_BYTES))
 
     def _check_owner(self, path: str, owner: FileOwner) -> None:
         if owner != self._owner:
@@ -108,6 +121,31 @@ class RaftStore:
             because = "; ".join(reasons) or f"the log begins at entry {kept.base + 1}"
             text = f"entry {wanted} is lost ({because})"
             raise RaftStoreError(damaged(self._directory, text))
+
+    def drop_data(self) -> None:
+        """The snapshot that was loaded is in use: of it no more than its mark is needed."""
+        if self.snapshot is not None:
+            self.snapshot = msgspec.structs.replace(self.snapshot, data=b"")
+
+    def read_snapshot(self) -> Snapshot | None:
+        """The newest one that is whole, to be sent to another member; None: there is none."""
+        reasons: list[str] = []
+        found: Snapshot | None = None
+        try:
+            found = self._read_newest(reasons)
+        except (RaftStoreError, LogFormatError) as error:
+            reasons.append(str(error))
+        if reasons:
+            self._say(reasons)
+        return found
+
+    def _say(self, reasons: list[str]) -> None:
+        """Once for each snapshot: a follower asks again and again."""
+        newest = self._newest_snapshot
+        if newest not in self._unreadable:
+            self._unreadable = {newest}
+            text = "; ".join(reasons)
+            log_event(_log, logging.ERROR, "a snapshot cannot be sent", reasons=text)
 
     # --- writing ----------------------------------------------------------------------------------
 

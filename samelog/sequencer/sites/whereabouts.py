@@ -17,6 +17,7 @@ from typing import Protocol
 
 from samelog.runtime.clock import Clock
 from samelog.sequencer.levels import SITES
+from samelog.sequencer.sites.agreeing import Agreement
 from samelog.sequencer.sites.lags import SiteLags
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.sites.commands import SetSiteCommand
@@ -57,6 +58,7 @@ class Whereabouts:
         leader has been silent. What becomes of what is proposed the state says.
         """
         self.lags = SiteLags()
+        self.agreement = Agreement()
         self._number = number
         self._site = site
         self._machine = machine

@@ -42,7 +42,9 @@ class ScramCredential(msgspec.Struct, frozen=True, array_like=True, forbid_unkno
 
 
 class QuotaChange(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A rate of a user (None: of every user without quotas) is this; None: there is none."""
+    """A rate of an owner (kafka.clients.quota_owners; None: every user without quotas): this, or
+    none.
+    """
 
     user: str | None
     key: str

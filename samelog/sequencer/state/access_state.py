@@ -38,7 +38,7 @@ class AccessState(msgspec.Struct):
     credentials: dict[str, dict[int, ScramCredential]] = {}
     """User -> mechanism -> what proofs are checked with."""
     quotas: dict[str, dict[str, int]] = {}
-    """User, or EVERY_USER -> key -> rate."""
+    """Whose (kafka.clients.quota_owners; a user, or EVERY_USER, at first) -> key -> rate."""
     groups: dict[str, dict[str, str]] = {}
     """Group -> its settings."""
 

@@ -128,6 +128,7 @@ class StateMachine:
             raise OtherVersion(f"unreadable state: {error}") from error
         if state.version != STATE_VERSION:
             raise OtherVersion(f"state version {state.version}, this program reads {STATE_VERSION}")
+        state.share_names()
         return cls(state)
 
     def apply(self, command: AnyCommand) -> Any:
@@ -451,7 +452,7 @@ class StateMachine:
 
     def _advance(self, partition: Partition, command: Merge) -> None:
         if command.roll and partition.next_offset > 0:
-            partition.rolls.append((command.base_offset, command.append_ms))
+            partition.rolls = (*partition.rolls, (command.base_offset, command.append_ms))
         if command.roll or partition.next_offset == 0:
             partition.segment_bytes = 0
             partition.segment_started_ms = command.append_ms

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from samelog.archiver.compaction import HasCompactions
 from samelog.format.errors import InvariantError
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
-from samelog.placement.values import Placement
+from samelog.placement.values import PlacedPartition, Placement
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import (
@@ -85,8 +86,10 @@ class Topic(msgspec.Struct):
         return len(self.partition_numbers)
 
 
-class Partition(HasCompactions, msgspec.Struct):
-    """One merged log: what comes next in it, and its last agreed checksum."""
+class Partition(HasCompactions, msgspec.Struct, gc=False):
+    """One merged log: what comes next in it, and its last agreed checksum. There are many, most of
+    which nothing was written to: these share their empty tuples.
+    """
 
     number: Unsigned32
     topic_id: str
@@ -100,7 +103,7 @@ class Partition(HasCompactions, msgspec.Struct):
     """None: records were given up since. Then `checked_offset` is up to where the log was planned:
     what was sampled up to there may be of what was given up.
     """
-    voids: list[VoidRecordsCommand] = []
+    voids: tuple[VoidRecordsCommand, ...] = ()
     """Records that no node had any more, as given up."""
     log_start: int = 0
     """Records below this offset are archived."""
@@ -108,16 +111,17 @@ class Partition(HasCompactions, msgspec.Struct):
     """The first segment that is kept: it holds `log_start`."""
     start_checksum: int = 0
     """The running checksum where it begins."""
-    rolls: list[tuple[int, int]] = []
+    rolls: tuple[tuple[int, int], ...] = ()
     """(base offset, append time in ms of its first instruction) of the later segments, in order."""
-    schema_since: list[tuple[int, int]] = []
+    schema_since: tuple[tuple[int, int], ...] = ()
     """(offset, version): from there on, that version of the topic's schema was in force."""
 
     def begin_version(self, version: int) -> None:
         """A version of the topic's schema is in force from the next offset on."""
-        if self.schema_since and self.schema_since[-1][0] == self.next_offset:
-            self.schema_since.pop()  # no record has it
-        self.schema_since.append((self.next_offset, version))
+        since = self.schema_since
+        if since and since[-1][0] == self.next_offset:
+            since = since[:-1]  # no record has it
+        self.schema_since = (*since, (self.next_offset, version))
 
 
 class Run(msgspec.Struct):
@@ -323,6 +327,24 @@ class State(msgspec.Struct):
     told: ToldEvents = msgspec.field(default_factory=ToldEvents)
     """What is to be told as records of `__events`."""
     mirrors: Mirrors = msgspec.field(default_factory=Mirrors)
+
+    def share_names(self) -> None:
+        """Have one string for a topic or a session, and one number for a partition, wherever they
+        are named: what was decoded has one for each place.
+        """
+        names = {name: name for name in (*self.topics, *self.sessions)}
+        numbers = {number: number for number in self.partitions}
+        placed = self.placement.partitions
+        self.placement.partitions = {numbers.get(n, n): each for n, each in placed.items()}
+        numbered: tuple[Partition | PlacedPartition, ...]
+        numbered = (*self.partitions.values(), *placed.values())
+        for each in numbered:
+            force_setattr(each, "topic_id", names.get(each.topic_id, each.topic_id))
+            force_setattr(each, "number", numbers.get(each.number, each.number))
+        for topic in self.topics.values():
+            topic.partition_numbers = [numbers.get(n, n) for n in topic.partition_numbers]
+        for entry in self.inputs.values():
+            entry.session = names.get(entry.session, entry.session)
 
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""

@@ -28,7 +28,7 @@ def give_up(partition: Partition, command: VoidRecordsCommand) -> VoidRecordsCom
             return known  # proposed twice, because its fate was not known
         if first < known.next_offset and known.base_offset < behind:
             return f"some offsets from {first} to {behind} are void"
-    partition.voids.append(command)
+    partition.voids = (*partition.voids, command)
     partition.checked_offset, partition.checked_sum = partition.next_offset, None
     return command
 

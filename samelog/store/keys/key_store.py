@@ -13,10 +13,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.store.disk.disk_errors import DiskFault, NoSpace
+from samelog.store.keys.key_pages import ABSENT, UNTOLD, KeyPages, KeySnapshot
 
 if TYPE_CHECKING:
     import lmdb
@@ -38,6 +39,17 @@ _OF_CONTENT = ("CorruptedError", "InvalidError", "PageNotFoundError", "VersionMi
 """What LMDB says of an index that is damaged, or none: of nothing else is it made anew."""
 
 KeyEntry = tuple[bytes, int]
+
+
+class LookUp(NamedTuple):
+    """Whether it waits for the disk, and how many keys may be untold (KeyPages.find)."""
+
+    waits: bool
+    patience: int | None = None
+
+
+GLANCE = LookUp(waits=False, patience=8)
+"""Behind so many keys that are not in memory, threads look for all others, too."""
 
 
 class KeysUnavailable(LogFormatError):
@@ -66,7 +78,14 @@ class KeyStore(Protocol):
         """How many entries there are, about."""
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """The offsets of those that are known. Raises CorruptLog, DiskFault, KeysUnavailable."""
+        """The offsets of those that are known. For threads. Raises CorruptLog, DiskFault,
+        KeysUnavailable.
+        """
+
+    def glance(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """What can be told of keys without waiting for a disk: their offsets, or ABSENT. Raises as
+        `find`.
+        """
 
     def advance(self, entries: Sequence[KeyEntry], end: int, sums: Mapping[int, int]) -> None:
         """Add entries, and what is true with them, durably. For threads. Raises DiskFault,
@@ -96,6 +115,8 @@ class LmdbKeys:
             found = reading.get(_END)
             self.end = 0 if found is None else int(_NUMBER.unpack(found)[0])
             self.sums = dict(_blocks(reading))
+        self._pages = KeyPages.open(path)
+        self._snapshot = self._newest()
 
     @classmethod
     def open(cls, path: str) -> LmdbKeys:
@@ -106,7 +127,7 @@ class LmdbKeys:
 
         try:
             return cls(lmdb.open(path, map_size=MAP_BYTES, mode=0o600, max_readers=16), path)
-        except (lmdb.Error, struct.error) as error:
+        except (lmdb.Error, OSError, struct.error) as error:
             raise _fault(path, "open", error) from error
 
     @property
@@ -116,8 +137,33 @@ class LmdbKeys:
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         """The offsets of those that are known."""
+        with self._held() as snapshot:
+            if snapshot is not None:
+                return self._all_of(snapshot, sorted(keys))
         with self._reading() as reading, reading.cursor() as cursor:
             return {key: _NUMBER.unpack(value)[0] for key, value in cursor.getmulti(keys)}
+
+    def glance(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """What can be told of keys without waiting for a disk: their offsets, or ABSENT."""
+        with self._held() as snapshot:
+            found = {} if snapshot is None else self._told(snapshot, sorted(keys), GLANCE)
+        return {key: offset for key, offset in found.items() if offset != UNTOLD}
+
+    def _all_of(self, snapshot: KeySnapshot, keys: list[bytes]) -> dict[bytes, int]:
+        found = self._told(snapshot, keys, LookUp(waits=False))
+        left = [key for key, offset in found.items() if offset == UNTOLD]
+        if left:  # the disk is reading for all of them by now
+            found |= self._told(snapshot, left, LookUp(waits=True))
+        return {key: offset for key, offset in found.items() if offset != ABSENT}
+
+    def _told(self, snapshot: KeySnapshot, keys: list[bytes], how: LookUp) -> dict[bytes, int]:
+        try:
+            found = snapshot.find(keys, waits=how.waits, patience=how.patience)
+            return dict(zip(keys, found, strict=True))
+        except ValueError as error:
+            raise CorruptLog(self._path, 0, str(error)) from error
+        except OSError as error:
+            raise _fault(self._path, "read", error) from error
 
     def advance(self, entries: Sequence[KeyEntry], end: int, sums: Mapping[int, int]) -> None:
         """Add entries, and what is true with them, durably."""
@@ -161,9 +207,9 @@ class LmdbKeys:
     def close(self) -> None:
         """Let go of it, at latest when the threads that use it have ended."""
         with self._lock:
-            self._is_closed = True
-            if self._users == 0:
-                self._environment.close()
+            is_first, self._is_closed = not self._is_closed, True
+            if is_first and self._users == 0:
+                self._end_all()
 
     @contextmanager
     def _in_use(self) -> Iterator[None]:
@@ -182,7 +228,50 @@ class LmdbKeys:
             self._users -= 1
             self._lock.notify_all()
             if self._is_closed and self._users == 0:
-                self._environment.close()
+                self._end_all()
+
+    def _end_all(self) -> None:
+        self._put(None)
+        self._environment.close()
+        if self._pages is not None:
+            self._pages.close()
+
+    # --- the state that lookups read --------------------------------------------------------------
+
+    def _newest(self) -> KeySnapshot | None:
+        """The state behind a change, before the next one; None: LMDB has to be asked."""
+        if self._pages is None:
+            return None
+        reading = self._environment.begin()
+        root = self._pages.root(reading.id())
+        if root is None:
+            reading.abort()
+            return None
+        return KeySnapshot(reading, self._pages, root)
+
+    def _put(self, snapshot: KeySnapshot | None) -> None:
+        """From now on lookups read this state."""
+        with self._lock:
+            before, self._snapshot = self._snapshot, snapshot
+            if before is not None:
+                before.let_go()
+
+    @contextmanager
+    def _held(self) -> Iterator[KeySnapshot | None]:
+        """The state that lookups read, which stays as it is."""
+        with self._in_use():
+            with self._lock:
+                snapshot = self._snapshot
+                if snapshot is not None:
+                    snapshot.hold()
+            try:
+                yield snapshot
+            finally:
+                if snapshot is not None:
+                    with self._lock:
+                        snapshot.let_go()
+
+    # --- transactions -----------------------------------------------------------------------------
 
     @contextmanager
     def _reading(self) -> Iterator[lmdb.Transaction[bytes]]:
@@ -201,12 +290,15 @@ class LmdbKeys:
 
         while True:
             try:
-                with self._in_use(), self._environment.begin(write=True) as transaction:
-                    change(transaction)
+                with self._in_use():
+                    with self._environment.begin(write=True) as transaction:
+                        change(transaction)
+                    with self._lock:  # nobody puts an older one behind it
+                        self._put(self._newest())
                 return
             except lmdb.MapFullError:
                 self._grow()
-            except lmdb.Error as fault:
+            except (lmdb.Error, OSError) as fault:
                 raise _fault(self._path, "write", fault) from fault
 
     def _grow(self) -> None:
@@ -219,6 +311,7 @@ class LmdbKeys:
             self._lock.wait_for(lambda: self._users == 0)
             if self._is_closed:
                 raise KeysUnavailable(f"{self._path} is closed")
+            self._put(None)  # no transaction may be open; the next change has a state again
             try:
                 self._environment.set_mapsize(2 * self._environment.info()["map_size"])
             except lmdb.Error as fault:
@@ -263,6 +356,10 @@ class NoKeys:
     def find(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         """None."""
         return {}
+
+    def glance(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """That they are absent."""
+        return dict.fromkeys(keys, ABSENT)
 
     def advance(self, entries: Sequence[KeyEntry], end: int, sums: Mapping[int, int]) -> None:
         """Never asked for."""

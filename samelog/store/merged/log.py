@@ -222,6 +222,8 @@ class MergedLog(MergedReader):
         self._last_append = (growing.base_offset, position)
         self._unsynced[growing.base_offset] = None
         self._dirty.touch(writer.file)
+        if self.recent is not None:
+            self.recent.wrote(self._chain.layout, growing.base_offset, position, data)
         return growth.next_offset
 
     def _store_aborted(self, base: int, position: int, data: bytes) -> None:

@@ -19,9 +19,10 @@ from samelog.format.marks import LogCheckpoint
 from samelog.format.segment import Segment
 from samelog.format.transactions import Aborted
 from samelog.store.disk.batch_walk import batch_heads, valid_extent
+from samelog.store.disk.detached import DetachedRead
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem
-from samelog.store.merged.detached import DetachedRead
+from samelog.store.disk.tail_memory import LogTail
 from samelog.store.merged.segment_chain import SegmentChain
 from samelog.store.merged.segment_files import SegmentFiles
 from samelog.store.merged.transaction_index import TransactionIndex
@@ -62,6 +63,8 @@ class MergedReader:
         self._log_start = LogStart(whose.start_offset, whose.start_offset, whose.start_checksum)
         self._last_epoch = -1, -1
         """What `epoch_at` was asked last, and its answer: clients ask for the same ones again."""
+        self.recent: LogTail | None = None
+        """Its newest bytes in memory, if any are kept."""
         self._last_append: tuple[int, int] | None = None
         """(segment, byte) of a batch near the end; None: not known."""
 
@@ -165,7 +168,11 @@ class MergedReader:
         if byte >= size:
             return memoryview(b"")
         file = self._segment_files.log(base)
-        data = file.pread(min(limit_bytes, size - byte), byte)
+        wanted, data = min(limit_bytes, size - byte), None
+        if self.recent is not None:
+            data = self.recent.read(self._chain.layout, base, byte, wanted)
+        if data is None:
+            data = file.pread(wanted, byte)
         scan = kernels.scan(data, verify_crc=False, max_batch_bytes=HELD_BATCH_BYTES)
         return memoryview(data)[: scan.end] if scan.end else self._read_one(file, byte, size)
 

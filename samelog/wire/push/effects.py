@@ -249,22 +249,11 @@ class HoldersTold(msgspec.Struct, frozen=True):
     nodes: tuple[Holder, ...]
 
 
-News = (
-    RunIsClosed | InputIsGone | TopicTold | HoldersTold | KeepRefused | Forked | StatusChanged
-)
+News = RunIsClosed | InputIsGone | TopicTold | HoldersTold | KeepRefused | Forked | StatusChanged
 """What all connections of a session tell the one who shipped it, beside `Reached`."""
 
 PushEffect = (
-    Send
-    | SendMore
-    | Follow
-    | FollowNone
-    | Bind
-    | FindBatch
-    | BeginAt
-    | ListFiles
-    | Reached
-    | News
+    Send | SendMore | Follow | FollowNone | Bind | FindBatch | BeginAt | ListFiles | Reached | News
 )
 
 

@@ -34,7 +34,8 @@ def command(config: ClientConfig | None, *, files: Sequence[str]) -> None:
     long a sync of the disk takes, whether the disk is larger than the archive's limit, whether
     ports are free and peers reachable, and whether all give the same grants. With --config, over
     the network: whether every node is ready, when its certificate expires, whether clocks differ,
-    and whether versions and archiving policies are alike. Nothing is changed.
+    whether a partition is halted or a site is behind, and whether versions, archiving policies and
+    grants are alike. Nothing is changed.
 
     The exit code is 1 if anything has failed, and 0 if there are only warnings.
 

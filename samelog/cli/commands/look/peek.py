@@ -14,13 +14,21 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
 import re2
 
 from samelog.cli.live_names import complete_topics
-from samelog.cli.output import client_file_option, fail, json_option, printable, wants_json
+from samelog.cli.output import (
+    client_file_option,
+    fail,
+    following,
+    json_option,
+    printable,
+    wants_json,
+)
 from samelog.cli.record_text import as_line, as_value
 from samelog.format._kernels import Record, decode_records
 from samelog.format.arrow import ArrowMissing
@@ -181,11 +189,13 @@ def command(
     remedy = "give more time with --timeout"
     with closing(Nodes(config, timeout_s=min(ANSWER_S, timeout_s), remedy=remedy)) as nodes:
         ranges = ranges_of(RemoteLogs(nodes), topic, partition, begin)
-        conditions = _conditions(client, ranges, where)
-        with closing(_records(nodes, ranges, deadline, conditions)) as records:
+        looked = Looked(_conditions(client, ranges, where))
+        with closing(_records(nodes, ranges, deadline, looked)) as records:
             chosen = matching(records, RecordFilter(_bytes(key), pattern), limit)
             rows = {each.name: PartitionRows(client, *each.name) for each in ranges}
-            count = _print(chosen, rows)
+            with following(lambda: (looked.offsets, length_of(ranges), "looking"), is_bytes=False):
+                first = list(islice(chosen, 1))
+            count = _print(chain(first, chosen), rows)
     if count == 0:
         fail(f"no record of {topic} is as it was asked for")
 
@@ -238,15 +248,25 @@ def _conditions(
         fail(str(error))
 
 
+@dataclass(slots=True)
+class Looked:
+    """What records are looked at for, and how many offsets were."""
+
+    conditions: Mapping[PartitionName, RowCondition]
+    offsets: int = 0
+
+
+def length_of(ranges: list[OffsetRange]) -> int:
+    """How many offsets there are to look at."""
+    return sum(each.end - each.start for each in ranges)
+
+
 def _records(
-    nodes: Nodes,
-    ranges: list[OffsetRange],
-    deadline: float,
-    conditions: Mapping[PartitionName, RowCondition],
+    nodes: Nodes, ranges: list[OffsetRange], deadline: float, looked: Looked
 ) -> Generator[Record]:
     """The records of ranges, a piece of a log at a time. Raises OperatorError at the deadline."""
-    for wanted in ranges:
-        condition = conditions.get(wanted.name)
+    for number, wanted in enumerate(ranges):
+        condition = looked.conditions.get(wanted.name)
         with closing(nodes.read(wanted)) as chunks:
             for chunk in chunks:
                 met = None if condition is None else condition.meeting(chunk.data, chunk.size)
@@ -254,6 +274,7 @@ def _records(
                     is_met = met is None or record.offset in met
                     if is_met and wanted.start <= record.offset < wanted.end:
                         yield record
+                looked.offsets = length_of(ranges[:number]) + chunk.next_offset - wanted.start
                 if time.monotonic() >= deadline and (wanted, chunk.next_offset) != _end(ranges):
                     fail(
                         f"the time is over before all was looked at: go on with --partition "

@@ -16,7 +16,7 @@ import click
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.subscribe import parse_from
 from samelog.cli.live_names import complete_topics
-from samelog.cli.output import client_option, fail, talk
+from samelog.cli.output import client_option, fail, following, talk
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import LogLevel
 from samelog.config.values import Address, is_loopback, parse_address
@@ -163,13 +163,23 @@ async def _serve(
     sidecar.start()
     talk(f"copying {', '.join(topics)} into {root}")
     try:
-        await _open(listener, stop)
+        with following(lambda: _copied(sidecar), is_bytes=False):
+            await _open(listener, stop)
         if not stop.is_set():
             talk(f"replaying {', '.join(topics)} at {listen}, {speed:g} times as fast as it came")
         await stop.wait()
     finally:
         await listener.close()
         await sidecar.stop()
+
+
+def _copied(sidecar: SubscriberSidecar) -> tuple[float, float | None, str]:
+    """How many offsets the copies have, of how many; no total before all copies are known."""
+    copies = tuple(sidecar.copies.values())
+    done = sum(copy.log.next_offset for copy in copies)
+    ends = [copy.cluster_end for copy in copies if copy.cluster_end is not None]
+    total = max(done, sum(ends)) if copies and len(ends) == len(copies) else None
+    return done, total, "copying"
 
 
 async def _open(listener: ReplayListener, stop: asyncio.Event) -> None:

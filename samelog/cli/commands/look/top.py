@@ -1,6 +1,6 @@
 """`samelog top`: what a cluster does now, by two looks at it and the time between them.
 
-Everything is asked of the nodes as any administrator may, so that it costs them what `status` does.
+Everything is asked of the nodes as any administrator may, so that it costs them what lists do.
 Invariant: what is made of two looks is a function of them; a node that does not answer is shown.
 """
 
@@ -15,11 +15,17 @@ from typing import Any
 import click
 import msgspec
 
-from samelog.admin.answers import GroupRow, PartitionInfo, Status
+from samelog.admin.answers import GroupRow, PartitionInfo, Status, TopicInfo
 from samelog.admin.client import AskedNode, all_nodes, all_statuses
 from samelog.admin.errors import AdminError
+from samelog.admin.mirror_answers import MirrorInfo
+from samelog.admin.requests import ListTopics
+from samelog.admin.site_answers import SiteInfo
+from samelog.admin.site_requests import ListSites
 from samelog.cli.commands.group import group_rows
+from samelog.cli.commands.look.kinds import PLAIN, ask_if_may, kinds_of, mirrors_of
 from samelog.cli.commands.look.status import combine, partitions_of
+from samelog.cli.commands.placing.site import lag_text
 from samelog.cli.output import (
     client_option,
     fail,
@@ -47,6 +53,9 @@ class Look:
     answers: tuple[Status | AdminError, ...]
     groups: tuple[GroupRow, ...] = ()
     groups_problem: str = ""
+    topics: tuple[TopicInfo, ...] = ()
+    mirrors: tuple[MirrorInfo, ...] = ()
+    sites: tuple[SiteInfo, ...] = ()
 
     @property
     def given(self) -> list[Status]:
@@ -74,10 +83,26 @@ def take_look(config: ClientConfig, now: Callable[[], float] = time.monotonic) -
     at_s = now()
     if all(isinstance(answer, AdminError) for answer in answers):
         fail("no node answers: " + "; ".join(map(str, answers)))
+    groups, problem = _groups_of(config)
+    topics, sites = ask_if_may(config, ListTopics()), ask_if_may(config, ListSites())
+    return Look(
+        at_s,
+        tuple(nodes),
+        tuple(answers),
+        groups,
+        problem,
+        () if topics is None else topics.topics,
+        mirrors_of(config),
+        () if sites is None else sites.sites,
+    )
+
+
+def _groups_of(config: ClientConfig) -> tuple[tuple[GroupRow, ...], str]:
+    """The groups, or why they are not known."""
     try:
-        return Look(at_s, tuple(nodes), tuple(answers), tuple(group_rows(config)))
+        return tuple(group_rows(config)), ""
     except AdminError as error:
-        return Look(at_s, tuple(nodes), tuple(answers), groups_problem=str(error))
+        return (), str(error)
 
 
 def compare(config: ClientConfig, before: Look | None, now: Look) -> dict[str, Any]:
@@ -92,9 +117,10 @@ def compare(config: ClientConfig, before: Look | None, now: Look) -> dict[str, A
         "leader": found["leader"],
         "seconds": None if rates.seconds is None else round(rates.seconds, 3),
         "nodes": [_node(row, now.given, earlier, rows, rates) for row in found["nodes"]],
-        "topics": _topics(now.given, earlier, rows, rates),
+        "topics": _with_kinds(_topics(now.given, earlier, rows, rates), now),
         "groups": _groups(now.groups, () if before is None else before.groups, rates),
         "groups_problem": now.groups_problem,
+        "sites": [_site(each) for each in now.sites],
         "sessions": len(best.sessions),
         "open_sessions": sum(session.is_open for session in best.sessions),
         "unmerged_bytes": sum(session.unmerged_bytes for session in best.sessions),
@@ -159,6 +185,32 @@ def _topics(
     ]
 
 
+def _with_kinds(rows: Sequence[dict[str, Any]], look: Look) -> list[dict[str, Any]]:
+    """Topics with what they are; and views, which have nothing of their own."""
+    kinds = kinds_of(look.topics, look.mirrors)
+    views = [_view(each) for each in look.topics if each.base]
+    found = [{**row, "kind": kinds.get(row["topic"], PLAIN)} for row in rows]
+    return sorted([*found, *views], key=lambda row: str(row["topic"]))
+
+
+def _view(view: TopicInfo) -> dict[str, Any]:
+    nothing = dict.fromkeys(("records", "bytes", "records_per_s", "bytes_per_s"))
+    shown: dict[str, Any] = {"topic": view.name, "kind": "view", "partitions": view.partitions}
+    return {**shown, **nothing, "lag_records": 0, "trouble": "", "base": view.base}
+
+
+def _site(site: SiteInfo) -> dict[str, Any]:
+    """A site, and how far its best member is behind; -1: nobody there says it."""
+    behind = [each.records for each in site.members if each.records >= 0]
+    return {
+        "site": site.name,
+        "votes": site.votes,
+        "nodes": [each.node for each in site.members],
+        "lag_ms": site.lag_ms,
+        "lag_records": min(behind, default=-1),
+    }
+
+
 def _by_topic(known: Sequence[PartitionInfo]) -> dict[str, list[PartitionInfo]]:
     found: dict[str, list[PartitionInfo]] = {}
     for row in known:
@@ -194,6 +246,7 @@ def _groups(
         {
             "group": each.group,
             "state": to_json(each.state),
+            "type": each.protocol_type,
             "members": each.members,
             "lag_records": each.lag,
             "lag_per_s": None
@@ -227,12 +280,12 @@ def _groups(
 @client_option
 @json_option
 def command(config: ClientConfig, *, every_s: float, once: bool, limit: int) -> None:
-    """Show what a cluster does now: its nodes, topics and groups, with rates and lag.
+    """Show what a cluster does now: its nodes, topics, groups and sites, with rates and lag.
 
     It goes on until it is interrupted (Ctrl-C). Rates are those since the look before. Lag is how
     many committed records a node, the slowest copy of a topic, or a group has not got yet. With
     --json every look is one object, on a line of its own unless --once is given; --limit does not
-    count there.
+    count there. Views are listed by what they are of: they have no records of their own.
 
     \b
     Examples:
@@ -274,18 +327,49 @@ def show_tables(found: dict[str, Any], limit: int) -> None:
     part()
     print_table(
         ("topic", "parts", "records", "bytes", "records/s", "bytes/s", "lag", "trouble"),
-        _rows(topics, TOPIC_KEYS),
+        _rows([{**row, "topic": _named(row)} for row in topics], TOPIC_KEYS),
         title=f"topics ({len(topics)} of {len(found['topics'])})",
     )
     groups = found["groups"][:limit]
     part()
     print_table(
-        ("group", "state", "members", "lag", "lag/s"),
-        _rows(groups, ("group", "state", "members", "lag_records", "lag_per_s")),
+        ("group", "state", "of", "members", "lag", "lag/s"),
+        _rows([{**row, "type": _kind_of_group(row)} for row in groups], GROUP_KEYS),
         title=f"groups ({len(groups)} of {len(found['groups'])}) {found['groups_problem']}".strip(),
+    )
+    if found["sites"]:
+        _show_sites(found["sites"])
+
+
+def _show_sites(sites: Sequence[dict[str, Any]]) -> None:
+    part()
+    print_table(
+        ("site", "votes", "nodes", "lag", "records behind"),
+        [
+            (
+                row["site"],
+                "yes" if row["votes"] else "no",
+                ", ".join(row["nodes"]) or "-",
+                lag_text(row["lag_ms"]),
+                "?" if row["lag_records"] < 0 else row["lag_records"],
+            )
+            for row in sites
+        ],
+        title="sites",
     )
 
 
+def _named(row: dict[str, Any]) -> str:
+    """A topic, and what it is, unless it is a plain log."""
+    of = f" of {row['base']}" if "base" in row else ""
+    return str(row["topic"]) if row["kind"] == PLAIN else f"{row['topic']} ({row['kind']}{of})"
+
+
+def _kind_of_group(row: dict[str, Any]) -> str:
+    return "subscribers" if row["type"] == "native" else "Kafka"
+
+
+GROUP_KEYS = ("group", "state", "type", "members", "lag_records", "lag_per_s")
 TOPIC_KEYS = (
     "topic",
     "partitions",

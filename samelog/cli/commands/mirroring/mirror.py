@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -16,11 +17,12 @@ from samelog.admin.client import ask
 from samelog.admin.mirror_answers import MirroredPartition, MirrorInfo, SourceState, SourceTopic
 from samelog.admin.mirror_requests import ListMirrors, PromoteTopics
 from samelog.cli.command_group import CommandGroup
-from samelog.cli.live_names import complete_topics
+from samelog.cli.live_names import complete_mirrors
 from samelog.cli.output import (
     client_option,
     confirm,
     fail,
+    following,
     json_option,
     print_json,
     print_table,
@@ -69,6 +71,7 @@ def run(config: MirrorConfig) -> None:
 
     It keeps nothing that it could not lose: it may be killed at any time, and goes on where the
     mirrors end. With `until` it ends with exit code 0 once everything up to there is mirrored.
+    On a terminal it shows how many offsets are mirrored, of how many.
 
     \b
     Example:
@@ -79,7 +82,7 @@ def run(config: MirrorConfig) -> None:
     from samelog.runtime.loop import run as run_loop
 
     start_log(config.log_level)
-    is_over = run_loop(serve_mirror(config, talk))
+    is_over = run_loop(serve_mirror(config, talk, partial(following, is_bytes=False)))
     if is_over:
         talk("everything up to the end is mirrored")
 
@@ -201,7 +204,7 @@ def _differences(mirror: MirrorInfo, source: SourceTopic | None) -> dict[str, tu
 
 
 @command.command()
-@click.argument("topics", nargs=-1, required=True, shell_complete=complete_topics)
+@click.argument("topics", nargs=-1, required=True, shell_complete=complete_mirrors)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @client_option
 @json_option

@@ -17,6 +17,7 @@ from samelog.cli.commands.pipeline.common import (
     trigger_option,
     wait_for_end,
 )
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import client_file_option, fail, print_json, talk, wants_json
 
 if TYPE_CHECKING:
@@ -29,10 +30,26 @@ if TYPE_CHECKING:
 @client_file_option
 @path_option
 @checkpoint_option
-@click.option("--flights", default="flights", show_default=True, help="The topic of the flights.")
-@click.option("--weather", default="weather", show_default=True, help="The topic of the weather.")
 @click.option(
-    "--to", default="flight-delays", show_default=True, help="The topic of the statistics."
+    "--flights",
+    default="flights",
+    show_default=True,
+    shell_complete=complete_topics,
+    help="The topic of the flights.",
+)
+@click.option(
+    "--weather",
+    default="weather",
+    show_default=True,
+    shell_complete=complete_topics,
+    help="The topic of the weather.",
+)
+@click.option(
+    "--to",
+    default="flight-delays",
+    show_default=True,
+    shell_complete=complete_topics,
+    help="The topic of the statistics.",
 )
 @click.option(
     "--watermark",

@@ -15,6 +15,7 @@ from samelog.cli.commands.pipeline.common import (
     trigger_option,
     wait_for_end,
 )
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import report, spark_client_file_option
 from samelog.spark.errors import BadOption
 
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
 @spark_client_file_option
 @click.option("--checkpoint", required=True, metavar="URL", help="Where Spark notes how far it is.")
 @click.option("--sql", help="The statement.")
-@click.option("--to", metavar="TOPIC", help="The topic that it defines; made if it is not there.")
+@click.option(
+    "--to",
+    metavar="TOPIC",
+    shell_complete=complete_topics,
+    help="The topic that it defines; made if it is not there.",
+)
 @click.option(
     "--from",
     "sources",

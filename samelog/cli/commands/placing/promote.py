@@ -15,6 +15,7 @@ from samelog.admin.client import ask_each, ask_node, known_nodes
 from samelog.admin.errors import AdminError
 from samelog.admin.site_answers import PromotionBegun, Standing
 from samelog.admin.site_requests import GetStanding, PromoteSite
+from samelog.cli.live_names import complete_nodes, complete_sites
 from samelog.cli.output import (
     client_option,
     fail,
@@ -22,6 +23,7 @@ from samelog.cli.output import (
     print_json,
     report,
     talk,
+    waiting,
     wants_json,
 )
 from samelog.config.tables.client import ClientConfig
@@ -45,9 +47,15 @@ class Survivors(NamedTuple):
 
 
 @click.command("promote")
-@click.argument("site")
+@click.argument("site", shell_complete=complete_sites)
 @click.option("--confirm", metavar="CLUSTER", help="The cluster's name: yes, I want this.")
-@click.option("--without", multiple=True, metavar="NODE", help="A node there that is lost, too.")
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="NODE",
+    shell_complete=complete_nodes,
+    help="A node there that is lost, too.",
+)
 @click.option(
     "--first-site-is-down", is_flag=True, help="I know that the others do not run any more."
 )
@@ -155,13 +163,15 @@ def _wait(
 ) -> set[str]:
     """Wait until all that answered have followed: who has not."""
     left = {each.node: address for address, each in found.there if each.node not in without}
-    deadline = time.monotonic() + wait_s
-    while left and time.monotonic() < deadline:
-        for node, address in tuple(left.items()):
-            if _has_followed(config, node, address, begun):
-                del left[node]
-        if left:
-            time.sleep(POLL_S)
+    deadline, all_of_them = time.monotonic() + wait_s, len(left)
+    with waiting("promoting") as tell:
+        while left and time.monotonic() < deadline:
+            for node, address in tuple(left.items()):
+                if _has_followed(config, node, address, begun):
+                    del left[node]
+            tell(all_of_them - len(left), all_of_them, "nodes of the site that have followed")
+            if left:
+                time.sleep(POLL_S)
     return set(left)
 
 

@@ -11,9 +11,16 @@ import click
 
 from samelog.admin.client import ask
 from samelog.admin.site_answers import SiteInfo, SiteRows
-from samelog.admin.site_requests import AlterSite, CreateSite, DropSite, ListSites
+from samelog.admin.site_requests import (
+    AlterSite,
+    CreateSite,
+    DropSite,
+    LetSiteLead,
+    ListSites,
+)
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.placing.promote import promote
+from samelog.cli.live_names import complete_sites
 from samelog.cli.output import (
     client_option,
     json_option,
@@ -40,6 +47,7 @@ def command() -> None:
       samelog site add lon --config client.toml
       samelog site add nyc --reads-only --config client.toml
       samelog site list --config client.toml
+      samelog site lead lon --config client.toml
       samelog site promote nyc --config client.toml
     """
 
@@ -78,7 +86,7 @@ def add(config: ClientConfig, *, name: str, reads_only: bool) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_sites)
 @client_option
 @json_option
 def remove(config: ClientConfig, *, name: str) -> None:
@@ -92,7 +100,7 @@ def remove(config: ClientConfig, *, name: str) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_sites)
 @click.option("--votes/--reads-only", required=True, help="Whether its members may vote.")
 @client_option
 @json_option
@@ -109,6 +117,25 @@ def alter(config: ClientConfig, *, name: str, votes: bool) -> None:
     _show(ask(config, AlterSite(name, votes)))
 
 
+@command.command()
+@click.argument("name")
+@click.option("--off", is_flag=True, help="Leaders need not be there any more.")
+@client_option
+@json_option
+def lead(config: ClientConfig, *, name: str, off: bool) -> None:
+    """Have leaders in the site NAME, and in others that were named so; without any, anywhere.
+
+    If all voters there are lost, others lead. Leadership moves back once a voter in these sites has
+    been well for a minute.
+
+    \b
+    Examples:
+      samelog site lead lon --config client.toml
+      samelog site lead lon --off --config client.toml
+    """
+    _show(ask(config, LetSiteLead(name, not off)))
+
+
 command.add_command(promote)
 
 
@@ -122,7 +149,7 @@ def _show(found: SiteRows) -> None:
 
 
 def _rows(site: SiteInfo) -> Sequence[tuple[str, ...]]:
-    votes = "yes" if site.votes else "no"
+    votes = ("yes, lead" if site.leads else "yes") if site.votes else "no"
     rows = [
         (
             site.name,

@@ -20,6 +20,7 @@ from samelog.admin.placement_requests import (
 )
 from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.cli.command_group import CommandGroup
+from samelog.cli.live_names import complete_tasks
 from samelog.cli.output import (
     client_option,
     fail,
@@ -36,11 +37,12 @@ from samelog.config.tables.client import ClientConfig
 COLUMNS = ("task", "kind", "group", "to", "from", "state", "why", "waits for")
 WAITING_SHOWN = 20
 POLL_S = 0.25
+QUIET_S = 2.0
 
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """List, pause, resume and cancel tasks, which move replicas of data groups.
+    """List, pause, resume and cancel tasks, which move replicas of data groups; wait for them.
 
     \b
     Examples:
@@ -48,6 +50,7 @@ def command() -> None:
       samelog tasks pause --config client.toml
       samelog tasks resume 12 --config client.toml
       samelog tasks cancel 12 --config client.toml
+      samelog tasks wait --config client.toml
     """
 
 
@@ -71,7 +74,7 @@ def list_command(config: ClientConfig, *, ended: bool) -> None:
 
 
 @command.command()
-@click.argument("number", type=click.IntRange(1), required=False)
+@click.argument("number", type=click.IntRange(1), shell_complete=complete_tasks, required=False)
 @client_option
 @json_option
 def pause(config: ClientConfig, *, number: int | None) -> None:
@@ -88,7 +91,7 @@ def pause(config: ClientConfig, *, number: int | None) -> None:
 
 
 @command.command()
-@click.argument("number", type=click.IntRange(1), required=False)
+@click.argument("number", type=click.IntRange(1), shell_complete=complete_tasks, required=False)
 @client_option
 @json_option
 def resume(config: ClientConfig, *, number: int | None) -> None:
@@ -103,7 +106,7 @@ def resume(config: ClientConfig, *, number: int | None) -> None:
 
 
 @command.command()
-@click.argument("number", type=click.IntRange(1))
+@click.argument("number", type=click.IntRange(1), shell_complete=complete_tasks)
 @client_option
 @json_option
 def cancel(config: ClientConfig, *, number: int) -> None:
@@ -116,6 +119,56 @@ def cancel(config: ClientConfig, *, number: int) -> None:
       samelog tasks cancel 12 --config client.toml
     """
     show(ask(config, CancelTask(number)))
+
+
+@command.command("wait")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0),
+    default=3600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up, with exit code 1.",
+)
+@client_option
+@json_option
+def wait_command(config: ClientConfig, *, timeout_s: float) -> None:
+    """Wait until nothing is left to be done: no task runs, and none waits.
+
+    What cannot be done now, as nodes are missing, is waited for, too. When the time is over, it
+    says what is left and why.
+
+    \b
+    Examples:
+      samelog topic alter big --replication-factor 3 --config client.toml
+      samelog tasks wait --timeout 600 --config client.toml
+    """
+    show(_until_done(config, timeout_s))
+
+
+def _until_done(config: ClientConfig, timeout_s: float) -> TaskRows:
+    """The tasks once nothing was left for QUIET_S: what was asked for may not be planned yet."""
+    began, most = time.monotonic(), 0
+    quiet_at = began + QUIET_S
+    with waiting("tasks") as tell:
+        while True:
+            found, now = ask(config, ListTasks()), time.monotonic()
+            left = (*found.running, *found.waiting)
+            if not left and now >= quiet_at:
+                return found
+            if left and now > began + timeout_s:
+                fail(f"{len(left)} left after {timeout_s:g} s: {_said(left[0])}")
+            if left:
+                most, quiet_at = max(most, len(left)), now + QUIET_S
+                tell(most - len(left), most, _said(left[0]))
+            time.sleep(POLL_S)
+
+
+def _said(task: TaskInfo) -> str:
+    """A task, in a few words."""
+    why = task.waits_for or task.reason
+    return f"{task.kind} of group {task.group}" + (f": {why}" if why else "")
 
 
 def wait_empty(config: ClientConfig, name: str, wait_s: float) -> TaskRows:

@@ -12,6 +12,7 @@ import click
 from samelog.admin.answers import SchemaPage
 from samelog.admin.client import ask, topic_schemas
 from samelog.admin.requests import SetSchema
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
     EXIT_FAILED,
     client_option,
@@ -30,7 +31,7 @@ file_argument = click.argument("file", type=click.File(encoding="utf-8"))
 
 
 @click.command("set")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @file_argument
 @click.option(
     "--follows",
@@ -60,7 +61,7 @@ def set_command(config: ClientConfig, *, topic: str, file: IO[str], follows: int
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @file_argument
 @client_option
 @json_option

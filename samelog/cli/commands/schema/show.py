@@ -12,6 +12,7 @@ import click
 from samelog.admin.answers import SchemaInfo
 from samelog.admin.client import ask, topic_schemas
 from samelog.admin.requests import ListSchemas
+from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
     client_option,
     fail,
@@ -21,13 +22,14 @@ from samelog.cli.output import (
     utc,
     wants_json,
 )
+from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 
 FINGERPRINT_SHOWN = 12
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option("--version", type=click.IntRange(min=1), help="This one; else the newest.")
 @client_option
 @json_option
@@ -50,9 +52,10 @@ def show(config: ClientConfig, *, topic: str, version: int | None) -> None:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @client_option
 @json_option
+@watchable
 def history(config: ClientConfig, *, topic: str) -> None:
     """List the versions of the schema of TOPIC, oldest first.
 

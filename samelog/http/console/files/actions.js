@@ -20,8 +20,10 @@ function field(each) {
     h("label", { for: common.id }, label), input, hint ? h("small", {}, hint) : null);
 }
 
-// Asks {title, text, fields, confirm, danger}; `request` makes [path, body] of the fields' values.
-export function ask({ title, text, fields = [], confirm, danger = false, request, done }) {
+// Asks {title, text, fields, confirm, danger}; `request` makes [path, body] of the fields' values, `requests` several,
+// which follow each other.
+export function ask({ title, text, fields = [], confirm, danger = false, request, requests, done }) {
+  const all = requests ?? ((given) => [request(given)]);
   const problem = h("p", { class: "problem", role: "alert" });
   const submit = h("button", { type: "submit", class: danger ? "action danger" : "action primary" }, confirm);
   const form = h("form", { method: "dialog", onsubmit: async (event) => {
@@ -29,8 +31,8 @@ export function ask({ title, text, fields = [], confirm, danger = false, request
     submit.disabled = true;
     render(problem, "");
     try {
-      const [place, body] = request(Object.fromEntries(new FormData(form)));
-      const found = await post(place, body);
+      let found = null;
+      for (const each of all(Object.fromEntries(new FormData(form)))) found = await post(...each);
       dialog().close();
       document.getElementById("said").textContent = `${title}: done`;
       done?.(found);

@@ -3,7 +3,8 @@
 import { h, link, path } from "./dom.js";
 import { live, rows } from "./live.js";
 import { count, sum, time } from "./format.js";
-import { code, figure, head, none, number, pairs, panel, state, table, text } from "./parts.js";
+import { code, figure, head, none, number, ofPartition, pairs, panel, state, table, text } from "./parts.js";
+import { viewButtons } from "./topic-actions.js";
 
 const INTERNAL = {
   __consumer_offsets: "What groups have committed, and their members, as Apache Kafka keeps it.",
@@ -25,38 +26,23 @@ export function kindOf(each) {
 
 // --- rows of the list -----------------------------------------------------------------------------
 
-const nothing = () => number("–");
-
 const viewRow = (each) => ({
-  key: each.name,
-  cells: [
-    link(path("topic", each.name), each.name),
-    ["view of ", link(path("topic", each.base), each.base)],
-    number(count(each.partitions)),
-    nothing(), nothing(), nothing(), "–",
-    text(code(each.query)),
-    state("ok", "good"),
-  ],
+  name: each.name,
+  kind: ["view of ", link(path("topic", each.base), each.base)],
+  partitions: each.partitions,
+  settings: text(code(each.query)),
 });
 
 const internalRow = (each) => ({
-  key: each.name,
-  cells: [
-    link(path("topic", each.name), each.name),
-    "internal",
-    number(count(each.partitions)),
-    number(count(sum(each.feeds.map((feed) => feed.keys + feed.tombstones)))),
-    nothing(), nothing(), "–",
-    "compacted",
-    state("ok", "good"),
-  ],
+  name: each.name,
+  kind: "internal",
+  partitions: each.partitions,
+  records: sum(each.feeds.map((feed) => feed.keys + feed.tombstones)),
+  settings: "compacted",
 });
 
-// Rows of topics that are no logs of their own, as columns of the list want them.
-export const otherTopics = () => [
-  ...rows("views").map((each) => [each.name, viewRow(each)]),
-  ...rows("internal").map((each) => [each.name, internalRow(each)]),
-];
+// Topics that are no logs of their own, as the list of topics shows them.
+export const otherTopics = () => [...rows("views").map(viewRow), ...rows("internal").map(internalRow)];
 
 // --- what pages of topics with more than records have ----------------------------------------------
 
@@ -83,19 +69,8 @@ function indexState(each) {
   return each.covered_to < each.end_offset ? state("catches up", "warn") : state("whole", "good");
 }
 
-const keyRow = (each) => ({
-  key: String(each.partition),
-  cells: [
-    String(each.partition),
-    number(count(each.floor)),
-    number(count(each.end_offset)),
-    number(count(each.indexed_to)),
-    number(count(each.covered_to)),
-    number(count(each.entries)),
-    number(count(each.agreed_blocks)),
-    indexState(each),
-  ],
-});
+const KEY_COUNTS = ["floor", "end_offset", "indexed_to", "covered_to", "entries", "agreed_blocks"];
+const keyRow = (each) => ofPartition(each, KEY_COUNTS, indexState(each));
 
 export function keyed(known) {
   if (!isKeyed(known)) return null;
@@ -106,28 +81,33 @@ export function keyed(known) {
     "No partition with an index is on this node."));
 }
 
-// --- one view -------------------------------------------------------------------------------------
+// --- a schema -------------------------------------------------------------------------------------
 
-const viewPart = (each) => ({
-  key: String(each.partition),
-  cells: [
-    String(each.partition),
-    number(count(each.start_offset)),
-    number(count(each.end_offset)),
-    number(count(each.unread)),
-    number(each.newest_unread < 0 ? "–" : count(each.newest_unread)),
-    each.elsewhere ? `on ${each.elsewhere}` : state("ok", "good"),
-  ],
+const columnRow = (each) => ({
+  key: each.name,
+  cells: [code(each.name), code(each.type), each.nullable === false ? "no" : "yes"],
 });
 
-export function view(name, { topic, partitions }) {
+export const schemaPanel = (schema) => (schema ? panel(`Schema, version ${schema.version}`,
+  table("Columns", ["Column", "Type", "May be null"], schema.columns.map(columnRow)),
+  h("p", { class: "note" }, `Values are ${schema.format}. It was set ${SINCE(schema.setMs)}. Compatibility of the next `
+    + `version: ${schema.compatibility}.`)) : null);
+
+// --- one view -------------------------------------------------------------------------------------
+
+const viewPart = (each) => ofPartition(each, ["start_offset", "end_offset", "unread"],
+  number(each.newest_unread < 0 ? "–" : count(each.newest_unread)),
+  each.elsewhere ? `on ${each.elsewhere}` : state("ok", "good"));
+
+export function view(name, { topic, partitions, schema }) {
   return [
-    head(name),
+    head(name, link(`records?topic=${encodeURIComponent(name)}`, "Records"), ...viewButtons(name)),
     panel("A view: it stores nothing", pairs([
       ["Of", link(path("topic", topic.base), topic.base)],
       ["What passes", code(topic.query)],
       ["Id of its log", code(topic.topic_id)],
     ])),
+    schemaPanel(schema),
     panel("Partitions", table("Partitions", ["Partition", "First#", "End#", "Not to be read#", "The newest of them#",
       "State"], partitions.map(viewPart))),
   ];
@@ -135,15 +115,7 @@ export function view(name, { topic, partitions }) {
 
 // --- an internal topic ----------------------------------------------------------------------------
 
-const feedRow = (each) => ({
-  key: String(each.partition),
-  cells: [
-    String(each.partition),
-    number(count(each.end_offset)),
-    number(count(each.keys)),
-    number(count(each.tombstones)),
-  ],
-});
+const feedRow = (each) => ofPartition(each, ["end_offset", "keys", "tombstones"]);
 
 export function internal(name) {
   const known = live.document.internal?.[name];

@@ -33,8 +33,30 @@ const grantRow = (each, index) => ({
     list(each.publish_dedup_ids.map(code)),
     list(each.subscribe_topics.map(code)),
     list(each.subscribe_groups.map(code)),
+    list((each.mirror ?? []).map(code)),
   ],
 });
+
+// --- what Kafka's tools have set -------------------------------------------------------------------
+
+const aclRow = (each, index) => ({
+  key: String(index),
+  cells: [
+    code(each.principal),
+    each.is_allowed ? "may" : state("may not", "warn"),
+    each.operation,
+    each.resource,
+    code(each.is_prefix ? `${each.name}*` : each.name),
+    each.host === "*" ? "anywhere" : code(each.host),
+  ],
+});
+
+const ACLS = ["Principal", "Rule", "What", "Of", "Called", "From"];
+
+// A node of before tells neither.
+const replicated = ({ acls = [], users = [] }) => panel("What Kafka's tools have set, the same on every node",
+  table("ACLs", ACLS, acls.map(aclRow), "No ACL: only grants count."),
+  users.length ? h("p", { class: "note" }, "Users with a password: ", list(users.map(code)).content) : null);
 
 export default {
   title: () => "Access",
@@ -49,8 +71,10 @@ export default {
       panel(`Certificates of ${one("cluster").node}`, table("Certificates",
         ["Certificate", "Left", "Of a year", "Expires"], data.certificates.map(certificateRow))),
       panel("Who may do what", table("Grants",
-        ["Identity", "Admin", "Publishes sessions", "to topics", "with dedup ids", "Subscribes to", "with groups"],
+        ["Identity", "Admin", "Publishes sessions", "to topics", "with dedup ids", "Subscribes to", "with groups",
+          "Mirrors"],
         data.grants.map(grantRow), "Nobody has a grant: only members of the cluster connect.")),
+      replicated(data),
     ];
   },
 };

@@ -32,10 +32,28 @@ const plannedRow = (each) => ({
   ],
 });
 
+// Group 0's plan by its leader, and those of data groups by who leads them.
+async function load() {
+  const found = await get("/archive/plan");
+  if (!found.data_groups) return found;
+  const groups = await get("/archive/plan", { data_groups: true });
+  return {
+    ...found,
+    planned: [...found.planned, ...groups.planned],
+    held: [...found.held, ...groups.held],
+    copies: groups.copies.problem || groups.copies.file ? groups.copies : found.copies,
+  };
+}
+
+// A node plans for the data groups that it leads; `samelog ui` asks them all.
+const whose = (groups) => (groups ? h("p", { class: "note" },
+  `Of ${plural(groups, "data group")}, those are planned here that this node leads. `
+    + "samelog ui and samelog archive plan ask all nodes.") : null);
+
 export default {
   title: () => "Archive",
   live: true,
-  load: () => get("/archive/plan"),
+  load,
   view: ({ data }) => {
     if (!data) return [head("Archive"), empty("The leader plans archiving: look at the console of that node.")];
     const title = "What the next round would archive";
@@ -45,6 +63,7 @@ export default {
       figures(data),
       warning(data.copies.problem),
       warning(data.problem),
+      whose(data.data_groups),
       panel(title, table(title, ["Topic", "Partition#", "First#", "Up to#", "Segments#", "Size#", "Why"],
         data.planned.map(plannedRow), "Nothing: the policy keeps all there is.")),
       held.length ? panel("Held: a consumer group has not read it", h("ul", { class: "plain" }, held)) : null,

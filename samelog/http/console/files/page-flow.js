@@ -1,16 +1,17 @@
 // Publishers, nodes and subscribers, what flows between them, and how far each topic has come.
 
 import { h, link, path, s } from "./dom.js";
-import { byTopic, now, one, quantile, rate, rates, rows, series } from "./live.js";
+import { byTopic, live, now, one, quantile, rate, rates, rows, series } from "./live.js";
 import { ago, bytes, bytesPerSecond, count, perSecond, plural, seconds, short, sum } from "./format.js";
 import { figure, head, none, number, panel, partitionsState, table } from "./parts.js";
 import { spark } from "./charts.js";
 
 const [CARD, GAP, SHOWN] = [46, 8, 8];
-const COLUMNS = ["Topic", "Rate#", "Size#", "Acknowledged#", "Merged here#", "Synced here#", "On a majority#",
-  "Subscribers#", "Groups#", "State"];
-const NOTE = "Acknowledged: durable on a majority, in the one order. The columns behind it say how many records are "
-  + "missing there, of those that are acknowledged; subscribers and groups: the lag of the slowest.";
+const COLUMNS = ["Topic", "Rate#", "Size#", "Waits#", "Acknowledged#", "Merged here#", "Synced here#",
+  "On a majority#", "Subscribers#", "Groups#", "State"];
+const NOTE = "Waits: what came from publishers, and has no place in the order yet. Acknowledged: durable on a "
+  + "majority, in the one order. The columns behind it say how many records are missing there, of those that are "
+  + "acknowledged; subscribers and groups: the lag of the slowest.";
 
 const flowing = (label, name) => figure(label,
   perSecond(rate(`${name}_records`)),
@@ -152,6 +153,10 @@ function behind(committed, value) {
   return number(missing ? h("span", { class: "behind" }, `−${short(missing)}`) : h("span", { class: "done" }, "all"));
 }
 
+// Of a topic to which nobody has published yet nothing is told.
+const waits = (waiting) => number(waiting ? h("span", { class: "behind" }, bytes(waiting)) : waiting === 0
+  ? h("span", { class: "done" }, "nothing") : "–");
+
 // Of the subscriber that is furthest behind in a topic, in bytes; null: nobody reads it from this node.
 function subscribersLag(name) {
   const parts = rows("subscribers").map((each) => each.partitions.filter((part) => part.topic === name));
@@ -174,6 +179,7 @@ function topicRow([name, found]) {
       link(path("topic", name), name),
       number(perSecond(rate(`topic ${name}`))),
       number(bytes(total("size_bytes"))),
+      waits(live.document.waiting?.[name]?.bytes),
       number(count(committed)),
       behind(committed, total("end_offset")),
       behind(committed, total("durable_offset")),

@@ -50,7 +50,7 @@ const groupRow = (each) => ({
     number(count(each.members)),
     each.protocol || "–",
     list(Object.keys(each.lags)),
-    number(short(each.lag)),
+    number(each.elsewhere ? `≥ ${short(each.lag)}` : short(each.lag)),
     number(trend(each.group)),
     spark(series(`group ${each.group}`), "lag"),
   ],
@@ -69,18 +69,26 @@ export const groups = {
 
 // --- one group ------------------------------------------------------------------------------------
 
+// Where a partition ends is known to the nodes that have it.
+const spanOf = (each) => [
+  number(count(each.begin)),
+  number(each.committed < 0 ? "–" : count(each.committed)),
+  number(count(each.end)),
+  number(count(each.lag)),
+];
+const committedOf = (each) => [number("–"), number(each.committed < 0 ? "–" : count(each.committed)), number("–"),
+  number("–")];
+
 function partitionRow(each) {
   const there = each.end - each.begin;
+  const share = there > 0 ? (there - each.lag) / there : 1;
   return {
     key: `${each.topic}/${each.partition}`,
     cells: [
       link(path("topic", each.topic), each.topic),
       number(count(each.partition)),
-      number(count(each.begin)),
-      number(each.committed < 0 ? "–" : count(each.committed)),
-      number(count(each.end)),
-      number(count(each.lag)),
-      meter(there > 0 ? (there - each.lag) / there : 1, `${count(each.lag)} records behind`),
+      ...(each.elsewhere ? committedOf(each) : spanOf(each)),
+      each.elsewhere ? `on ${each.elsewhere}` : meter(share, `${count(each.lag)} records behind`),
       ago(now(), each.committed_at_ms),
     ],
   };
@@ -117,7 +125,9 @@ export const group = {
       head(name, state(known.state),
         mayReset ? button("Reset offsets", () => reset(name, topics, reload), "danger") : null),
       h("div", { class: "figures" },
-        figure("lag", short(known.lag), trend(name)),
+        figure("lag", short(known.lag), known.elsewhere
+          ? `without ${plural(known.elsewhere, "partition")} on other nodes`
+          : trend(name)),
         figure("members", count(known.members), known.protocol || "no protocol"),
         figure("generation", count(known.generation),
           isNative(known) ? "of samelog's subscribers" : known.protocol_type || "–"),

@@ -2,7 +2,6 @@
 
 import { h, s } from "./dom.js";
 import { now, one, rows, series } from "./live.js";
-import { get } from "./api.js";
 import { ago, bytes, count, seconds, short, time } from "./format.js";
 import { chip, code, figure, head, legend, number, panel, state, table, text } from "./parts.js";
 import { chart, meter, tones } from "./charts.js";
@@ -115,17 +114,16 @@ const siteRows = (site) => site.members.map((each) => ({
   ],
 }));
 
-function sites(found) {
-  if (!found?.sites.length) return null;
+function sites() {
+  const found = rows("sites");
+  if (!found.length) return null;
   return panel("Sites", table("Sites", ["Node", "Site", "Role", "Lacks#", "Oldest record that it lacks"],
-    found.sites.flatMap(siteRows), "No node is in a site yet: a node says with [node] site where it is."));
+    found.flatMap(siteRows), "No node is in a site yet: a node says with [node] site where it is."));
 }
 
 export default {
   title: () => "Nodes",
-  live: true,
-  load: () => get("/sites"),
-  view: ({ data }) => {
+  view: () => {
     const elections = [...rows("elections")].sort((a, b) => a.at_ms - b.at_ms);
     const names = rows("nodes").map((each) => each.name);
     const colour = tones(new Set(names));
@@ -135,7 +133,7 @@ export default {
       figures(),
       panel("Members", table("Members",
         ["Node", "State", "Role", "Address", "Lag#", "Applied#", "Heard", "Said", ""], rows("nodes").map(memberRow))),
-      sites(data),
+      sites(),
       panel("Leaders over time", reigns(elections), table("Elections",
         ["Elected", "Leader", "Term#", "Why"], [...elections].reverse().map(electionRow),
         "This node has seen no election since its start.")),

@@ -1,6 +1,6 @@
 // Records of a partition, as they are: by offset, time or key.
 
-import { h, link } from "./dom.js";
+import { h, link, path } from "./dom.js";
 import { live, rows } from "./live.js";
 import { get } from "./api.js";
 import { count } from "./format.js";
@@ -11,17 +11,26 @@ import { schemasOf } from "./schemas.js";
 
 const FROM = [["last", "the newest"], ["first", "the oldest"], ["offset", "offset"], ["time", "time"]];
 const LIMIT = 50;
-const LOOKED_AT_FOR_KEY = 100_000;
+const LOOKED_AT = 100_000; // to find some that have a key, or pass a view
 const VALUES = [["", "as they are"], ["avro", "Avro"]];
 
 // --- which ones -----------------------------------------------------------------------------------
 
-function query(params) {
+const topicsAndViews = () => [...rows("topics"), ...rows("views")].map((each) => each.name);
+const knownTopic = (name) => live.document.topics?.[name] ?? live.document.views?.[name];
+
+function query(params, isSparse) {
   const found = { partition: params.partition ?? 0, key: params.key, limit: LIMIT };
   if (params.from === "offset") found.offset = params.at || 0;
   else if (params.from === "time") found.at_ms = Date.parse(params.at) || 0;
-  else if ((params.from ?? "last") === "last") found.last = params.key ? LOOKED_AT_FOR_KEY : LIMIT;
+  else if ((params.from ?? "last") === "last") found.last = isSparse ? LOOKED_AT : LIMIT;
   return found;
+}
+
+// Pages may ask before the node has said which views there are.
+async function isView(topic) {
+  if (live.document) return Boolean(live.document.views?.[topic]);
+  return Boolean((await get(`/${path("topics", topic)}`)).topic.base);
 }
 
 const place = (params) => (
@@ -67,7 +76,7 @@ function made(text) {
 }
 
 function form(params, redraw) {
-  const names = rows("topics").map((each) => each.name);
+  const names = topicsAndViews();
   const chosen = params.topic ?? names[0];
   const from = params.from ?? "last";
   const onsubmit = (event) => {
@@ -78,7 +87,7 @@ function form(params, redraw) {
   return h("form", { class: "query", "data-key": `query ${chosen} ${from}`, onsubmit },
     field("Topic", h("select", { name: "topic", onchange: again((topic) => ({ topic })) }, choices(names, chosen))),
     field("Partition", h("select", { name: "partition" },
-      partitionChoices(live.document.topics?.[chosen]?.partitions ?? 1, params.partition))),
+      partitionChoices(knownTopic(chosen)?.partitions ?? 1, params.partition))),
     field("From", h("select", { name: "from", onchange: again((value) => ({ ...params, from: value, at: "" })) },
       FROM.map(([value, text]) => h("option", { value, selected: value === from }, text)))),
     start(from, params.at),
@@ -123,7 +132,8 @@ function found(params, { page, schemas, problem }) {
 async function load(params) {
   const topic = params.topic ?? rows("topics")[0]?.name ?? (await get("/topics")).topics[0]?.name;
   if (!topic) return null;
-  const page = await get(`/topics/${encodeURIComponent(topic)}/records`, query(params));
+  const isSparse = Boolean(params.key) || await isView(topic);
+  const page = await get(`/${path("topics", topic, "records")}`, query(params, isSparse));
   try {
     return { page, schemas: await schemasOf(topic, params.partition ?? 0, page.records) };
   } catch (error) {

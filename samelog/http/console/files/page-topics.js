@@ -5,102 +5,58 @@ import { byTopic, live, now, one, rate, rates, rows } from "./live.js";
 import { get } from "./api.js";
 import { ago, bytes, count, hex, perSecond, plural, sum, time } from "./format.js";
 import {
-  code, empty, figure, filtered, head, legend, none, number, pairs, panel, partitionsState, state, table,
+  code, empty, figure, filtered, head, legend, none, number, ofPartition, pairs, panel, partitionsState, state, table,
 } from "./parts.js";
 import { spark } from "./charts.js";
-import { ask, button } from "./actions.js";
-import { internal, isInternal, keyed, kindOf, mirrored, otherTopics, view } from "./kinds.js";
+import { button } from "./actions.js";
+import { internal, isInternal, keyed, kindOf, mirrored, otherTopics, schemaPanel, view } from "./kinds.js";
+import { newestSchema } from "./schemas.js";
+import { create, createView, topicButtons } from "./topic-actions.js";
 
-const SETTING = {
-  name: "settings",
-  label: "Settings, as name=value, separated by spaces",
-  hint: "Such as retention.ms=86400000 segment.bytes=134217728",
-};
+// --- the list -------------------------------------------------------------------------------------
 
-const words = (text) => text.split(/\s+/).filter(Boolean);
-
-const settingsOf = (text) => Object.fromEntries(words(text).map((each) => {
-  const at = each.indexOf("=");
-  return at < 0 ? [each, ""] : [each.slice(0, at), each.slice(at + 1)];
-}));
-
-const create = () => ask({
-  title: "Create a topic",
-  confirm: "Create",
-  fields: [
-    { name: "topic", label: "Name", required: true, pattern: "[a-zA-Z0-9._\\-]{1,249}" },
-    { name: "partitions", label: "Partitions", type: "number", min: 1, value: 1, required: true },
-    { name: "copies", label: "Copies of each partition", type: "number", min: 1, hint: "Empty: one on every node." },
-    SETTING,
-  ],
-  request: (given) => {
-    const body = { topic: given.topic, partitions: Number(given.partitions), settings: settingsOf(given.settings) };
-    if (given.copies !== "") body.replication_factor = Number(given.copies);
-    return ["/topics", body];
-  },
-  done: (found) => { location.hash = `#/${path("topic", found.name)}`; },
-});
-
-const alter = (name, again) => ask({
-  title: `Change settings of ${name}`,
-  confirm: "Change",
-  fields: [SETTING, { name: "unset", label: "Back to the default: names, separated by spaces" }],
-  request: (given) => {
-    const body = { settings: settingsOf(given.settings), unset: words(given.unset) };
-    return [`/${path("topics", name, "alter")}`, body];
-  },
-  done: again,
-});
-
-const grow = (name, partitions, again) => ask({
-  title: `More partitions for ${name}`,
-  text: "A topic never gets fewer again, and keys may go to other partitions than before.",
-  confirm: "Add",
-  fields: [{ name: "partitions", label: "Partitions in all", type: "number", min: partitions, value: partitions + 1,
-    required: true }],
-  request: (given) => [`/${path("topics", name, "partitions")}`, { partitions: Number(given.partitions) }],
-  done: again,
-});
-
-const remove = (name) => ask({
-  title: `Delete ${name}`,
-  text: "All its records are gone for good, on every node. Write its name to confirm.",
-  confirm: "Delete for good",
-  danger: true,
-  fields: [{ name: "confirmed", label: "Name", required: true, pattern: name.replace(/[.]/g, "[.]") }],
-  request: () => [`/${path("topics", name, "delete")}`, {}],
-  done: () => { location.hash = "#/topics"; },
-});
-
-function topicRow(each, own) {
+const logOf = (each, own) => {
   const changed = Object.keys(each.settings).length;
   return {
-    key: each.name,
-    cells: [
-      link(path("topic", each.name), each.name),
-      kindOf(each),
-      number(count(each.partitions)),
-      number(count(sum(own.map((one) => one.end_offset - one.start_offset)))),
-      number(bytes(sum(own.map((one) => one.size_bytes)))),
-      number(perSecond(rate(`topic ${each.name}`))),
-      spark(rates(`topic ${each.name}`), "records per second"),
-      changed ? plural(changed, "setting") : "defaults",
-      partitionsState(own),
-    ],
+    name: each.name,
+    kind: kindOf(each),
+    partitions: each.partitions,
+    records: sum(own.map((one) => one.end_offset - one.start_offset)),
+    size: sum(own.map((one) => one.size_bytes)),
+    growth: rate(`topic ${each.name}`),
+    trend: spark(rates(`topic ${each.name}`), "records per second"),
+    settings: changed ? plural(changed, "setting") : "defaults",
+    said: partitionsState(own),
   };
-}
+};
+
+// One row, whatever a topic is: what it has not is a dash.
+const topicRow = (each) => ({
+  key: each.name,
+  cells: [
+    link(path("topic", each.name), each.name),
+    each.kind,
+    number(count(each.partitions)),
+    number(count(each.records)),
+    number(bytes(each.size)),
+    number(perSecond(each.growth)),
+    each.trend ?? "–",
+    each.settings,
+    each.said ?? state("ok", "good"),
+  ],
+});
 
 export const topics = {
   title: () => "Topics",
   view: ({ redraw }) => {
     const parts = byTopic();
-    const logs = rows("topics").map((each) => [each.name, topicRow(each, parts.get(each.name) ?? [])]);
-    const [input, found] = filtered("topics", [...logs, ...otherTopics()], ([name]) => name, redraw);
+    const logs = rows("topics").map((each) => logOf(each, parts.get(each.name) ?? []));
+    const [input, found] = filtered("topics", [...logs, ...otherTopics()], (each) => each.name, redraw);
     return [
-      head("Topics", input, button("Create a topic", create, "primary")),
+      head("Topics", input, button("Create a topic", create, "primary"), button("Create a view", createView)),
       table("Topics",
         ["Topic", "Kind", "Partitions#", "Records kept#", "Size#", "Rate#", "Last minutes", "Settings", "State"],
-        found.map(([, row]) => row),
+        found.map(topicRow),
         "There are no topics yet. Create one here; or a publisher's first record does."),
     ];
   },
@@ -155,12 +111,17 @@ function held(topic, partitions) {
     `Held back from archiving, as a consumer group has not read it: partition ${found.join(", ")}.`) : null;
 }
 
+const notTold = (missing) => (missing.length ? h("p", { class: "note" },
+  `Other nodes have partition ${missing.join(", ")}: open the console of one of them, or samelog ui.`) : null);
+
 function timeline(topic, data, partitions) {
   if (!data) return empty("Asking the node.");
-  if (!data.files.length) return none("No segment yet: nothing was published to this topic.");
+  const missing = notTold(data.missing ?? []);
+  if (!data.files.length) return missing ?? none("No segment yet: nothing was published to this topic.");
   return [
     legend(Object.entries(FATES)),
     held(topic, partitions),
+    missing,
     h("div", { class: "lanes" }, partitions.map((each) => lane(data.files, each.partition))),
     h("p", { class: "note" }, `The newest segment began ${ago(now(), data.files.at(-1).first_ms)}.`),
     data.more ? h("p", { class: "note" }, "These are the oldest segments: there are more than are shown.") : null,
@@ -169,43 +130,71 @@ function timeline(topic, data, partitions) {
 
 // --- one topic ------------------------------------------------------------------------------------
 
-const partitionRow = (each) => ({
+const HERE = 8;
+// What other nodes have is not known here.
+const elsewhereRow = (each) => ({
   key: String(each.partition),
-  cells: [
-    String(each.partition),
-    number(count(each.start_offset)),
-    number(count(each.end_offset)),
-    number(count(each.committed_offset)),
-    number(count(each.durable_offset)),
-    number(count(each.merged_offset)),
-    number(bytes(each.size_bytes)),
-    number(count(each.segments)),
-    code(hex(each.checksum)),
-    each.halted ? state(each.halted, "bad") : partitionsState([each]),
-  ],
+  cells: [String(each.partition), ...Array.from({ length: HERE }, () => number("–")), `on ${each.elsewhere}`],
 });
+
+const COUNTS = ["start_offset", "end_offset", "committed_offset", "durable_offset", "merged_offset"];
+const partitionRow = (each) => each.elsewhere ? elsewhereRow(each) : ofPartition(each, COUNTS,
+  number(bytes(each.size_bytes)),
+  number(count(each.segments)),
+  code(hex(each.checksum)),
+  each.halted ? state(each.halted, "bad") : partitionsState([each]));
 
 function figures(known, own) {
   const total = (field) => sum(own.map((each) => each[field]));
   return h("div", { class: "figures" },
-    figure("records kept", count(total("end_offset") - total("start_offset")), `${count(total("end_offset"))} in all`),
+    figure(own.some((each) => each.elsewhere) ? "records kept here" : "records kept",
+      count(total("end_offset") - total("start_offset")), `${count(total("end_offset"))} in all`),
     figure("size on this node", bytes(total("size_bytes")), plural(total("segments"), "segment")),
     figure("rate", perSecond(rate(`topic ${known.name}`)), "acknowledged",
       spark(rates(`topic ${known.name}`), "records per second")),
     figure("partitions", count(known.partitions), code(known.topic_id)));
 }
 
-const buttons = (known, again) => [
-  button("Change settings", () => alter(known.name, again)),
-  button("More partitions", () => grow(known.name, known.partitions, again)),
-  button("Delete", () => remove(known.name), "danger"),
-];
+const SCHEMA_MS = 30_000;
+let schema = { id: "", at: 0, found: null };
 
-// Of a view its partitions; of others the history of their files.
+const ASKED_MAX = 100;
+
+// Of a topic in data groups, each partition by who has it: what nobody here can tell is `missing`.
+async function filesOf(topic, partition) {
+  try {
+    return { ...await get("/log-history", { topic, partition }), missing: [] };
+  } catch {
+    return { files: [], more: false, missing: [partition] };
+  }
+}
+
+async function files(topic) {
+  const found = await get("/log-history", { topic });
+  const own = byTopic().get(topic) ?? [];
+  if (found.files.length || !own.some((each) => each.elsewhere || each.end_offset)) return found;
+  const pages = await Promise.all(own.slice(0, ASKED_MAX).map((each) => filesOf(topic, each.partition)));
+  return {
+    files: pages.flatMap((each) => each.files),
+    more: own.length > ASKED_MAX || pages.some((each) => each.more),
+    missing: pages.flatMap((each) => each.missing),
+  };
+}
+
+// Schemas may be long, and change seldom. Whoever may neither read nor write a topic is not told its own.
+async function schemaOf(id) {
+  if (schema.id !== id || Date.now() - schema.at > SCHEMA_MS) {
+    schema = { id, at: Date.now(), found: await newestSchema(id).catch(() => null) };
+  }
+  return schema.found;
+}
+
+// Of a view its partitions; of others the history of their files. Both may have a schema.
 async function load({ id }) {
   if (isInternal(id)) return null;
   const found = live.document?.topics?.[id] ? null : await get(`/${path("topics", id)}`);
-  return found?.topic.base ? found : get("/log-history", { topic: id });
+  const shown = found?.topic.base ? found : await files(id);
+  return { ...shown, schema: await schemaOf(id) };
 }
 
 export const topic = {
@@ -225,13 +214,14 @@ export const topic = {
       head(name,
         link(`records?topic=${encodeURIComponent(name)}`, "Records"),
         link(`merge?topic=${encodeURIComponent(name)}`, "Merge order"),
-        ...buttons(known, reload)),
+        ...topicButtons(known, reload)),
       figures(known, own),
       panel("Partitions", table("Partitions",
         ["Partition", "First#", "End#", "Acknowledged#", "Synced here#", "On a majority#", "Size#", "Segments#",
           "Running checksum", "State"], own.map(partitionRow))),
       mirrored(name),
       keyed(known),
+      schemaPanel(data?.schema),
       panel("Segments, oldest first", timeline(name, data, own)),
       panel("Settings", settings.length ? pairs(settings) : none("All settings have their defaults.")),
     ];

@@ -1,6 +1,7 @@
 // What several pages have: figures, tables, states, filters.
 
 import { h } from "./dom.js";
+import { count } from "./format.js";
 
 export const head = (title, ...aside) => h("div", { class: "head" },
   h("h1", { tabindex: "-1" }, title),
@@ -78,6 +79,12 @@ export function table(caption, columns, found, lacking = "Nothing.") {
     rest ? empty(`${shown.length} of ${found.length} are shown: filter to see others.`) : null,
   ];
 }
+
+// A row of a partition: the counts in these fields, and cells behind them.
+export const ofPartition = (each, fields, ...cells) => ({
+  key: String(each.partition),
+  cells: [String(each.partition), ...fields.map((name) => number(count(each[name]))), ...cells],
+});
 
 const filters = new Map();
 

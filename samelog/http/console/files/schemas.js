@@ -35,6 +35,17 @@ function made(text) {
   return { avro: { ...avroReader(JSON.stringify(schema)), types } };
 }
 
+// The newest version of a topic's, or a view's, schema; null where it has none.
+export async function newestSchema(topic) {
+  const place = `/topics/${encodeURIComponent(topic)}/schemas`;
+  const first = await get(place);
+  if (!first.newest) return null;
+  const isNewest = (each) => each.version === first.newest;
+  const found = first.versions.find(isNewest) ?? (await get(place, { from_version: first.newest })).versions[0];
+  const { version, set_ms: setMs, schema } = found;
+  return { version, setMs, compatibility: first.compatibility, ...JSON.parse(schema) };
+}
+
 // --- of each record -------------------------------------------------------------------------------
 
 function marked(record) {

@@ -86,7 +86,8 @@ def _mirrored(state: State, number: int) -> told.MirroredPartition:
     if place is None:
         return told.MirroredPartition(partition.index, *ends, None, None)
     left_open = open_before_gap(state, number)
-    return told.MirroredPartition(partition.index, *ends, place.crc, place.checksum, left_open)
+    known = place.crc, place.checksum, left_open, place.behind
+    return told.MirroredPartition(partition.index, *ends, *known)
 
 
 async def put_mirror(node: ServedNode, request: asked.PutMirror, identity: str) -> told.MirrorInfo:

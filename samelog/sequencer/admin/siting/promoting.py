@@ -3,13 +3,13 @@ it does.
 
 Invariant: a node is promoted only while it hears no leader and reaches no voter outside its site,
 with the newest entry of its site, and with every other member of the site that is not given up by
-name.
+name, each of which has agreed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from samelog.admin.site_answers import PartitionStanding, PromotionBegun, Standing
 from samelog.admin.site_requests import GetStanding, PromoteSite
@@ -18,12 +18,17 @@ from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.promotion import PromotionOrder, PromotionOrdered
 from samelog.sequencer.levels import SITES
+from samelog.sequencer.parts import LogParts
 from samelog.wire.errors import FaultCode
+from samelog.wire.peer_messages import PromotionAsked, PromotionTold
 
 HEARD_S = 10.0
 """A leader that was heard of so lately lives."""
 SURELY_DOWN_S = 600.0
 """One that was silent for so long is down, unless the line is; an operator may know it earlier."""
+AGREED_S = 5.0
+"""So long the others of the site may take to agree."""
+LOOK_S = 0.02
 ANSWERED_S = 0.5
 """So long after the answer the node begins anew."""
 
@@ -61,8 +66,17 @@ def _mates(node: ServedNode) -> list[int]:
 
 
 def _partitions(node: ServedNode) -> Iterator[PartitionStanding]:
-    state, merging = node.logs.machine.state, node.logs.merging
+    """Of group 0, and of the data groups that have a replica here."""
+    yield from _partitions_of(node.logs)
+    for _, logs, _ in node.data_groups.here:
+        yield from _partitions_of(logs)
+
+
+def _partitions_of(logs: LogParts) -> Iterator[PartitionStanding]:
+    state, merging = logs.machine.state, logs.merging
     for number, partition in state.partitions.items():
+        if number in state.placement.partitions:
+            continue  # it is in another group
         here = merging.partitions.get(number)
         end = 0 if here is None else here.log.next_offset
         topic = state.topics[partition.topic_id].name
@@ -77,9 +91,50 @@ async def promote_site(node: ServedNode, request: PromoteSite) -> PromotionBegun
     # The id of a life is random, and a promotion ends it.
     promotion = node.member.directory.record.incarnation
     others = tuple(each for each in now.mates if each not in request.without)
+    await _agreed(node, PromotionAsked(promotion, now.term, now.entry), others)
     order = PromotionOrder(site=request.site, promotion=promotion, others=others)
     asyncio.get_running_loop().call_later(ANSWERED_S, node.fail, PromotionOrdered(order))
     return PromotionBegun(now.node, promoted_id(now.cluster_id, promotion))
+
+
+async def _agreed(node: ServedNode, asked: PromotionAsked, others: Collection[str]) -> None:
+    """Have the others of the site agree. Raises ChangeRefused."""
+    agreement, name = node.peers.whereabouts.agreement, node.peers.members.name
+    if not agreement.promise(node.peers.number, node.member.clock.now()):
+        text = "another member of this site was asked a moment ago"
+        raise ChangeRefused(FaultCode.CHANGE_PENDING, text, "samelog site list")
+    asking = [each for each in _mates(node) if name(each) in others]
+    agreement.ask(asked.promotion, asking)
+    for each in asking:
+        node.peers.links.send(each, asked)
+    deadline = node.member.clock.now() + AGREED_S
+    while not agreement.is_over and node.member.clock.now() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_S)
+    if agreement.refused or agreement.silent:
+        silent = ", ".join(map(name, agreement.silent))
+        text = agreement.refused or f"{silent} of the same site did not answer"
+        raise ChangeRefused(FaultCode.CHANGE_PENDING, text, "try again, or --without NODE")
+
+
+def agree(node: ServedNode, sender: int, asked: PromotionAsked) -> PromotionTold:
+    """Whether this member agrees that another one of its site is promoted, and to nobody else for a
+    while.
+    """
+    return PromotionTold(asked.promotion, _why_not(node, sender, asked))
+
+
+def _why_not(node: ServedNode, sender: int, asked: PromotionAsked) -> str:
+    raft, own = node.raft.group.raft, node.peers.members.name(node.peers.number)
+    if sender not in _mates(node):
+        return f"{own} is in another site"
+    silent_s = raft.leader_silent_s(node.member.clock.now())
+    if node.raft.group.is_leader or silent_s < HEARD_S / 2:
+        return f"{own} hears a leader: the cluster lives"
+    if (raft.log.term_at(raft.last_index) or 0, raft.last_index) > (asked.term, asked.entry):
+        return f"{own} has more: promote that one"
+    if not node.peers.whereabouts.agreement.promise(sender, node.member.clock.now()):
+        return f"{own} has agreed to another promotion"
+    return ""
 
 
 def _check_node(node: ServedNode, now: Standing) -> None:

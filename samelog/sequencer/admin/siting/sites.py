@@ -12,7 +12,12 @@ from samelog.admin.site_answers import SiteInfo, SiteMember, SiteRows
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.levels import SITES
-from samelog.sequencer.state.sites.commands import AddSite, RemoveSite, SetSiteVotes
+from samelog.sequencer.state.sites.commands import (
+    AddSite,
+    RemoveSite,
+    SetSiteLeads,
+    SetSiteVotes,
+)
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
 
@@ -43,7 +48,8 @@ def _site(node: ServedNode, name: str) -> SiteInfo:
     for each in there:
         lag = lags.of_member(each.number, now)
         members.append(SiteMember(each.name, each.voter, lag.lag_ms, lag.records))
-    return SiteInfo(name, sites.votes[name], lags.of_site(name, sites, now), tuple(members))
+    lag_ms, leads = lags.of_site(name, sites, now), name in sites.leads
+    return SiteInfo(name, sites.votes[name], lag_ms, tuple(members), leads)
 
 
 async def create_site(node: ServedNode, request: site_requests.CreateSite) -> SiteRows:
@@ -63,7 +69,15 @@ async def alter_site(node: ServedNode, request: site_requests.AlterSite) -> Site
     return await _change_sites(node, SetSiteVotes(request.site, request.votes, now_ms))
 
 
-async def _change_sites(node: ServedNode, command: AddSite | RemoveSite | SetSiteVotes) -> SiteRows:
+async def let_site_lead(node: ServedNode, request: site_requests.LetSiteLead) -> SiteRows:
+    """Have leaders in a site, or not any more."""
+    now_ms = node.member.clock.wall_ms()
+    return await _change_sites(node, SetSiteLeads(request.site, request.leads, now_ms))
+
+
+async def _change_sites(
+    node: ServedNode, command: AddSite | RemoveSite | SetSiteVotes | SetSiteLeads
+) -> SiteRows:
     level = node.raft.replica.level
     if level < SITES:
         text = f"sites need feature level {SITES}, the cluster has {level}"

@@ -140,7 +140,9 @@ def _leave_gap(state: State, command: MirrorGap) -> Problem:
         place.checksum = command.checksum
     else:
         _void(state, partition, command)
-        place.crc, place.checksum = None, None
+        if place.crc is not None and place.behind is None:
+            place.behind = first
+        place.checksum = None
     return None
 
 
@@ -163,7 +165,7 @@ def _begin_at(partition: Partition, command: MirrorGap) -> None:
 
 def _void(state: State, partition: Partition, command: MirrorGap) -> None:
     partition.next_offset = command.next_offset
-    partition.voids.append(void_of(state, partition, command))
+    partition.voids = (*partition.voids, void_of(state, partition, command))
     partition.checked_offset, partition.checked_sum = partition.next_offset, None
     state.remember(_gap_event(state, partition, command))
 
@@ -269,7 +271,7 @@ def follow_source(machine: FollowingState, command: FollowSource) -> FollowSourc
     state = machine.state
     for number, since in command.since:
         if number in state.mirrors.places and number in state.partitions:
-            state.partitions[number].schema_since = list(since)
+            state.partitions[number].schema_since = tuple(since)
     moved = [
         (group, number)
         for group, positions in command.positions

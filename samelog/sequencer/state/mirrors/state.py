@@ -26,11 +26,13 @@ class MirrorPlace(msgspec.Struct):
     """The highest leader epoch that was mirrored."""
     open: dict[int, tuple[int, int]] = {}
     """Producer id -> (epoch, first offset) of its open transaction."""
+    behind: int | None = None
+    """Where the batch ends that `crc` is of, if all behind it is void; None: at the next offset."""
 
     def take(self, merge: MirrorMerge) -> None:
         """An instruction is applied."""
         if merge.records:
-            self.crc, self.checksum = merge.crc, merge.checksum
+            self.crc, self.checksum, self.behind = merge.crc, merge.checksum, None
         self.top_epoch = max(self.top_epoch, merge.top_epoch)
         for producer_id in merge.ends:
             self.open.pop(producer_id, None)

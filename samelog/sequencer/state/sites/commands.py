@@ -63,4 +63,17 @@ class SetSiteVotes(Command, frozen=True, tag=144):
     at_ms: int
 
 
-SiteCommand = AddSite | RemoveSite | SetSiteCommand | PromoteSiteCommand | SetSiteVotes
+class SetSiteLeads(Command, frozen=True, tag=150):
+    """Leaders should be in this site from now on, or need not be. Where none is named, any member
+    may lead.
+    """
+
+    needs: ClassVar[int] = SITES
+    name: str
+    leads: bool
+    at_ms: int
+
+
+SiteCommand = (
+    AddSite | RemoveSite | SetSiteCommand | PromoteSiteCommand | SetSiteVotes | SetSiteLeads
+)

@@ -21,6 +21,7 @@ from samelog.sequencer.state.sites.commands import (
     PromoteSiteCommand,
     RemoveSite,
     SetSiteCommand,
+    SetSiteLeads,
     SetSiteVotes,
 )
 
@@ -54,6 +55,7 @@ def _remove_site(state: State, command: RemoveSite) -> WhyNot:
         names = ", ".join(state.members[each].name for each in there if each in state.members)
         return "SITE_IN_USE", f"site {name!r} has members: {names}"
     del sites.votes[name]
+    sites.let_lead(name, leads=False)
     state.remember(site_event(command))
     return None
 
@@ -102,6 +104,20 @@ def _set_votes(state: State, command: SetSiteVotes) -> WhyNot:
         return "SITE_IN_USE", f"members of site {name!r} vote: {', '.join(voters)}"
     if sites.votes[name] != command.votes:
         sites.votes[name] = command.votes
+        if not command.votes:
+            sites.let_lead(name, leads=False)
+        state.remember(site_event(command))
+    return None
+
+
+def _set_leads(state: State, command: SetSiteLeads) -> WhyNot:
+    sites, name = state.placement.sites, command.name
+    if name not in sites.votes:
+        return _unknown(sites, name)
+    if command.leads and not sites.votes[name]:
+        return "SITE_ONLY_READS", f"site {name!r} only reads: nobody leads there"
+    if (name in sites.leads) != command.leads:
+        sites.let_lead(name, leads=command.leads)
         state.remember(site_event(command))
     return None
 
@@ -111,7 +127,7 @@ def _unknown(sites: Sites, name: str) -> WhyNot:
     return "UNKNOWN_SITE", f"no site is called {name!r}; there are: {known}"
 
 
-ToldChange = AddSite | RemoveSite | PromoteSiteCommand | SetSiteVotes
+ToldChange = AddSite | RemoveSite | PromoteSiteCommand | SetSiteVotes | SetSiteLeads
 
 
 def site_event(command: ToldChange) -> RecordEvent:
@@ -121,6 +137,10 @@ def site_event(command: ToldChange) -> RecordEvent:
     if isinstance(command, SetSiteVotes):
         what = "may vote" if command.votes else "only read"
         text = f"members of site {command.name!r} {what} from now on"
+        return RecordEvent(command.at_ms, "site-altered", text)
+    if isinstance(command, SetSiteLeads):
+        what = "should" if command.leads else "need not"
+        text = f"leaders {what} be in site {command.name!r} from now on"
         return RecordEvent(command.at_ms, "site-altered", text)
     if isinstance(command, RemoveSite):
         return RecordEvent(command.at_ms, "site-removed", f"site {command.name!r} was removed")
@@ -134,4 +154,5 @@ SITE_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
     SetSiteCommand: _set_site,
     PromoteSiteCommand: _promote_site,
     SetSiteVotes: _set_votes,
+    SetSiteLeads: _set_leads,
 }

@@ -28,6 +28,7 @@ from samelog.sequencer.state.sites.commands import (
     AddSite,
     PromoteSiteCommand,
     RemoveSite,
+    SetSiteLeads,
     SetSiteVotes,
 )
 from samelog.sequencer.state.sites.state import ToldChange, site_event
@@ -237,6 +238,7 @@ TELLERS: Mapping[type, Callable[[Any, Any], Iterable[Happened]]] = {
     RemoveSite: _changed_sites,
     PromoteSiteCommand: _changed_sites,
     SetSiteVotes: _changed_sites,
+    SetSiteLeads: _changed_sites,
     MirrorGap: _left_gap,
     PromoteMirrors: _promoted,
     NoteElection: _elected,

@@ -21,9 +21,9 @@ from samelog.config.authorisation import NODE_PREFIX
 from samelog.format.batch import read_header, runs_of
 from samelog.runtime.log import log_event
 from samelog.sequencer.judging.process import BatchJudge, CannotCheck
-from samelog.sequencer.judging.verdicts import Verdicts
 from samelog.sequencer.merge.drafts import Draft, LeftOut
-from samelog.sequencer.merge.filters import CannotJudge, GivenBatch, flags_of
+from samelog.sequencer.merge.filters import GivenBatch, InputWaits, flags_of
+from samelog.sequencer.refusing.verdicts import Verdicts
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Topic
 from samelog.typed.judging import BatchMisfits
@@ -101,19 +101,30 @@ class SchemaFilter:
         if wanted is None:
             self._put_off.add(entry.number)
             return
+        if not wanted:
+            return
+        draft.left.asked += 1
         texts = self._machine.state.schema_texts(topic.topic_id, version)
         for together in _tasks(wanted):
-            self._spawn(self._ask(topic, texts, entry, together))
+            self._spawn(self._ask(topic, texts, (entry, draft.left.later), together))
+
+    def look_behind(self, partition: int, batches: bytes) -> bool:
+        """Each input waits by itself."""
+        return True
 
     def _topic(self, partition: int) -> Topic:
         state = self._machine.state
         return state.topics[state.partitions[partition].topic_id]
 
     async def _ask(
-        self, topic: Topic, texts: Sequence[str], entry: Input, batches: list[bytes]
+        self,
+        topic: Topic,
+        texts: Sequence[str],
+        who: tuple[Input, Sequence[int]],
+        batches: list[bytes],
     ) -> None:
-        """Have some batches checked; then their input is planned again."""
-        version = len(texts)
+        """Have some batches checked; then their input is planned again, and those that wait."""
+        version, (entry, later) = len(texts), who
         found: Sequence[BatchMisfits] = ()
         try:
             key = f"{topic.topic_id} {version}"
@@ -123,7 +134,7 @@ class SchemaFilter:
             await self._failed(topic, why)
         finally:
             self._verdicts.end(entry.number, version, batches, found)
-        again, self._put_off = {entry.number, *self._put_off}, set()
+        again, self._put_off = {entry.number, *later, *self._put_off}, set()
         self.plan_inputs(again)
 
     async def _failed(self, topic: Topic, why: CannotCheck) -> None:
@@ -141,7 +152,7 @@ class SchemaFilter:
 
     def staying(self, draft: Draft, given: GivenBatch, runs: Sequence[int]) -> Sequence[int] | None:
         """Which records fit, of those that stay; None: a Kafka client's batch has one that does
-        not. Raises CannotJudge.
+        not. Raises InputWaits.
         """
         self._last = None
         version = draft.left.version
@@ -149,7 +160,7 @@ class SchemaFilter:
             return runs
         found = self._verdicts.find(given.entry.number, version, given.data)
         if found is None:
-            raise CannotJudge("its records are not checked yet")
+            raise InputWaits("its records are not checked yet")
         if not found.records:
             return runs
         return self._without(draft, given, runs, found)
@@ -181,7 +192,7 @@ class SchemaFilter:
     def _refuse(
         self, draft: Draft, given: GivenBatch, fits: Sequence[bool], found: BatchMisfits
     ) -> None:
-        """Have the instruction tell of it. Raises CannotJudge."""
+        """Have the instruction tell of it. Raises InputWaits."""
         entry, place = given.entry, (given.roll, given.start, len(given.data))
         misfits = tuple(ToldMisfit(*each) for each in found.told if not fits[each[0]])
         batch = RefusedBatch(entry.number, entry.run, *place, tuple(runs_of(fits)), misfits)
@@ -189,7 +200,7 @@ class SchemaFilter:
             proposed = [each for each in draft.left.refused if each.input == entry.number]
             if sum(each.weight for each in (*entry.refused, *proposed)) > REFUSED_MOST:
                 self._wait_for(entry)
-                raise CannotJudge("its publisher has to keep first what was refused before")
+                raise InputWaits("its publisher has to keep first what was refused before")
         draft.left.refuse(batch)
         self._last = draft.left
 

@@ -15,7 +15,7 @@ KEPT_BYTES = 32 << 20
 ASKED_BYTES = 8 << 20
 _CRC = slice(17, 21)
 
-_Key = tuple[int, int, bytes, int]
+_BatchName = tuple[int, int, bytes, int]
 """Input, version, CRC and size: bytes that have these in common are compared."""
 
 
@@ -23,9 +23,9 @@ class Verdicts:
     """One replica's."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[_Key, tuple[bytes, BatchMisfits]] = OrderedDict()
+        self._known: OrderedDict[_BatchName, tuple[bytes, BatchMisfits]] = OrderedDict()
         self._known_bytes = 0
-        self._asked: dict[_Key, bytes] = {}
+        self._asked: dict[_BatchName, bytes] = {}
         self._asked_bytes = 0
 
     def find(self, number: int, version: int, batch: bytes) -> BatchMisfits | None:
@@ -41,7 +41,7 @@ class Verdicts:
         """Those of an input's next batches that are to be asked for, from now on under way; None:
         there is no room for all of them.
         """
-        wanted = []
+        wanted: list[bytes] = []
         for batch in batches:
             if self.find(number, version, batch) is not None:
                 continue
@@ -66,7 +66,7 @@ class Verdicts:
         for batch, misfits in zip(batches, found, strict=False):
             self._keep((number, version, batch[_CRC], len(batch)), batch, misfits)
 
-    def _keep(self, key: _Key, batch: bytes, misfits: BatchMisfits) -> None:
+    def _keep(self, key: _BatchName, batch: bytes, misfits: BatchMisfits) -> None:
         before = self._known.pop(key, None)
         self._known_bytes += len(batch) - (0 if before is None else len(before[0]))
         self._known[key] = batch, misfits

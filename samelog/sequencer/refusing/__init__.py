@@ -1,0 +1,1 @@
+"""Which records a leader does not plan, because they do not fit their topic's schema."""

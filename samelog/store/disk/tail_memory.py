@@ -1,0 +1,154 @@
+"""The newest bytes of merged logs, kept in memory for readers that are nearly current, so that they
+never wait for a disk from which something else has driven them out. What is older is read from
+files.
+
+Bytes are kept in pieces, which end at some size; each log's follow each other. A piece that is the
+oldest of all logs goes first, whichever log it is of.
+
+Invariant: what is read here is what the log's file has at that place (invariants.md, rule 270); all
+pieces together, with what they cost beside their bytes, never take more than the limit (rule 271).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from typing import Protocol
+
+from samelog.format.batch import Bytes
+
+PIECE_BYTES = 256 << 10
+PIECE_COST_BYTES = 512
+"""What a piece takes beside its bytes, about."""
+
+
+class _TailPiece:
+    """Bytes of one segment that follow each other."""
+
+    __slots__ = ("data", "log", "place")
+
+    def __init__(self, log: LogTail, segment: int, byte: int) -> None:
+        self.log: LogTail | None = log
+        """None: it is not read any more, and waits for its turn to go."""
+        self.place = segment, byte
+        self.data = bytearray()
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """The segment, and the byte behind it."""
+        return self.place[0], self.place[1] + len(self.data)
+
+
+def _place(piece: _TailPiece) -> tuple[int, int]:
+    return piece.place
+
+
+class HasTail(Protocol):
+    """What may keep its newest bytes in memory."""
+
+    recent: LogTail | None
+
+
+class TailMemory:
+    """Of all logs of a node."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        """0: nothing is kept."""
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+        self.reads = 0
+        """Answered from here."""
+        self._piece_bytes = min(PIECE_BYTES, limit_bytes // 8)
+        self._pieces: deque[_TailPiece] = deque()
+        """In the order in which they were begun."""
+
+    def new_log(self) -> LogTail | None:
+        """Of a log that was opened; None: nothing is kept."""
+        return LogTail(self) if self.limit_bytes else None
+
+    def follow(self, log: HasTail) -> None:
+        """A log was opened, or is open still."""
+        log.recent = log.recent or self.new_log()
+
+    def begin(self, piece: _TailPiece) -> None:
+        """A log has begun another piece."""
+        self._pieces.append(piece)
+        self.held_bytes += PIECE_COST_BYTES
+
+    def is_full(self, piece: _TailPiece) -> bool:
+        """Whether the log begins another one instead."""
+        return len(piece.data) >= self._piece_bytes
+
+    def grown(self, size: int) -> None:
+        """A piece has so many bytes more."""
+        self.held_bytes += size
+        while self.held_bytes > self.limit_bytes:
+            self.let_go(self._pieces.popleft())
+
+    def let_go(self, oldest: _TailPiece) -> None:
+        """A piece is not among them any more."""
+        self.held_bytes -= len(oldest.data) + PIECE_COST_BYTES
+        if oldest.log is not None:
+            oldest.log.lost_oldest()
+
+    def empty(self, piece: _TailPiece) -> None:
+        """What a piece has is not read any more."""
+        piece.log = None
+        self.held_bytes -= len(piece.data)
+        piece.data = bytearray()
+
+
+NOTHING_KEPT = TailMemory(0)
+
+
+class LogTail:
+    """Of one log. `layout`: as long as it is the same, what was written stays where it is."""
+
+    def __init__(self, memory: TailMemory) -> None:
+        self._memory = memory
+        self._layout = -1
+        self._pieces: list[_TailPiece] = []
+
+    def wrote(self, layout: int, segment: int, byte: int, data: Bytes) -> None:
+        """These bytes stand in the file of a segment, from a byte on."""
+        pieces = self._pieces
+        follows = bool(pieces) and self._layout == layout
+        if follows and byte:
+            follows = pieces[-1].end == (segment, byte)
+        if not follows:
+            self._clear()
+            self._layout = layout
+        if not pieces or byte == 0 or self._memory.is_full(pieces[-1]):
+            pieces.append(_TailPiece(self, segment, byte))
+            self._memory.begin(pieces[-1])
+        pieces[-1].data += data
+        self._memory.grown(len(data))
+
+    def read(self, layout: int, segment: int, byte: int, size: int) -> bytes | None:
+        """So many bytes of a segment from a byte on; None if not all of them are here."""
+        if layout != self._layout:
+            return None
+        number = bisect_right(self._pieces, (segment, byte), key=_place) - 1
+        if number < 0 or self._pieces[number].place[0] != segment:
+            return None
+        parts: list[bytearray] = []
+        missing = size
+        for piece in self._pieces[number:]:
+            if piece.place[0] != segment or not missing:
+                break
+            start = byte + size - missing - piece.place[1]
+            parts.append(piece.data[start : start + missing])
+            missing -= len(parts[-1])
+        if missing:
+            return None
+        self._memory.reads += 1
+        return b"".join(parts)
+
+    def lost_oldest(self) -> None:
+        """The oldest piece is gone."""
+        del self._pieces[0]
+
+    def _clear(self) -> None:
+        for piece in self._pieces:
+            self._memory.empty(piece)
+        self._pieces.clear()

@@ -1,0 +1,69 @@
+"""Planted bugs in what each data group promises of its own logs, whatever group 0 does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.state import reset_state
+from samelog.sequencer.state.placement import changes
+from samelog.sequencer.state.placement.commands import BeginAnew
+from samelog.sequencer.state.types import State
+
+
+@contextmanager
+def merge_again_in_groups() -> Iterator[None]:
+    """A data group that begins its logs anew forgets how far sessions were merged."""
+    original = reset_state.begin_group_anew
+
+    def begin(state: State, command: BeginAnew) -> Any:
+        problem = original(state, command)
+        for entry in state.inputs.values() if problem is None else ():
+            entry.roll = entry.byte = 0
+        return problem
+
+    with patch.dict(changes.PLACEMENT_CHANGES, {BeginAnew: begin}):
+        yield
+
+
+@contextmanager
+def epochs_of_groups_do_not_rise() -> Iterator[None]:
+    """The logs that a data group begins anew have the leader epochs of the old ones."""
+    original = reset_state._renumber
+
+    def renumber(state: State, topic: Any, log: Any) -> dict[int, int]:
+        moved = original(state, topic, log)
+        for number in moved.values():
+            state.placement.epoch_bases[number] = 0
+        return moved
+
+    with patch.object(reset_state, "_renumber", renumber):
+        yield
+
+
+@contextmanager
+def release_what_one_of_a_group_has_merged() -> Iterator[None]:
+    """One member of a data group that has merged bytes durably is enough to let go of them."""
+    original = Coordinator.majority_merged
+
+    def merged(self: Coordinator, partitions: Iterable[int]) -> dict[int, int]:
+        if not self._machine.state.placement.own:
+            return original(self, partitions)
+        views = self._voting_views()
+        return {
+            number: max((view.merged_durable.get(number, 0) for view in views), default=0)
+            for number in partitions
+        }
+
+    with patch.object(Coordinator, "majority_merged", merged):
+        yield
+
+
+GROUPS = (
+    merge_again_in_groups,
+    epochs_of_groups_do_not_rise,
+    release_what_one_of_a_group_has_merged,
+)

@@ -1,0 +1,57 @@
+"""Mirrors in simulated worlds: never two histories in one; and each planted bug is found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.mirror.world import Harm, World
+from tests.mutants import mirroring as planted
+
+SEEDS = range(1, 61)
+FOUND_IN: dict[Callable[[], AbstractContextManager[None]], int] = {
+    planted.take_whatever_the_sidecar_brings: 9,
+    planted.teach_dedup_what_is_mirrored: 1,
+    planted.positions_at_once: 2,
+    planted.go_on_after_a_fork: 14,
+}
+"""Planted bugs, and the first world in which each shows."""
+
+
+def run(seed: int) -> World:
+    with TemporaryDirectory() as directory:
+        world = World(seed)
+        asyncio.run(world.run(Path(directory)))
+        return world
+
+
+def test_worlds_keep_one_history_in_each_mirror() -> None:
+    seen: Counter[str] = Counter()
+    for seed in SEEDS:
+        world = run(seed)
+        seen["kills"] += world.kills
+        seen["forks"] += world.forks
+        seen["stopped"] += bool(world.stopped)
+        seen["promoted"] += world.promoted_at is not None
+        seen["gaps"] += len(world.brought.gaps)
+        seen["records"] += world.mirror.next_offset
+    assert min(seen.values()) > 0, seen
+    assert seen["kills"] > 2 * len(SEEDS), seen
+    assert seen["records"] > 20 * len(SEEDS), seen
+
+
+def test_a_seed_is_one_world() -> None:
+    assert run(5).mirror.merges == run(5).mirror.merges
+
+
+@pytest.mark.parametrize("mutant", FOUND_IN, ids=lambda mutant: mutant.__name__)
+def test_planted_bugs_are_found(mutant: Callable[[], AbstractContextManager[None]]) -> None:
+    run(FOUND_IN[mutant])
+    with mutant(), pytest.raises((Harm, KeyError)):
+        run(FOUND_IN[mutant])

@@ -1,0 +1,85 @@
+"""Planted bugs about where things are: the newest bytes in memory, Raft's files on another disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from samelog.sequencer.raft import raft_home
+from samelog.store.disk.tail_memory import LogTail, TailMemory
+
+
+@contextmanager
+def keep_what_was_cut() -> Iterator[None]:
+    """What is in memory stays there when the log is cut, and begins anew behind it."""
+    wrote, read = LogTail.wrote, LogTail.read
+
+    def write_on(self: LogTail, layout: int, *place: Any) -> None:
+        wrote(self, 0, *place)
+
+    def read_all(self: LogTail, layout: int, *place: Any) -> bytes | None:
+        return read(self, 0, *place)
+
+    with patch.object(LogTail, "wrote", write_on), patch.object(LogTail, "read", read_all):
+        yield
+
+
+@contextmanager
+def keep_every_byte() -> Iterator[None]:
+    """The limit of what is kept in memory is of one log at most, and of none in truth."""
+
+    def grown(self: TailMemory, size: int) -> None:
+        self.held_bytes += size
+
+    with patch.object(TailMemory, "grown", grown):
+        yield
+
+
+@contextmanager
+def begin_without_raft_files() -> Iterator[None]:
+    """A node takes whatever is in its `raft_dir`: nothing, where a disk is not mounted."""
+
+    def check(*args: Any, **options: Any) -> None:
+        """It will be right."""
+
+    with patch.object(raft_home, "check_home", check):
+        yield
+
+
+@contextmanager
+def count_what_is_being_copied() -> Iterator[None]:
+    """Files that are moved count at the new place before they are there."""
+    original = raft_home._make_way
+
+    def make_way(fs: Any, config: Any, mark: Any) -> None:
+        original(fs, config, mark)
+        if raft_home.home_of(config) != config.data:
+            raft_home._mark_both(fs, config, mark)
+
+    with patch.object(raft_home, "_make_way", make_way):
+        yield
+
+
+@contextmanager
+def trust_older_raft_files() -> Iterator[None]:
+    """Raft's files are as good as any, whenever they are of."""
+    with patch.object(raft_home, "why_doubted", lambda fs, config, incarnation: ""):
+        yield
+
+
+_TAIL = "tests/store/test_tail_memory.py::test_"
+_RAFT = "tests/sequencer/test_raft_dir.py::test_"
+PLACES = (
+    (270, keep_what_was_cut, _TAIL + "a_log_that_was_cut_is_not_read_as_it_was"),
+    (271, keep_every_byte, _TAIL + "the_oldest_of_all_logs_goes_first"),
+    (
+        272,
+        begin_without_raft_files,
+        _RAFT + "an_empty_directory_beside_an_old_one_is_refused",
+    ),
+    (278, trust_older_raft_files, _RAFT + "older_raft_files_count_for_nothing"),
+    (273, count_what_is_being_copied, _RAFT + "a_move_that_was_interrupted_is_begun_again"),
+)
+"""Rule, bug, and the test that finds it."""

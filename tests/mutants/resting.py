@@ -1,0 +1,116 @@
+"""Planted bugs in what a node has of its groups together: memory, limits, room, who is near."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from samelog.consensus import Snapshot
+from samelog.kafka.broker import Broker
+from samelog.sequencer import building, group_replica, startup
+from samelog.sequencer.building import ReplicaSite
+from samelog.sequencer.cluster.scrubber import ScrubPace
+from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
+from samelog.sequencer.parts import CareParts
+from samelog.sequencer.raft.snapshots import Snapshotter
+from samelog.sequencer.raft.store import RaftStore
+
+
+@contextmanager
+def send_the_oldest_snapshot() -> Iterator[None]:
+    """A leader sends the oldest snapshot that is kept, which may not meet its log."""
+    original = RaftStore.read_snapshot
+
+    def read_snapshot(self: RaftStore) -> Snapshot | None:
+        with patch.object(self, "_snapshots", self._snapshots[:1]):
+            return original(self)
+
+    with patch.object(RaftStore, "read_snapshot", read_snapshot):
+        yield
+
+
+@contextmanager
+def cut_for_who_is_away() -> Iterator[None]:
+    """A log that rests is cut, though a follower that is away lacks the end of it."""
+    rests = property(lambda self: self._group.raft.rests)
+    with patch.object(Snapshotter, "_all_rest", rests):
+        yield
+
+
+@contextmanager
+def begin_without_a_log() -> Iterator[None]:
+    """A node whose Raft log is gone begins an empty one, and promises anew what it has promised."""
+    with patch.object(startup, "check_has_log", lambda fs, path: None):
+        yield
+
+
+@contextmanager
+def limit_each_replica() -> Iterator[None]:
+    """Each replica of a node reads its logs at the rate that is meant for the node."""
+    original = building.care_parts
+
+    def care_parts(site: ReplicaSite, *parts: Any) -> CareParts:
+        member = replace(site.member, scrub=ScrubPace(site.given.config.scrub))
+        return original(replace(site, member=member), *parts)
+
+    with patch.object(group_replica, "care_parts", care_parts):
+        yield
+
+
+@contextmanager
+def send_readers_anywhere() -> Iterator[None]:
+    """A consumer is sent to a node in its rack, whether that has the partition or not."""
+
+    def everywhere(self: Broker, topic: Any, index: int) -> list[int]:
+        return self.nodes()
+
+    with patch.object(Broker, "nodes_of", everywhere):
+        yield
+
+
+@contextmanager
+def lead_a_group_without_intake() -> Iterator[None]:
+    """A leader of a data group that can take in nothing goes on leading."""
+    with patch.object(DataGroupUpkeep, "_heirs", lambda self, placed: (placed.preferred,)):
+        yield
+
+
+_SEQUENCER = "tests/sequencer/"
+
+RESTING = (
+    (
+        25,
+        lead_a_group_without_intake,
+        _SEQUENCER
+        + "test_data_groups.py::test_a_leader_of_a_group_that_takes_nothing_in_lets_another_lead",
+    ),
+    (
+        260,
+        send_the_oldest_snapshot,
+        _SEQUENCER + "test_raft_store.py::test_what_is_sent_is_the_newest_snapshot_that_is_whole",
+    ),
+    (
+        261,
+        cut_for_who_is_away,
+        _SEQUENCER + "test_resting_logs.py::test_when_the_end_of_a_log_may_go",
+    ),
+    (
+        262,
+        begin_without_a_log,
+        _SEQUENCER
+        + "test_recovery.py::test_a_node_without_its_raft_log_does_not_begin_another_one",
+    ),
+    (
+        263,
+        limit_each_replica,
+        _SEQUENCER + "test_data_groups.py::test_limits_of_a_node_are_of_all_its_replicas",
+    ),
+    (
+        264,
+        send_readers_anywhere,
+        "tests/kafka/test_metadata.py::test_who_has_a_rack_is_sent_to_who_has_the_partition_there",
+    ),
+)

@@ -7,6 +7,7 @@ Invariant: what an id means is asked once, and never changes.
 from __future__ import annotations
 
 import base64
+import time
 from http import HTTPStatus
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -19,6 +20,10 @@ from samelog.typed.schema import NobodyAnswers, NoSchema
 
 TIMEOUT_S = 10.0
 ANSWER_BYTES = 4 << 20
+ASK_AGAIN_S = 10.0
+"""An id that the registry did not have is asked for again after this."""
+MISSING = 1024
+"""Of those, so many are remembered."""
 _TYPE = "application/vnd.schemaregistry.v1+json"
 
 
@@ -49,14 +54,30 @@ class SchemaRegistry:
             who = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
             self._headers["Authorization"] = f"Basic {base64.b64encode(who).decode()}"
         self._known: dict[int, Registered] = {}
+        self._missing: dict[int, tuple[float, str]] = {}
 
     def schema(self, number: int) -> Registered:
         """See SchemaIds."""
         known = self._known.get(number)
         if known is None:
-            found = self._ask(f"/schemas/ids/{number}")
-            known = self._known[number] = Registered(found.kind, found.schema)
+            known = self._known[number] = self._learn(number)
         return known
+
+    def _learn(self, number: int) -> Registered:
+        """Values that begin with a zero byte by chance do not ask each time."""
+        asked_at, problem = self._missing.get(number, (0.0, ""))
+        if problem and time.monotonic() < asked_at + ASK_AGAIN_S:
+            raise NoSchema(problem)
+        try:
+            found = self._ask(f"/schemas/ids/{number}")
+        except NobodyAnswers:
+            raise
+        except NoSchema as error:
+            if len(self._missing) >= MISSING:
+                self._missing.clear()
+            self._missing[number] = time.monotonic(), str(error)
+            raise
+        return Registered(found.kind, found.schema)
 
     def register(self, subject: str, schema: Registered) -> int:
         """See SchemaIds."""
@@ -65,9 +86,9 @@ class SchemaRegistry:
         return self._ask(path, msgspec.json.encode(body)).number
 
     def _ask(self, path: str, body: bytes | None = None) -> _Answer:
-        request = Request(self.url + path, body, self._headers)  # noqa: S310  # http or https
+        request = Request(self.url + path, body, self._headers)  # http or https
         try:
-            with urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+            with urlopen(request, timeout=TIMEOUT_S) as answer:
                 return _decoder.decode(answer.read(ANSWER_BYTES))
         except HTTPError as error:
             raise self._refused(error) from error

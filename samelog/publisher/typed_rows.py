@@ -24,9 +24,7 @@ from samelog.typed.versions import mark
 class RowEncoder:
     """Of one publisher. May be used from several threads."""
 
-    def __init__(
-        self, options: PublisherOptions, registry: SchemaRegistry | None = None
-    ) -> None:
+    def __init__(self, options: PublisherOptions, registry: SchemaRegistry | None = None) -> None:
         """`registry`: where values are in Confluent's wire format."""
         self._topic, self._registry = options.topic, registry
         self._framed: dict[tuple[str, int], FrameWriter] = {}

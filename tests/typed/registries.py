@@ -7,8 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from threading import Thread
 from typing import Any
+
+import fastavro
+
+from samelog.typed.framing import HEAD
 
 
 class FakeRegistry:
@@ -64,10 +69,10 @@ def running() -> Iterator[FakeRegistry]:
             self.end_headers()
             self.wfile.write(data)
 
-        def do_GET(self) -> None:  # noqa: N802  # http.server's name
+        def do_GET(self) -> None:  # http.server's name
             self._answer("GET")
 
-        def do_POST(self) -> None:  # noqa: N802
+        def do_POST(self) -> None:
             self._answer("POST")
 
         def log_message(self, *given: object) -> None:
@@ -83,3 +88,11 @@ def running() -> Iterator[FakeRegistry]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def framed(registry: FakeRegistry, fields: list[dict[str, Any]], **record: object) -> bytes:
+    """A record of Avro with the id that its schema has there."""
+    schema = {"type": "record", "name": "Quote", "namespace": "x.y", "fields": fields}
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), record)
+    return HEAD.pack(0, registry.put("AVRO", json.dumps(schema))) + stream.getvalue()

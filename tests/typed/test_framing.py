@@ -129,3 +129,24 @@ def test_name_and_password_come_from_the_url(registry: FakeRegistry) -> None:
     registry.put("AVRO", "{}")
     SchemaRegistry(registry.url.replace("//", "//ann:a%20b@")).schema(1)
     assert registry.authorizations == {"Basic YW5uOmEgYg=="}
+
+
+def test_what_others_register_may_be_unusable(registry: FakeRegistry) -> None:
+    unknown = registry.put("AVRO", json.dumps({"type": "record", "name": "R", "fields": [{}]}))
+    number = registry.put("AVRO", '"string"')
+    _, good = avro([{"name": "a", "type": "long"}], {"a": 3})
+    text, _ = avro([{"name": "a", "type": "long"}], {"a": 3})
+    longer = HEAD.pack(0, registry.put("AVRO", text)) + good + b"\x00"
+    found = read(
+        [HEAD.pack(0, unknown) + b"\x02", HEAD.pack(0, number) + b"\x02a", longer], registry
+    )
+    assert [each.misfit.index for each in found.unread] == [0, 1, 2]
+    assert found.table.num_rows == 0
+
+
+def test_an_id_that_the_registry_has_not_is_not_asked_for_each_value(
+    registry: FakeRegistry,
+) -> None:
+    found = read([HEAD.pack(0, 77) + b"\x00"] * 20, registry)
+    assert len(found.unread) == 20
+    assert registry.asked.count("GET /schemas/ids/77") == 1

@@ -27,7 +27,7 @@ MISSING = 1024
 _TYPE = "application/vnd.schemaregistry.v1+json"
 
 
-class _Answer(msgspec.Struct):
+class _Registration(msgspec.Struct):
     """What is used of any answer."""
 
     schema: str = ""
@@ -36,7 +36,7 @@ class _Answer(msgspec.Struct):
     message: str = ""
 
 
-_decoder = msgspec.json.Decoder(_Answer)
+_decoder = msgspec.json.Decoder(_Registration)
 
 
 class SchemaRegistry:
@@ -85,7 +85,7 @@ class SchemaRegistry:
         path = f"/subjects/{quote(subject, safe='')}/versions"
         return self._ask(path, msgspec.json.encode(body)).number
 
-    def _ask(self, path: str, body: bytes | None = None) -> _Answer:
+    def _ask(self, path: str, body: bytes | None = None) -> _Registration:
         request = Request(self.url + path, body, self._headers)  # http or https
         try:
             with urlopen(request, timeout=TIMEOUT_S) as answer:

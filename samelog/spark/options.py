@@ -365,7 +365,7 @@ def _values(texts: Mapping[str, str]) -> Values:
         avro_schema=texts.get("avroSchema", ""),
         corrupt=_choice(texts, "mode", CorruptMode.PERMISSIVE),
         metadata_prefix=texts.get("metadataPrefix", ""),
-        registry=_registry(texts.get("registry", "")),
+        registry=texts.get("registry", ""),
     )
     if found.format is ValueFormat.BINARY and found != Values():
         raise BadOption(
@@ -378,17 +378,6 @@ def _values(texts: Mapping[str, str]) -> Values:
             "valueFormat=avro"
         )
     return found
-
-
-def _registry(url: str) -> str:
-    if url:
-        from samelog.admin.registry import SchemaRegistry
-
-        try:
-            SchemaRegistry(url)
-        except ValueError as error:
-            raise BadOption(f"registry: {error}") from error
-    return url
 
 
 def _limits(texts: Mapping[str, str]) -> Limits:

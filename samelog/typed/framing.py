@@ -110,7 +110,7 @@ def _whole_record(library: Any, parsed: Any, body: bytes) -> Any:
     return {name: str(cell) if isinstance(cell, UUID) else cell for name, cell in record.items()}
 
 
-class FrameReader:
+class FramedRows:
     """Reads such values as rows of one schema."""
 
     def __init__(self, ids: SchemaIds, schema: Schema) -> None:

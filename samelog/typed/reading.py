@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from samelog.typed.arrow_types import arrow_schema, import_arrow
-from samelog.typed.framing import FrameReader, SchemaIds, framed_by
+from samelog.typed.framing import FramedRows, SchemaIds, framed_by
 from samelog.typed.misfits import Misfit, beginning
 from samelog.typed.resolution import Resolution, Unresolvable
 from samelog.typed.schema import Schema, SchemaFormat
@@ -69,7 +69,7 @@ class TypedReader:
         """`ids`: the registry of what is in Confluent's wire format; None: nothing is."""
         self._schemas, self._version = schemas, version
         self._reader = schemas[version]
-        self._frames = None if ids is None else FrameReader(ids, self._reader)
+        self._frames = None if ids is None else FramedRows(ids, self._reader)
         self._resolutions: dict[int, Resolution | Unresolvable] = {}
 
     def read(self, records: pa.Table, since: Since) -> TypedRows:

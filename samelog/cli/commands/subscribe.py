@@ -164,8 +164,7 @@ def command(
     with subscriber:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: subscriber.stop_soon())
-        is_of_rows = subscriber.is_of_rows or reading["registry"] is not None
-        lines = _lines(subscriber, is_of_rows=is_of_rows, is_json=is_json)
+        lines = _lines(subscriber, registry=reading["registry"], is_json=is_json)
         count = copy_out(subscriber, sys.stdout.buffer, lines, limit)
         if subscriber.has_positions:
             subscriber.commit()
@@ -197,10 +196,10 @@ def _check_there(directory: str, topics: Sequence[str], *, follow: bool) -> None
 
 
 def _lines(
-    subscriber: Subscriber, *, is_of_rows: bool, is_json: bool
+    subscriber: Subscriber, *, registry: str | None, is_json: bool
 ) -> Callable[[int], list[bytes]]:
     """The next lines, of up to so many records: rows, if that is what the subscriber has."""
-    if is_of_rows:
+    if subscriber.is_of_rows or registry is not None:
         show_row = as_row_line if is_json else as_row
         return lambda most: [show_row(row) for row in subscriber.rows(most)]
     show = as_line if is_json else as_value

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from samelog.admin.registry import SchemaRegistry
-from samelog.spark.errors import NotReadable
+from samelog.spark.errors import BadOption, NotReadable
 from samelog.spark.payload.value_formats import Parse
 from samelog.typed.framing import Frames
 from samelog.typed.schema import NobodyAnswers
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=8)
 def _frames(url: str) -> Frames:
-    """Of this process: what an id means is asked once."""
-    return Frames(SchemaRegistry(url))
+    """Of this process: what an id means is asked once. Raises BadOption."""
+    try:
+        return Frames(SchemaRegistry(url))
+    except ValueError as error:
+        raise BadOption(f"registry: {error}") from error
 
 
 def framed_parser(schema: pa.Schema, url: str) -> Parse:
-    """Raises ArrowNotImplementedError if no value could have such columns."""
+    """Raises ArrowNotImplementedError if no value could have such columns, and BadOption."""
     import pyarrow as pa
 
     pa.Table.from_pylist([{}], schema=schema)
@@ -51,20 +54,22 @@ def _parse(schema: pa.Schema, frames: Frames, values: pa.Array) -> pa.Table:
 
 
 def _cell(cell: Any, kind: Any) -> Any:
-    """What Arrow would make another number of is refused. Raises ValueError."""
+    """A cell as Arrow takes it, and what it is inside. Raises ValueError."""
     import pyarrow as pa
 
-    if cell is None:
-        return None
     if pa.types.is_list(kind) and isinstance(cell, list):
         return [_cell(item, kind.value_type) for item in cell]
     if pa.types.is_struct(kind) and isinstance(cell, Mapping):
         return {field.name: _cell(cell.get(field.name), field.type) for field in kind}
-    if pa.types.is_integer(kind) and isinstance(cell, float) and cell.is_integer():
-        return int(cell)
-    is_number = isinstance(cell, int) and not isinstance(cell, bool)
-    if pa.types.is_integer(kind) and not is_number:
-        raise ValueError(f"{cell!r} is no {kind}")
-    if pa.types.is_temporal(kind) and is_number:
-        raise ValueError(f"{cell!r} is no {kind}: nobody says in which unit")
+    if isinstance(cell, int | float):
+        return _number(cell, is_whole=pa.types.is_integer(kind), is_time=pa.types.is_temporal(kind))
     return cell
+
+
+def _number(cell: float, *, is_whole: bool, is_time: bool) -> float:
+    """Arrow would cut a fraction, and take any number for a time. Raises ValueError."""
+    if is_time:
+        raise ValueError(f"{cell!r} is no time: nobody says in which unit")
+    if is_whole and (isinstance(cell, bool) or cell != cell // 1):
+        raise ValueError(f"{cell!r} is no whole number")
+    return int(cell) if is_whole else cell

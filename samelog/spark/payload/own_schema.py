@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from samelog.admin.answers import SchemaPage
+from samelog.admin.answers import SchemaPage, TopicInfo
 from samelog.admin.client import ask, topic_schemas
 from samelog.admin.errors import AdminError
 from samelog.admin.requests import ListTopics
@@ -59,11 +59,11 @@ def own_schema(options: Options) -> str | None:
         ) from error
     if options.values.format is ValueFormat.AVRO:
         return _common({name: avro_columns(page) for name, page in pages.items()}, "schema")
-    told = {
-        topic.name: topic.settings.get(VALUE_SCHEMA) or schema_as_setting(pages[topic.name])
-        for topic in read
-    }
-    return common_schema(told)
+    return common_schema({topic.name: _json_columns(topic, pages[topic.name]) for topic in read})
+
+
+def _json_columns(topic: TopicInfo, page: SchemaPage) -> str:
+    return topic.settings.get(VALUE_SCHEMA) or schema_as_setting(page)
 
 
 def schema_as_setting(page: SchemaPage) -> str:

@@ -157,7 +157,6 @@ def command(
     *,
     config: str,
     topic: str,
-    partition: int | None,
     limit: int | None,
     timeout_s: float,
     key: str | None,
@@ -189,6 +188,7 @@ def command(
     from samelog.spark.logs.nodes import Nodes, RemoteLogs
     from samelog.typed.framing import Frames
 
+    partition = place.pop("partition")
     begin, client = Beginning(**place), load_client(config)
     begin.check()
     limit = limit or (SHOWN if begin.last is None else sys.maxsize)

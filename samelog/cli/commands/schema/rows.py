@@ -92,13 +92,13 @@ def rows_command(
     with closing(Nodes(config, timeout_s=ANSWER_S)) as nodes:
         for each in ranges_of(RemoteLogs(nodes), topic, partition, begin):
             end = min(each.end, each.start + (begin.last or limit))
-            asked = _Asked(version, wanted, registry)
+            asked = _RowsAsked(version, wanted, registry)
             unread += _print_rows(config, nodes, each._replace(end=end), asked)
     if unread:
         click.get_current_context().exit(EXIT_FAILED)
 
 
-class _Asked(NamedTuple):
+class _RowsAsked(NamedTuple):
     """Which rows: of which version, which of them, and who knows ids in values."""
 
     version: int | None
@@ -106,7 +106,7 @@ class _Asked(NamedTuple):
     registry: SchemaRegistry | None
 
 
-def _print_rows(config: str, nodes: Nodes, wanted: OffsetRange, asked: _Asked) -> int:
+def _print_rows(config: str, nodes: Nodes, wanted: OffsetRange, asked: _RowsAsked) -> int:
     """A JSON object a line; how many records cannot be read."""
     topic, partition = wanted.name
     known = topic_schemas(load_client(config), topic, partition)

@@ -13,7 +13,15 @@ import pytest
 
 from samelog.consensus import Entry
 from samelog.format import _kernels as kernels
+from samelog.format.void_batch import EMPTY_OFFSETS_MOST, empty_batches
+from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.admin.mirroring.mirrors import mirror_info
+from samelog.sequencer.ingest.batch_check import (
+    ANY_PRODUCER,
+    MIRRORED,
+    Unpacking,
+    check_batches,
+)
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import (
@@ -47,6 +55,7 @@ from tests.sequencer.mirroring import (
     SESSION,
     SOURCE,
     MirrorWorld,
+    compacted,
     content,
     in_transaction,
     source_batch,
@@ -104,13 +113,41 @@ def test_what_does_not_follow_is_passed_over(offset: int, verdict: Verdict) -> N
     assert world.next_offset == 6
 
 
-def test_a_batch_with_holes_is_passed_over() -> None:
-    """What compaction left: more offsets than records."""
+def test_what_is_compacted_at_the_source_is_merged_as_it_is(tmp_path: Path) -> None:
+    """Batches with more offsets than records, and empty ones, which stand for what is gone."""
     world = MirrorWorld()
-    batch = bytearray(source_batch(0, 3))
-    batch[57:61] = (2).to_bytes(4, "big")
-    world.bring(bytes(batch))
-    assert world.next_offset == 0
+    brought = compacted(0, 5, 2, 3), empty_batches(5, 50, 7), source_batch(50)
+    world.bring(*brought)
+    assert world.next_offset == 53
+    assert content(world.merged(tmp_path)) == b"".join(brought)
+
+
+def test_only_mirrors_take_what_was_compacted() -> None:
+    for batch in (compacted(0, 5, 2, 3), empty_batches(0, 9, 7)):
+        given = memoryview(batch)
+        asked: Any = {"batch_bytes": 1 << 20, "unpacking": Unpacking()}
+        assert check_batches(given, own=lambda: MIRRORED, **asked)[0] == batch[26] + 1
+        with pytest.raises(RequestRefused):
+            check_batches(given, own=lambda: ANY_PRODUCER, **asked)
+        with pytest.raises(RequestRefused):
+            check_batches(given[:-1], own=lambda: MIRRORED, **asked)
+
+
+def test_a_segment_has_no_more_offsets_than_its_index_takes(tmp_path: Path) -> None:
+    """Years of a compacted topic are few bytes and billions of offsets."""
+    world, end = MirrorWorld(), 0
+    for _ in range(9):
+        following = end + EMPTY_OFFSETS_MOST
+        world.bring(empty_batches(end, following, 7) + source_batch(following))
+        end = following + 3
+    assert world.next_offset == end > 1 << 32
+    begins = [merge.base_offset for merge in world.merges if merge.roll]
+    segments = zip([0, *begins], [*begins, end], strict=True)
+    assert all(behind - first < 1 << 31 for first, behind in segments)
+    merged = world.merged(tmp_path)
+    assert merged.log.next_offset == end
+
+
 
 
 def test_a_mirror_merge_needs_the_next_offset() -> None:

@@ -54,6 +54,8 @@ class MirrorTail(msgspec.Struct):
     crc: int
     checksum: int | None
     open: set[int]
+    segment_base: int = 0
+    """Where its newest segment begins."""
 
 
 class MirrorDraft(msgspec.Struct):
@@ -138,6 +140,8 @@ class Draft(msgspec.Struct):
     most_bytes: int = 0
     """Of each input."""
     mirrored: MirrorDraft | None = None
+    is_wide: bool = False
+    """Whether the segment would have more offsets than its index takes: a mirror's, with holes."""
 
     def end(self, ends: Sequence[End]) -> None:
         """Put markers behind all that is there."""

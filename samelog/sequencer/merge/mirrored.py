@@ -31,8 +31,15 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors.state import Mirror
 from samelog.sequencer.state.types import Input
 
-_OFFSET, _EPOCH, _RECORDS = struct.Struct(">q"), struct.Struct(">i"), struct.Struct(">i")
-_EPOCH_AT, _RECORDS_AT = 12, 57
+_OFFSET, _EPOCH = struct.Struct(">q"), struct.Struct(">i")
+_EPOCH_AT = 12
+BASE_OFFSET, ROLL = 1, 4
+"""Places of fields of a Merge."""
+INSTRUCTION_OFFSETS = 1 << 29
+SEGMENT_OFFSETS = 1 << 30
+"""The index of a segment counts offsets in 31 bits, and what is compacted at a source takes more of
+them than it has records.
+"""
 
 
 class MirroredRanges:
@@ -58,14 +65,17 @@ class MirroredRanges:
         verdict = self._verdict(entry, data, headers[0], draft.next_offset)
         offset, stop = draft.next_offset, 0
         for header in headers:
-            if self._verdict(entry, data, header, offset) is not verdict:
+            if self._verdict(entry, data, header, offset) is not verdict or _is_wide(
+                draft, offset, header[2]
+            ):
                 break
             if verdict is Verdict.TAKE:
                 epoch = _EPOCH.unpack_from(data, header[0] + _EPOCH_AT)[0]
                 self._drafted(draft, entry).take(header, epoch, offset)
                 offset += header[2]
             stop = header[0] + header[1]
-        self._add(entry, place, data[:stop], verdict, draft)
+        if stop:
+            self._add(entry, place, data[:stop], verdict, draft)
         return stop
 
     def _verdict(
@@ -76,8 +86,7 @@ class MirroredRanges:
         offset = _OFFSET.unpack_from(data, header[0])[0]
         if offset < next_offset:
             return Verdict.DUPLICATE
-        is_whole = _RECORDS.unpack_from(data, header[0] + _RECORDS_AT)[0] == header[2]
-        return Verdict.TAKE if offset == next_offset and is_whole else Verdict.OUT_OF_ORDER
+        return Verdict.TAKE if offset == next_offset else Verdict.OUT_OF_ORDER
 
     def _add(
         self, entry: Input, place: SessionPosition, data: bytes, verdict: Verdict, draft: Draft
@@ -91,6 +100,7 @@ class MirroredRanges:
             drafted.sums.append(kernels.crc32c(data) if scan.records else 0)
             if added[1] and drafted.tail.checksum is not None:
                 drafted.tail.checksum = kernels.crc32c(data, drafted.tail.checksum)
+            draft.is_wide = draft.next_offset - drafted.tail.segment_base > SEGMENT_OFFSETS
 
     def _drafted(self, draft: Draft, entry: Input) -> MirrorDraft:
         if draft.mirrored is None:
@@ -102,7 +112,9 @@ class MirroredRanges:
         known = self.tails.get(number)
         if known is None:
             place = self._machine.state.mirrors.places[number]
-            known = MirrorTail(place.crc or 0, place.checksum, set(place.open))
+            begins = self._machine.state.partitions[number]
+            base = begins.rolls[-1][0] if begins.rolls else begins.start_segment
+            known = MirrorTail(place.crc or 0, place.checksum, set(place.open), base)
             self.tails[number] = known
         return known
 
@@ -111,9 +123,16 @@ class MirroredRanges:
         return state.mirrors.topics[state.partitions[entry.partition].topic_id]
 
 
+def _is_wide(draft: Draft, offset: int, offsets: int) -> bool:
+    """Whether a batch there is for the next instruction."""
+    return offset > draft.base_offset and offset + offsets - draft.base_offset > INSTRUCTION_OFFSETS
+
+
 def mirror_merge(fields: tuple[Any, ...], drafted: MirrorDraft) -> MirrorMerge:
     """The instruction; `fields` are a Merge's but for `stamp`: batches stay as they are."""
     tail, keeps_epochs = drafted.tail, drafted.keeps_epochs
+    if fields[ROLL]:
+        tail.segment_base = fields[BASE_OFFSET]
     values: tuple[Any, ...] = (
         *fields,
         False,  # nothing is stamped

@@ -394,7 +394,7 @@ class World:
                 self.check_follows(batch, last)
             last = batch
         self.check_position()
-        if self.mirror.machine.state.producers:
+        if self.mirror.machine.state.producers and self.promoted_at is None:
             raise Harm("dedup has learnt of producers of the source")
         self.check_promotion()
         goes_on = not self.stopped and self.promoted_at is None

@@ -18,12 +18,15 @@ from samelog.mirror.progress import MirrorProgress
 from samelog.mirror.rounds import SchemaGate
 from samelog.sequencer.ingest import batch_check
 from samelog.sequencer.merge import merger, mirrored, transaction_view
+from samelog.sequencer.merge.dedup import DedupView
 from samelog.sequencer.merge.mirrored import MirroredRanges
 from samelog.sequencer.state import machine, setting_state
-from samelog.sequencer.state.commands import Merge, Sequence5, Verdict
+from samelog.sequencer.state.commands import Merge, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors import changes
+from samelog.sequencer.state.mirrors.state import MirrorPlace
 from samelog.sequencer.state.placement import topics
+from samelog.sequencer.state.sequences import remember
 from samelog.sequencer.state.types import State
 
 
@@ -69,14 +72,13 @@ def merge_into_mirrors() -> Iterator[None]:
 @contextmanager
 def teach_dedup_what_is_mirrored() -> Iterator[None]:
     """Producers of the source are remembered as if they were here."""
-    original = MirroredRanges.take
 
-    def take(self: MirroredRanges, entry: Any, place: Any, data: bytes, draft: Any) -> int:
-        draft.sequences.setdefault(5, []).append(Sequence5(5, 0, 0, 2, draft.next_offset))
-        draft.learnt += 1
-        return original(self, entry, place, data, draft)
+    def learn(state: State, command: Merge) -> None:
+        for sequence in command.sequences:
+            known = state.producers.setdefault(sequence.producer_id, {})
+            remember(known.setdefault(command.partition, []), sequence)
 
-    with patch.object(MirroredRanges, "take", take):
+    with patch.object(machine, "learn", learn):
         yield
 
 
@@ -256,6 +258,20 @@ def let_segments_be_wide() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forget_producers_of_the_source() -> Iterator[None]:
+    """What was sent to a source is not known where its mirror is promoted."""
+    with patch.object(MirrorPlace, "_remember", lambda self, sequence: None):
+        yield
+
+
+@contextmanager
+def forget_twins_of_the_source() -> Iterator[None]:
+    """What twins had reached at a source is not known where its mirror is promoted."""
+    with patch.object(DedupView, "_mirrored", lambda *given: None):
+        yield
+
+
 _STATE = "tests/sequencer/test_mirrors.py::"
 _COPYING = "tests/mirror/test_copying.py::"
 _SIDECAR = "tests/mirror/test_sidecar.py::"
@@ -315,5 +331,7 @@ MIRRORING = (
         let_segments_be_wide,
         _STATE + "test_a_segment_has_no_more_offsets_than_its_index_takes",
     ),
+    (307, forget_producers_of_the_source, _STATE + "test_producers_go_on_after_a_promotion"),
+    (307, forget_twins_of_the_source, _STATE + "test_twins_go_on_after_a_promotion"),
 )
 """Rule, bug, and the test that finds it."""

@@ -11,7 +11,8 @@ import pytest
 
 from samelog.sequencer.admin.siting import promoting
 from tests.mutants import sites as planted
-from tests.promotions.world import Harm, World
+from tests.promotions.harm import Harm
+from tests.promotions.world import World
 
 SEEDS = range(1, 41)
 FOUND_IN: dict[Callable[[], AbstractContextManager[None]], int] = {
@@ -21,6 +22,10 @@ FOUND_IN: dict[Callable[[], AbstractContextManager[None]], int] = {
     planted.begin_again_after_a_promotion: 1,
     planted.agree_to_everybody: 11,
     planted.stay_by_hearsay: 71,
+    planted.forget_producers_at_a_promotion: 1,
+    planted.merge_from_anywhere: 1,
+    planted.take_any_gap_after_a_promotion: 1,
+    planted.leave_groups_behind: 1,
 }
 """Planted bugs, and the first world in which each shows."""
 
@@ -41,10 +46,15 @@ def test_worlds_keep_one_history_for_each_cluster() -> None:
         seen["superseded"] += world.superseded
         seen["refused"] += world.refusals
         seen["records"] += sum(map(len, world.acknowledged.values()))
+        seen["sent"] += sum(each.acked for each in world.programs.everybody)
+        seen["not taken"] += sum(each.refused for each in world.programs.sessions)
+        seen["alone"] += len(world.group.alone)
     assert seen["promoted"] > len(SEEDS) / 8, seen
     assert seen["superseded"] > seen["promoted"] / 4, seen
     assert seen["refused"] > seen["promoted"], seen
     assert seen["records"] > 50 * len(SEEDS), seen
+    assert seen["sent"] > 50 * len(SEEDS), seen
+    assert min(seen["not taken"], seen["alone"]) > 0, seen
 
 
 def test_a_seed_is_one_world() -> None:

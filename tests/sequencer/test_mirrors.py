@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import msgspec
 import pytest
 
 from samelog.consensus import Entry
 from samelog.format import _kernels as kernels
+from samelog.format.dedup import dedup_producer_id
 from samelog.format.void_batch import EMPTY_OFFSETS_MOST, empty_batches
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.admin.mirroring.mirrors import mirror_info
@@ -22,6 +23,7 @@ from samelog.sequencer.ingest.batch_check import (
     Unpacking,
     check_batches,
 )
+from samelog.sequencer.merge.dedup import SEQUENCES, BatchFacts, DedupView
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import (
@@ -39,6 +41,7 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.mirrors import state as mirrors_state
 from samelog.sequencer.state.mirrors.commands import (
     CreateMirror,
     FollowSource,
@@ -193,6 +196,46 @@ def test_dedup_learns_nothing() -> None:
     world.bring(source_batch(0, producer_id=5), source_batch(3, producer_id=5))
     assert not world.machine.state.producers
     assert not world.machine.state.producers_seen
+
+
+def test_producers_go_on_after_a_promotion() -> None:
+    """What they send again is known, by what the mirrored batches say of themselves."""
+    world = MirrorWorld()
+    world.bring(source_batch(0, producer_id=5), source_batch(3, producer_id=5))
+
+    def verdict(first: int) -> Verdict:
+        facts = BatchFacts(3, 5, 0, first)
+        return DedupView(world.machine).judge(facts, world.number).verdict
+
+    assert verdict(3) is Verdict.TAKE, "nothing is known while it is a mirror"
+    world.machine.apply(PromoteMirrors(["m"], 9, "me"))
+    assert [verdict(0), verdict(3)] == [Verdict.DUPLICATE] * 2
+    assert [verdict(6), verdict(9)] == [Verdict.TAKE, Verdict.OUT_OF_ORDER]
+
+
+def test_twins_go_on_after_a_promotion() -> None:
+    """Batches say the low 31 bits of an id: it is the nearest that is meant."""
+    world, era = MirrorWorld(), 5 * SEQUENCES
+    world.bring(source_batch(0, producer_id=dedup_producer_id("twin")))
+    view, ids = DedupView(world.machine), (era + 1, era, era + 1000, era - 1000)
+    assert view.watermark("twin", world.number, era) is None, "it is a mirror"
+    world.machine.apply(PromoteMirrors(["m"], 9, "me"))
+    assert {view.watermark("twin", world.number, near) for near in ids} == {era + 2}
+    assert view.watermark("another", world.number, era) is None
+    view.set_watermark("twin", world.number, era + 7)
+    assert view.watermark("twin", world.number, era) == era + 7, "what came here counts more"
+
+
+def test_what_is_known_of_the_sources_producers_is_bounded() -> None:
+    world = MirrorWorld()
+    merges = world.bring(*[source_batch(n, 1, producer_id=n % 3) for n in range(600)])
+    assert world.next_offset == 600
+    assert len(merges) > 1, "an instruction says of so many batches at most"
+    with patch.object(mirrors_state, "PRODUCERS_MOST", 2):
+        world.bring(source_batch(600, 1, producer_id=7))
+    known = world.machine.state.mirrors.places[world.number].producers
+    assert list(known) == [1, 2, 7]
+    assert all(len(each) <= 5 for each in known.values())
 
 
 def test_records_do_not_go_in_circles() -> None:

@@ -106,7 +106,7 @@ def test_data_groups_are_read_where_a_site_only_reads_and_go_on_there(sites: Sit
     for each in groups(sites, config):
         assert set(each.readers) <= near
         assert near.isdisjoint(each.members), "nobody there has one that votes"
-    publish(sites, "before", config)
+    publish(sites, "before", sites.client)
 
     def far() -> dict[str, bytes]:
         return {name: data for node in sites.nyc for name, data in logs(node).items()}

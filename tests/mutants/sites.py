@@ -18,6 +18,7 @@ from samelog.sequencer.admin.siting import promoting
 from samelog.sequencer.cluster import node_dir, promotion
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.sites import lags, leading, sources, staying
 from samelog.sequencer.sites.agreeing import Agreement
 from samelog.sequencer.sites.lags import MemberLag, SiteLags
@@ -278,6 +279,13 @@ def merge_from_anywhere() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def bring_to_whoever_is_named() -> Iterator[None]:
+    """Members of a site that only reads take what publishers bring, if a client names them."""
+    with patch.object(RoutedIntake, "_check_takes", lambda self, topic, partition: None):
+        yield
+
+
 _ROUTING = "tests/sequencer/test_routing.py::test_"
 _READERS = "tests/placement/test_readers.py::test_"
 _SITES = "tests/sequencer/test_sites.py::"
@@ -364,6 +372,11 @@ SITES = (
         306,
         merge_from_anywhere,
         _PROMOTED + "a_session_whose_files_are_gone_does_not_go_on_behind_a_hole",
+    ),
+    (
+        303,
+        bring_to_whoever_is_named,
+        _ROUTING + "where_a_site_only_reads_nobody_takes_what_publishers_bring",
     ),
     (276, stay_with_more, _PROMOTED + "who_got_more_since_is_of_before"),
     (279, stay_by_hearsay, _PROMOTED + "only_who_knows_of_a_promotion_says_who_stays"),

@@ -103,6 +103,7 @@ class Program:
         life = world.lives[member.number]
         self._sent = Sent(name_of(merge), member.number, life, member.cluster_id)
         world.drain(member)
+        self._hear(world)  # one that votes alone has it at once
 
     def _hear(self, world: World) -> None:
         sent = self._sent

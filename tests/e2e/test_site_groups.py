@@ -17,6 +17,7 @@ from samelog.admin.requests import CreateTopic
 from samelog.cli.local_cluster import LocalCluster, LocalNode
 from samelog.config.schema.render import to_toml
 from tests.e2e.harness import World, read_segments, wait_for
+from tests.e2e import test_promotion
 from tests.e2e.test_promotion import Sites, voters
 from tests.e2e.test_sites import ports, readers
 from tests.kafka.wire import Wire, fetch, metadata
@@ -124,7 +125,11 @@ def test_data_groups_are_read_where_a_site_only_reads_and_go_on_there(sites: Sit
             "Kafka's consumers are sent to their site",
         )
     assert read(sites, "", "near", COUNT) == written("before")
+    test_promotion.publish(sites, "everywhere", sites.client)
     wait_for(sites.has_all, "the far site lacks nothing, and says so")
+    for node in sites.nyc:
+        found = [*Path(node.data, "sessions").rglob("log.*")]
+        assert not found, "though publishers are told of its nodes"
 
     for node in sites.lon:
         node.kill()

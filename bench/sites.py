@@ -251,7 +251,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="of each state")
     parser.add_argument("--rate", type=int, default=200, help="records a second")
     parser.add_argument("--delay-ms", type=float, default=80.0, help="round trip")
-    parser.add_argument("--copies", type=int, default=0, help="2: in a data group; 0: on every node")
+    parser.add_argument("--copies", type=int, default=0, help="2: in a data group")
     given = parser.parse_args()
     with network() as there:
         paced = {"rate": given.rate, "seconds": given.seconds, "copies": given.copies}

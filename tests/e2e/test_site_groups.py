@@ -66,6 +66,11 @@ def preferred(sites: Sites, partition: int) -> int | None:
     return None
 
 
+def sent_to(sites: Sites) -> set[int | None]:
+    """Where consumers in nyc are sent to, over all partitions; None: the leader serves them."""
+    return {preferred(sites, partition) for partition in range(PARTITIONS)}
+
+
 def read(sites: Sites, config: str, name: str, count: int) -> dict[int, list[bytes]]:
     """So many records, by partition."""
     found: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
@@ -119,12 +124,14 @@ def test_data_groups_are_read_where_a_site_only_reads_and_go_on_there(sites: Sit
     for node in sites.nyc:
         found = [*Path(node.data).glob("groups/*/sessions/**/log.*")]
         assert not found, "no session's bytes cross the line"
-    for partition in range(PARTITIONS):
-        wait_for(
-            lambda number=partition: preferred(sites, number) in ports(sites.nyc),  # type: ignore[misc]
-            "Kafka's consumers are sent to their site",
-        )
+    wait_for(lambda: sent_to(sites) <= ports(sites.nyc), "Kafka's consumers are sent to their site")
     assert read(sites, "", "near", COUNT) == written("before")
+    before = sent_to(sites)
+    gone = next(each for each in sites.nyc if ports([each]) <= before)
+    gone.kill()
+    wait_for(lambda: sent_to(sites).isdisjoint(ports([gone])), "nobody is sent to who is away")
+    gone.start()
+    wait_for(lambda: sent_to(sites) == before, "they are sent there again")
     test_promotion.publish(sites, "everywhere", sites.client)
     wait_for(sites.has_all, "the far site lacks nothing, and says so")
     for node in sites.nyc:

@@ -73,7 +73,9 @@ class Waiting:
 class World:
     """Two or three sites, of which the first one votes."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, is_busy: bool = False) -> None:
+        """`is_busy`: programs write, and a data group is there, too."""
+        self.is_busy = is_busy
         self.chance = random.Random(seed)
         self.inputs: list[int] = []
         self.now = 100.0
@@ -165,8 +167,9 @@ class World:
             if member.up and member.told is not None and self.now - member.told > ENDS_S:
                 self.end(member)
         self.grow()
-        self.programs.step(self)
-        self.group.step(self)
+        if self.is_busy:
+            self.programs.step(self)
+            self.group.step(self)
         self.clients()
 
     # --- lines ------------------------------------------------------------------------------------

@@ -204,14 +204,14 @@ class Brought:
 class World:
     """One source, one mirror of it, and a sidecar that is killed and started again."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, is_compacted: bool = False) -> None:
         self.chance = random.Random(seed)
         self.source = ModelSource(self.chance)
         self.mirror = MirrorWorld()
         self.brought = Brought(self.mirror)
         self.skips = self.chance.random() < 0.5
         self.luck = random.Random(f"compaction {seed}")
-        self.is_compacted = self.luck.random() < 0.4
+        self.is_compacted = is_compacted
         self.task: asyncio.Task[None] | None = None
         self.stopped = ""
         """Why the sidecar does not go on by itself."""
@@ -356,6 +356,7 @@ class World:
 
     def promote(self) -> None:
         """Perhaps twice, as by an operator whose first request got no answer."""
+        self.check_dedup()
         for _ in range(self.chance.randint(1, 2)):
             self.mirror.machine.apply(PromoteMirrors(["m"], 9, "me"))
         if self.promoted_at is None:
@@ -394,12 +395,16 @@ class World:
                 self.check_follows(batch, last)
             last = batch
         self.check_position()
-        if self.mirror.machine.state.producers and self.promoted_at is None:
-            raise Harm("dedup has learnt of producers of the source")
+        self.check_dedup()
         self.check_promotion()
         goes_on = not self.stopped and self.promoted_at is None
         if goes_on and self.mirror.next_offset != self.source.end:
             raise Harm(f"it is at {self.mirror.next_offset}, its source at {self.source.end}")
+
+    def check_dedup(self) -> None:
+        """Nothing that is mirrored counts before the promotion."""
+        if self.promoted_at is None and self.mirror.machine.state.producers:
+            raise Harm("dedup has learnt of producers of the source")
 
     def check_empty(self, batch: bytes) -> None:
         """Where the mirror has nothing the source had nothing, or has let go of it."""

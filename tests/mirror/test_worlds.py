@@ -70,8 +70,7 @@ def test_what_a_source_compacts_is_where_it_was_or_gone() -> None:
     assert seen["goes on"] > len(SEEDS) / 2, seen
 
 
-def test_a_mirror_that_leaves_compacted_holes_comes_to_nothing() -> None:
-    run(1, is_compacted=True)
+def test_a_mirror_that_stops_at_what_is_compacted_is_found() -> None:
     with planted.stop_at_what_is_compacted(), pytest.raises(Harm):
         for seed in SEEDS:
             run(seed, is_compacted=True)

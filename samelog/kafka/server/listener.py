@@ -74,9 +74,6 @@ class Listener:
         self._connections: dict[KafkaConnection, KafkaClient] = {}
         self._hosts: Counter[str] = Counter()
         self._log = RateLimitedLog(log, SystemClock())
-        self._tls_serving = TlsServing(
-            self._current_context, self._accept, self._refused, HANDSHAKE_S, CLOSE_S
-        )
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -111,18 +108,17 @@ class Listener:
         if self._newest is not None:
             self._newest = self._make_context()
 
-    def _current_context(self) -> ssl.SSLContext:
-        if self._newest is None:
-            raise InvariantError(f"listener {self.config.name} takes TLS without files for it")
-        return self._newest
-
     def _make_context(self) -> ssl.SSLContext:
         """Raises TlsFault."""
         is_mutual = self.config.security is Security.MTLS
         return open_context(self.files, ask_certificate=is_mutual)
 
     def _accept_tls(self) -> TlsTransport:
-        return TlsTransport(self._tls_serving)
+        if self._newest is None:
+            raise InvariantError(f"listener {self.config.name} takes TLS without files for it")
+        return TlsTransport(
+            TlsServing(self._newest, self._accept, self._refused, HANDSHAKE_S, CLOSE_S)
+        )
 
     def _accept(self) -> KafkaConnection:
         limits = PipelineLimits(

@@ -1,5 +1,5 @@
-"""TLS below a protocol of asyncio's, at a server: the event loop's own, but that OpenSSL is called as
-by connections between peers (`tls_session`).
+"""TLS below a protocol of asyncio's, at a server: as the event loop's own, but OpenSSL is called as
+connections between peers call it (`tls_session`).
 
 Why: event loops go through Python's `ssl`, with a call and a copy for each 16 KB in each direction.
 That was half of what a consumer of a GB cost a node.
@@ -35,10 +35,9 @@ HIGH_WATER_BYTES, LOW_WATER_BYTES = 256 << 10, 64 << 10
 
 
 class TlsServing(NamedTuple):
-    """What the connections of one listener have in common."""
+    """What a listener gives each of its connections."""
 
-    context: Callable[[], ssl.SSLContext]
-    """As the files are now."""
+    context: ssl.SSLContext
     open_protocol: OpenProtocol
     refused: Callable[[str, str], None]
     """A handshake has failed: the peer's host, and why."""
@@ -65,8 +64,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         super().__init__()
         self._serving = serving
         self._loop = asyncio.get_running_loop()
-        self._tls = open_session(serving.context(), server_side=True)
-        self._memory, self._plain = _shared.memory, _shared.plain
+        self._tls = open_session(serving.context, server_side=True)
+        self._shared = _shared
         self._protocol: asyncio.Protocol | None = None
         self._waiting: deque[Bytes] = deque()
         self._waiting_bytes = 0
@@ -87,12 +86,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The buffer into which the socket reads."""
-        return self._memory
+        return self._shared.memory
 
     def buffer_updated(self, count: int) -> None:
         """The socket has read `count` bytes."""
         tls = self._tls
-        tls.feed(self._memory[:count])
+        tls.feed(self._shared.memory[:count])
         try:
             if self._protocol is not None or self._shake_hands():
                 self._read()
@@ -198,8 +197,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _read(self) -> None:
         """Give the protocol what has come. Raises ssl.SSLError."""
-        goes_on = self._tls.read_into(self._plain)
-        data = self._plain.take_all()
+        goes_on = self._tls.read_into(self._shared.plain)
+        data = self._shared.plain.take_all()
         if self._tls.to_send:  # a new key was asked for
             self._flush()
         if data and self._protocol is not None and not self._is_closing:
@@ -209,7 +208,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _break(self, error: ssl.SSLError) -> None:
         """What came is no TLS, or none that is taken here: the client is told by an alert."""
-        self._plain.take_all()
+        self._shared.plain.take_all()
         self._error = error
         if self._protocol is None:
             self._serving.refused(self._host, f"{error.reason or error}")

@@ -64,6 +64,13 @@ class PlacementTask(msgspec.Struct, frozen=True, array_like=True):
         return (self.group,) if self.target is None else (self.group, self.target)
 
     @property
+    def goes(self) -> int | None:
+        """The member that is to lose its replica by it, as it is now."""
+        if self.kind is TaskKind.LEAD or self.target is not None:
+            return None
+        return self.gets if self.state is TaskState.CANCELLING else self.loses
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing will come of it any more."""
         return self.state in (TaskState.DONE, TaskState.CANCELLED)

@@ -192,9 +192,9 @@ def test_batch_headers_agree(data: bytes) -> None:
 
 @given(good_logs(), st.integers(-1, 3000))
 def test_a_batch_is_found_by_offset(data: bytes, cut: int) -> None:
-    """Of the whole batches, the first one that reaches the offset; nothing behind a cut is found."""
+    """Of whole batches, the first one that reaches the offset; nothing behind a cut is found."""
     size = min(len(data), cut) if cut >= 0 else len(data)
-    heads = list(whole_heads(data, size))
+    heads = [*whole_heads(data, size)]
     for offset in {0, *(last + more for _, last in heads for more in (-1, 0, 1))}:
         expected = next((at for at, last in heads if last >= offset), -1)
         assert kernels.find_batch(guarded(data[:size]), offset) == expected

@@ -245,7 +245,15 @@ class DataGroupUpkeep:
     def _heirs(self, placed: PlacedGroup) -> Iterable[int]:
         """Who shall lead; or anybody else, as a leader that takes nothing in plans nothing."""
         takes_in = self._replica.logs.intake.stopped is None
-        return (placed.preferred,) if takes_in else (placed.preferred, *self._raft.raft.peers)
+        wanted = (placed.preferred,) if takes_in else (placed.preferred, *self._raft.raft.peers)
+        return [member for member in wanted if not self._is_going(placed.number, member)]
+
+    def _is_going(self, group: int, member: int) -> bool:
+        """Whether a task is about to take a member's replica: it handed leadership over for that,
+        or will.
+        """
+        tasks = self._cluster().placement.tasks.values()
+        return any(each.group == group and each.goes == member for each in tasks)
 
 
 def _is_open(here: State, number: int, topic: Topic) -> bool:

@@ -16,8 +16,8 @@ from samelog.admin.client import ask
 from samelog.admin.requests import CreateTopic
 from samelog.cli.local_cluster import LocalCluster, LocalNode
 from samelog.config.schema.render import to_toml
-from tests.e2e.harness import World, read_segments, wait_for
 from tests.e2e import test_promotion
+from tests.e2e.harness import World, read_segments, wait_for
 from tests.e2e.test_promotion import Sites, voters
 from tests.e2e.test_sites import ports, readers
 from tests.kafka.wire import Wire, fetch, metadata

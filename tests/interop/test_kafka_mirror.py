@@ -8,7 +8,6 @@ ones, those of transactions and their markers; from where Kafka's log begins.
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition

@@ -91,7 +91,6 @@ def test_a_restore_of_what_was_compacted_ends_where_it_is_to_end(stop: int) -> N
     assert (found.is_over, following.expected) == (True, stop)
 
 
-
 def test_damage_stops_the_mirror() -> None:
     batch = bytearray(source_batch(0))
     batch[-1] ^= 1

@@ -319,7 +319,11 @@ MIRRORING = (
     (230, publishers_may_mirror, "tests/config/test_authorisation.py::test_mirrors_take_a_right"),
     (231, unknown_lag_is_none, _SIDECAR + "test_a_lag_that_is_not_known_is_no_number"),
     (232, look_for_the_end_again, _SIDECAR + "test_a_restore_has_one_end"),
-    (304, leave_compacted_holes, _COPYING + "test_a_compacted_source_is_one_log_with_the_same_offsets"),
+    (
+        304,
+        leave_compacted_holes,
+        _COPYING + "test_a_compacted_source_is_one_log_with_the_same_offsets",
+    ),
     (
         304,
         stop_at_what_is_compacted,

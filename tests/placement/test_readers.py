@@ -151,7 +151,9 @@ def test_a_promoted_site_goes_on_with_what_was_only_read_there() -> None:
     placement = table.placement
     assert operations.go_on_with_readers(placement, {5, 6}, own=5) == [RecoverGroup(1, BEST)]
     assert operations.go_on_with_readers(placement, {OTHER}, own=OTHER) == [], "nobody there has it"
-    assert operations.go_on_with_readers(placement, {1, BEST}, own=BEST) == [], "one that votes is left"
+    assert operations.go_on_with_readers(placement, {1, BEST}, own=BEST) == [], (
+        "one that votes is left"
+    )
     apply(table, RecoverGroup(1, BEST))
     group = table.groups[1]
     assert (group.voters, group.readers, group.preferred) == ((BEST,), (), BEST)

@@ -41,7 +41,10 @@ RECORD, MERGE = b"record ", b"merge "
 def name_of(merge: Any) -> bytes:
     """The one record of an instruction: of which producer or session, and its number."""
     if merge.sequences:
-        return RECORD + b"producer %d %d" % (merge.sequences[0].producer_id, merge.sequences[0].first)
+        return RECORD + b"producer %d %d" % (
+            merge.sequences[0].producer_id,
+            merge.sequences[0].first,
+        )
     return RECORD + b"session %d %d" % (merge.ranges[0].input, merge.ranges[0].start)
 
 

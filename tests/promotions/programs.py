@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 from samelog.consensus import Busy, NotLeader
@@ -168,7 +169,7 @@ class IdempotentProducer(Program):
     def check(self, history: Sequence[bytes], promotions: int) -> None:
         name = RECORD + b"producer %d " % self._producer_id
         found = [int(each.split()[-1]) for each in history if each.startswith(name)]
-        pairs = list(zip(found, found[1:], strict=False))
+        pairs = list(pairwise(found))
         if any(second <= first for first, second in pairs):
             raise Harm(f"producer {self._producer_id} is there twice, or in another order: {found}")
         gaps = sum(second > first + 1 for first, second in pairs)
@@ -198,17 +199,13 @@ class PublisherSession(Program):
             raise Harm(f"session {self.number} has a hole, or records twice: {found}")
 
 
-def merge_of(
-    member: Member, number: int, start: int, sequences: Sequence[Sequence5] = ()
-) -> Merge:
+def merge_of(member: Member, number: int, start: int, sequences: Sequence[Sequence5] = ()) -> Merge:
     """The instruction for one record of an input."""
     state = member.machine.state
     entry = state.inputs[number]
     base_offset = state.partitions[entry.partition].next_offset
     part = Range(number, entry.run, entry.roll, start, start + 1, 1, 1, 0)
-    return Merge(
-        entry.partition, base_offset, member.raft.term, 1, False, [part], list(sequences)
-    )
+    return Merge(entry.partition, base_offset, member.raft.term, 1, False, [part], list(sequences))
 
 
 class Programs:

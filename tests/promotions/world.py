@@ -26,8 +26,8 @@ from samelog.sequencer.admin.siting import promoting
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
 from samelog.sequencer.cluster.promotion import SiteWasPromoted, follow
-from samelog.sequencer.sites import staying
 from samelog.sequencer.levels import SITES
+from samelog.sequencer.sites import staying
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, SetMembers
 from samelog.sequencer.state.commands import Member as NamedMember
 from samelog.sequencer.state.machine import StateMachine

@@ -151,8 +151,6 @@ def test_a_segment_has_no_more_offsets_than_its_index_takes(tmp_path: Path) -> N
     assert merged.log.next_offset == end
 
 
-
-
 def test_a_mirror_merge_needs_the_next_offset() -> None:
     world = MirrorWorld()
     (merge,) = world.bring(source_batch(0))

@@ -35,11 +35,11 @@ from samelog.sequencer.sites.sources import far_members
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CreateTopicCommand,
+    Member,
     Merge,
     OpenInputCommand,
     OpenRunCommand,
     Range,
-    Member,
     Sequence5,
     SetMembers,
     Verdict,

@@ -156,7 +156,6 @@ class DedupView:
         half = SEQUENCES // 2
         return near + (known[-1].last - near + half) % SEQUENCES - half
 
-
     def set_watermark(self, dedup_id: str, partition: int, value: int) -> None:
         """Note ids that are about to be proposed."""
         self._watermarks[dedup_id, partition] = value

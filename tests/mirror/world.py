@@ -64,6 +64,7 @@ class ModelSource:
         self.is_away = False
         self.grew = asyncio.Event()
         self.history = 0
+        self.is_compacted = False
         self.records: set[int] = set()
         """Offsets at which there ever was one."""
         self.dropped: set[int] = set()
@@ -104,6 +105,8 @@ class ModelSource:
         begin, behind = int.from_bytes(some[0][:8], "big"), next_of(some[-1])
         left = chance.choice([[], [], [offset_in(some[0], chance)]])
         left = [each for each in left if each in self.records - self.dropped]
+        if left and next_of(some[0]) == begin + 1:
+            return  # all of it stays, to the byte
         kept = [compacted(begin, behind if not left else next_of(some[0]), *left)]
         kept = kept if left or chance.random() < 0.5 else []
         gone = range(begin, next_of(some[0])) if left else range(begin, behind)
@@ -157,6 +160,8 @@ class ModelReader:
         while True:
             if source.is_away or source.history != self._history:
                 raise SourceUnreadable("the connection broke")
+            if source.is_compacted and self._offset < source.start:
+                raise SourceUnreadable("it is archived")
             left = [each for each in source.batches if next_of(each) > self._offset]
             if left:
                 self._offset = next_of(left[0])
@@ -211,7 +216,7 @@ class World:
         self.brought = Brought(self.mirror)
         self.skips = self.chance.random() < 0.5
         self.luck = random.Random(f"compaction {seed}")
-        self.is_compacted = is_compacted
+        self.is_compacted = self.source.is_compacted = is_compacted
         self.task: asyncio.Task[None] | None = None
         self.stopped = ""
         """Why the sidecar does not go on by itself."""

@@ -27,8 +27,8 @@ FOUND_IN: dict[Mutant, int] = {
 }
 """Planted bugs, and the first world in which each shows."""
 FOUND_WHERE_PROGRAMS_WRITE: dict[Mutant, int] = {
-    planted.forget_producers_at_a_promotion: 1,
-    planted.merge_from_anywhere: 1,
+    planted.forget_producers_at_a_promotion: 90,
+    planted.merge_from_anywhere: 4,
     planted.take_any_gap_after_a_promotion: 1,
     planted.leave_groups_behind: 1,
 }

@@ -137,8 +137,9 @@ def _learn(draft: Draft, header: tuple[int, ...], offset: int) -> None:
     if producer_id < 0 or is_marker(header[3]):
         return
     last = last_sequence(sequence, header[2])
-    known = draft.sequences.setdefault(producer_id, [])
+    known = draft.sequences.pop(producer_id, [])
     remember(known, Sequence5(producer_id, epoch, sequence, last, offset))
+    draft.sequences[producer_id] = known  # the one that came last is behind the others
     draft.learnt += 1
 
 

@@ -34,7 +34,7 @@ class Followed(NamedTuple):
     is_over: bool
 
 
-class _Pieces:
+class _GivenOut:
     """What is given out of some batches, and what stands for the holes between them."""
 
     def __init__(self, data: bytes) -> None:
@@ -98,7 +98,7 @@ class BatchFollower:
         if scan.end != len(data):
             reason = scan.error or "the last batch is cut"
             raise MirrorStopped(f"behind offset {self.expected}: {reason}")
-        found = _Pieces(data)
+        found = _GivenOut(data)
         for header in kernels.batch_headers(data, 0, len(data)):
             base = _OFFSET.unpack_from(data, header[0])[0]
             if self._is_compacted:
@@ -117,7 +117,7 @@ class BatchFollower:
     def _ends_before(self, next_offset: int) -> bool:
         return self._stop is not None and next_offset > self._stop
 
-    def _fill(self, found: _Pieces, data: bytes, header: tuple[int, ...]) -> None:
+    def _fill(self, found: _GivenOut, data: bytes, header: tuple[int, ...]) -> None:
         """Empty batches for the hole before a batch, and for the rest of an empty one that spans
         the mirror's end: compaction makes one of many.
         """

@@ -248,17 +248,23 @@ def reads_first(group: int, member: int) -> tuple[int, int]:
 
 def _read_in(look: Outlook, group: PlacedGroup, site: str, there: list[int]) -> Need | None:
     """Of one site; where it is empty, nobody is to read. `there`: who has such a replica."""
-    good = [each for each in there if site and not look.states.reads_no_more(each)]
+    if not site:
+        return _read_no_more(look, group, there)
+    good = [each for each in there if not look.states.reads_no_more(each)]
     bad = [each for each in there if each not in good]
-    best = look.reader_of(group, site, good) if site else None
-    if best is None:  # in a site whoever is away may come back
-        return _read_no_more(look, group, list(filter(look.table.is_leaving, bad)) if site else bad)
-    if best not in good:
-        loses, reason = next(iter(bad), None), f"to be read in site {site}"
-        return look.need(TaskKind.READ, group, reason, gets=best, loses=loses)
-    replica = group.replica_of(best)
-    is_whole = replica is not None and replica.is_whole
-    return _read_no_more(look, group, [*bad, *(each for each in good if is_whole and each != best)])
+    best = look.reader_of(group, site, good)
+    if best is None:  # whoever is away may come back
+        return _read_no_more(look, group, list(filter(look.table.is_leaving, bad)))
+    if best in good:
+        return _read_no_more(look, group, bad + _read_meanwhile(group, good, best))
+    loses, reason = next(iter(bad), None), f"to be read in site {site}"
+    return look.need(TaskKind.READ, group, reason, gets=best, loses=loses)
+
+
+def _read_meanwhile(group: PlacedGroup, good: list[int], best: int) -> list[int]:
+    """Who was read until the best one is whole, and it is."""
+    whole = [each.member for each in group.readers if each.is_whole]
+    return [each for each in good if each != best] if best in whole else []
 
 
 def _read_no_more(look: Outlook, group: PlacedGroup, over: list[int]) -> Need | None:

@@ -67,6 +67,8 @@ class MirrorDraft(msgspec.Struct):
     top_epoch: int = -1
     begins: list[tuple[int, int, int]] = []
     ends: list[int] = []
+    is_wide: bool = False
+    """Whether the segment would have more offsets than its index takes, as it has holes."""
 
     def take(self, header: tuple[int, ...], epoch: int, offset: int) -> None:
         """A batch at an offset is taken."""
@@ -140,8 +142,6 @@ class Draft(msgspec.Struct):
     most_bytes: int = 0
     """Of each input."""
     mirrored: MirrorDraft | None = None
-    is_wide: bool = False
-    """Whether the segment would have more offsets than its index takes: a mirror's, with holes."""
 
     def end(self, ends: Sequence[End]) -> None:
         """Put markers behind all that is there."""

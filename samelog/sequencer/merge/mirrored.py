@@ -108,7 +108,7 @@ class MirroredRanges:
             drafted.sums.append(kernels.crc32c(data) if scan.records else 0)
             if added[1] and drafted.tail.checksum is not None:
                 drafted.tail.checksum = kernels.crc32c(data, drafted.tail.checksum)
-            draft.is_wide = draft.next_offset - drafted.tail.segment_base > SEGMENT_OFFSETS
+            drafted.is_wide = draft.next_offset - drafted.tail.segment_base > SEGMENT_OFFSETS
 
     def _drafted(self, draft: Draft, entry: Input) -> MirrorDraft:
         if draft.mirrored is None:

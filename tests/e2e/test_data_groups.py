@@ -136,6 +136,21 @@ def test_who_knows_one_node_reaches_all(
     assert by_partition(over_kafka(world, topic, RECORDS), topic) == wanted
 
 
+def test_a_session_may_use_fewer_partitions_than_before(
+    world: World, seeds: str, tmp_path: Path
+) -> None:
+    """Each run begins once the one before is closed, also where that used nothing of a group."""
+    topic, session = "fewer", "s"
+    make(world, topic, 2)
+    publish(tmp_path, seeds, topic, session, range(PARTITIONS))
+    rounds = [[0], [PARTITIONS], [2 * PARTITIONS + 1]]
+    for numbers in rounds:
+        publish(tmp_path, seeds, topic, session, numbers)
+    numbers = [*range(PARTITIONS), *(each for one in rounds for each in one)]
+    found = subscribed(tmp_path, seeds, topic, len(numbers))
+    assert by_partition(found, session) == written(numbers)
+
+
 def measured(node: LocalNode, name: str, label: str) -> dict[str, float]:
     """One metric of a node: the value of a label -> that of the sample."""
     found = {}

@@ -30,6 +30,7 @@ from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskState
 from samelog.placement.values import PlacedGroup, Placement
 from samelog.sequencer.cluster.changes import Changes
+from samelog.sequencer.data_groups import ending
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.replica import DataReplica
 
@@ -359,6 +360,20 @@ def leave_clients_at_what_ended() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def say_nothing_of_unused_runs() -> Iterator[None]:
+    """A group of which a run that has ended used nothing says nothing of it."""
+    with patch.object(ending, "begin_unused", lambda replica, cluster, session, run_id: None):
+        yield
+
+
+@contextmanager
+def name_only_what_came() -> Iterator[None]:
+    """What group 0 noted, and of which nothing came, is no part of what a group closes."""
+    with patch.object(ending, "_unused", lambda state, cluster, session, run: ()):
+        yield
+
+
 _IN = "tests/placement/test_"
 _WORLDS = _IN + "simulation.py::test_worlds_keep_their_promises"
 _DEADLY = _IN + "simulation.py::test_leaders_of_group_0_die_in_every_phase_of_every_task"
@@ -368,6 +383,9 @@ _BACK = "tests/sequencer/test_placing.py::test_a_replica_that_comes_back_waits_f
 _SENT = (
     "tests/sequencer/test_placing.py::test_who_reads_from_a_replica_that_ends_is_sent_to_the_others"
 )
+_RUNS = "tests/sequencer/test_ending.py::test_"
+_UNUSED = _RUNS + "a_run_that_does_not_write_where_an_older_one_did_ends_there_too"
+_NOTED = _RUNS + "a_part_names_what_was_noted_and_never_came"
 _FIRST = "orders.py::test_a_group_without_a_configuration_takes_no_order"
 _ENDING = "tests/sequencer/test_leftovers.py::test_what_is_ending_removes_its_files_itself"
 _EIGHTH = "tests/sequencer/test_changes.py::test_members_beyond_seven_are_learners"
@@ -412,5 +430,7 @@ PLACING = (
     (251, remove_what_is_ending, _ENDING),
     (252, order_before_the_first_configuration, _IN + _FIRST),
     (253, leave_clients_at_what_ended, _SENT),
+    (254, say_nothing_of_unused_runs, _UNUSED),
+    (254, name_only_what_came, _NOTED),
 )
 """Rule, bug, and the test that finds it."""

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from samelog.placement.values import NewGroup
-from samelog.sequencer.data_groups.ending import ALL_S, UnsettledRuns, closed_parts, overtaken
+from samelog.sequencer.data_groups.ending import (
+    ALL_S,
+    UnsettledRuns,
+    closed_parts,
+    end_run,
+    groups_of,
+    overtaken,
+)
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.raft.closing import HELD_UP_S, RunCloser
 from samelog.sequencer.state.commands import (
@@ -141,6 +148,71 @@ def test_a_part_that_is_closed_is_told_until_group_0_has_closed_the_run() -> Non
     assert (told.session, told.run_id, len(told.ends)) == (SESSION, "0", 1)
     cluster.apply(CloseRun(SESSION, "0", 2))
     assert not [*closed_parts(here.state, cluster.state, [SESSION])]
+
+
+class Replica:
+    """Of the first data group, as its leader."""
+
+    def __init__(self) -> None:
+        self.machine, self.ended = data_group(), list[dict[Any, Any]]()
+        self.logs, self.seat = SimpleNamespace(machine=self.machine), SimpleNamespace(group=1)
+        self.raft = SimpleNamespace(
+            group=SimpleNamespace(propose=self._propose),
+            coordinator=SimpleNamespace(run_ended=lambda *told: self.ended.append(told[2])),
+        )
+
+    def _propose(self, commands: list[Any]) -> None:
+        for command in commands:
+            self.machine.apply(command)
+
+    def hears(self, cluster: StateMachine, run: str, ends: dict[Any, Any]) -> list[str]:
+        """That a run has ended; the runs that it knows then."""
+        here: Any = self
+        end_run(here, cluster.state, SESSION, run, ends)
+        known = self.machine.state.sessions.get(SESSION)
+        return [] if known is None else [each.run_id for each in known.runs]
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_run_that_does_not_write_where_an_older_one_did_ends_there_too(*, is_known: bool) -> None:
+    """Group 0 waits for every group in which the session ever wrote: without the word of this one
+    the run would never be closed, and the next one never begin.
+    """
+    cluster, replica = group_0(), Replica()
+    older = ["0"] if is_known else []
+    if is_known:  # else it was noted only, or has expired here
+        begin(replica.machine, 0)
+        replica.machine.apply(CloseRun(SESSION, "0", 2))
+    cluster.apply(CloseRun(SESSION, "0", 2))
+    open_run(cluster, 1)
+    assert groups_of(cluster.state, SESSION) == {1, 2}
+    elsewhere = {("t", 1): END}
+    assert replica.hears(cluster, "0", elsewhere) == older, "group 0 has closed it"
+    assert replica.hears(cluster, "1", {**elsewhere, ("t", 0): END}) == older, "bytes come"
+    assert replica.hears(cluster, "1", elsewhere) == [*older, "1"]
+    assert not replica.ended, "it closes as any other, once it has begun"
+    assert replica.hears(cluster, "1", elsewhere) == [*older, "1"]
+    assert replica.ended == [{}]
+    replica.machine.apply(CloseRun(SESSION, "1", 3))
+    (told,) = closed_parts(replica.machine.state, cluster.state, [SESSION])
+    assert [(end.topic, end.partition, end.roll, end.byte) for end in told.ends] == [("t", 0, 0, 0)]
+    begin(replica.machine, 1)
+    assert replica.machine.open_run_of(SESSION) is None, "late bytes find it closed"
+
+
+def test_a_part_names_what_was_noted_and_never_came() -> None:
+    cluster, here = group_0(), data_group()
+    here.apply(OpenPartition(2, TOPIC, "t", {}, 1, [1, 2]))
+    begin(here, 0)
+    here.apply(CloseRun(SESSION, "0", 2))
+    (told,) = closed_parts(here.state, cluster.state, [SESSION])
+    assert {end.partition for end in told.ends} == {0, 1}
+
+
+def test_what_is_staged_and_ended_is_not_begun_anywhere() -> None:
+    cluster, replica = group_0(), Replica()
+    cluster.state.sessions[SESSION].runs[-1].stage = "stage"
+    assert replica.hears(cluster, "0", {("t", 1): END}) == []
 
 
 @pytest.mark.parametrize(("number", "code"), [(3, "RUN_CLOSED"), (4, "RUN_CLOSED"), (5, "")])

@@ -2,7 +2,9 @@
 
 A data group closes its part of a run by itself, where that is merged. Its leader says so until
 group 0, which waits for all of them, has closed the run. A run that group 0 has closed already, or
-that is not its session's newest, ends where the group has merged it.
+that is not its session's newest, ends where the group has merged it. Group 0 waits for every group
+in which the session ever wrote: one that has nothing of a run begins it when it has ended, so that
+it can say where its part ends, and so that nothing of it can come later.
 
 Invariant: a data group is told that a run has ended only once all bytes that its sender named have
 a place in the group, or because a newer run is to begin.
@@ -21,6 +23,7 @@ from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.ingest.node_sessions import node_of
 from samelog.sequencer.state.commands import CloseRun
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import OpenPlacedInput
 from samelog.sequencer.state.types import Run, Session, State
 from samelog.wire.bounds import RunEnd
 from samelog.wire.peer_messages import PartOfRunClosed
@@ -34,17 +37,73 @@ def end_run(replica: GroupReplica, cluster: State, session: str, run_id: str, en
     the state of group 0, as it is here.
     """
     machine = replica.logs.machine
-    run = machine.open_run_of(session)
-    if run is None or run.run_id != run_id:
-        return
-    group = replica.seat.group
-    own = {
+    own, run = _own(machine, cluster, replica.seat.group, ends), machine.open_run_of(session)
+    used = [name for name, end in own.items() if end != (0, 0)]
+    if run is None:
+        if not used:
+            begin_unused(replica, cluster, session, run_id)
+    elif run.run_id == run_id and not any(_lacks(machine, session, *name) for name in used):
+        replica.raft.coordinator.run_ended(session, run_id, own)
+
+
+def _own(machine: StateMachine, cluster: State, group: int, ends: Ends) -> Ends:
+    """The ends that a sender named in partitions of this group."""
+    return {
         name: end
         for name, end in ends.items()
         if _is_here(machine, *name) or _is_in(cluster, group, *name)
     }
-    if not any(_lacks(machine, session, *name) for name, end in own.items() if end != (0, 0)):
-        replica.raft.coordinator.run_ended(session, run_id, own)
+
+
+def begin_unused(replica: GroupReplica, cluster: State, session: str, run_id: str) -> None:
+    """Begin a run that has ended and of which nothing is here: where it ends is told then, as of
+    any other.
+    """
+    machine, known = replica.logs.machine, cluster.sessions.get(session)
+    run = known.runs[-1] if known is not None and known.runs else None
+    if known is None or run is None or run.run_id != run_id or run.closed or run.stage is not None:
+        return
+    noted = _noted(machine.state, cluster, session)
+    if noted and machine.run_of(session, run_id) is None:
+        partition = machine.state.partitions[noted[0]]
+        with suppress(NotLeader, Busy):
+            place = partition.topic_id, partition.index
+            replica.raft.group.propose([opening_of(known, run, *place)])
+
+
+def opening_of(session: Session, run: Run, topic_id: str, index: int) -> OpenPlacedInput:
+    """What begins a run of group 0 in a data group, with an input in one of its partitions."""
+    return OpenPlacedInput(
+        session.name,
+        session.session_id,
+        session.identity,
+        run.number,
+        run.asked,
+        run.run_id,
+        run.dedup_id,
+        run.dedup_base,
+        run.stage,
+        topic_id,
+        index,
+    )
+
+
+def groups_of(cluster: State, session: str) -> set[int]:
+    """The data groups that group 0 waits for, of a session."""
+    known = cluster.placement
+    numbers = (each.partition for each in cluster.inputs.values() if each.session == session)
+    return {known.group_of(number) for number in numbers if number in known.partitions}
+
+
+def _noted(state: State, cluster: State, session: str) -> list[int]:
+    """The partitions here in which group 0 says that the session wrote, in this run or another."""
+    return [
+        each.partition
+        for each in cluster.inputs.values()
+        if each.session == session
+        and each.partition in state.partitions
+        and not state.placement.is_on_its_way(each.partition)
+    ]
 
 
 def _is_here(machine: StateMachine, name: str, index: int) -> bool:
@@ -121,7 +180,8 @@ def closed_parts(
         known = cluster.sessions.get(session.name)
         newest = known.runs[-1] if known is not None and known.runs else None
         if run.closed and newest is not None and newest.run_id == run.run_id and not newest.closed:
-            yield PartOfRunClosed(session.name, run.run_id, tuple(_ends(state, run)))
+            ends = (*_ends(state, run), *_unused(state, cluster, session.name, run))
+            yield PartOfRunClosed(session.name, run.run_id, ends)
 
 
 def overtaken(state: State, cluster: State, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -151,5 +211,17 @@ def _ends(state: State, run: Run) -> Iterator[RunEnd]:
     for number, roll, byte in run.ends:
         entry = state.inputs.get(number)
         if entry is not None:
-            partition = state.partitions[entry.partition]
-            yield RunEnd(state.topics[partition.topic_id].name, partition.index, roll, byte)
+            yield _end(state, entry.partition, roll, byte)
+
+
+def _unused(state: State, cluster: State, session: str, run: Run) -> Iterator[RunEnd]:
+    """Where a closed run ends that has no input: group 0 noted one, and nothing came of it."""
+    ended = {state.inputs[number].partition for number, *_ in run.ends if number in state.inputs}
+    for partition in _noted(state, cluster, session):
+        if partition not in ended:
+            yield _end(state, partition, 0, 0)
+
+
+def _end(state: State, number: int, roll: int, byte: int) -> RunEnd:
+    partition = state.partitions[number]
+    return RunEnd(state.topics[partition.topic_id].name, partition.index, roll, byte)

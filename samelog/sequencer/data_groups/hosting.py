@@ -19,10 +19,7 @@ from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.beats import QuietGroups
 from samelog.sequencer.data_groups.contents import Contents
-from samelog.sequencer.data_groups.ending import (
-    end_run,
-    give_up_held,
-)
+from samelog.sequencer.data_groups.ending import end_run, give_up_held, groups_of
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
@@ -356,10 +353,13 @@ class DataGroups:
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
-        for replica in self.replicas.values():
-            if replica.raft.raft.leadership is not None and replica.knows(session):
+        cluster = self._host.cluster
+        noted = groups_of(cluster, session)
+        for number, replica in self.replicas.items():
+            is_concerned = number in noted or replica.knows(session)
+            if replica.raft.raft.leadership is not None and is_concerned:
                 self.work(replica)
-                end_run(replica.group_replica, self._host.cluster, session, run_id, ends)
+                end_run(replica.group_replica, cluster, session, run_id, ends)
 
     def _settle_runs(self, replica: DataReplica) -> None:
         """Tell group 0's leader what this group, led here, has closed; close what group 0 has."""

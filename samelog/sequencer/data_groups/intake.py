@@ -21,10 +21,10 @@ from samelog.replicator.interfaces import (
     RollByte,
     RunEnds,
 )
+from samelog.sequencer.data_groups.ending import opening_of
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import OpenPlacedInput
 from samelog.sequencer.state.types import Topic
 from samelog.wire.errors import FaultCode
 from samelog.wire.refusals import RefusedBatch
@@ -125,21 +125,7 @@ class RoutedIntake:
         run = await self._cluster.note_input(session, run_id, topic, partition)
         known, intake = self._machine.state.sessions[session], replica.group_replica.logs.intake
         self._watch(replica.number, intake)
-        opened = await intake.open_placed(
-            OpenPlacedInput(
-                session,
-                known.session_id,
-                known.identity,
-                run.number,
-                run.asked,
-                run_id,
-                run.dedup_id,
-                run.dedup_base,
-                run.stage,
-                topic.topic_id,
-                partition,
-            )
-        )
+        opened = await intake.open_placed(opening_of(known, run, topic.topic_id, partition))
         return OpenedInput(
             input=replica.number << GROUP_BITS | opened.input,
             topic_id=opened.topic_id,

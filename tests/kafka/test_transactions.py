@@ -125,15 +125,21 @@ def test_a_marker_may_be_what_is_newest(boot: str, topic: str, name: str) -> Non
     for text in (b"0", b"1"):
         producer.produce(topic, text, timestamp=1000)
     producer.commit_transaction(PATIENCE_S)
-    admin, spec = AdminClient({"bootstrap.servers": boot}), OffsetSpec.max_timestamp()
-    (found,) = admin.list_offsets({TopicPartition(topic, 0): spec}).values()
-    assert found.result(PATIENCE_S).offset == 2
+    assert newest(boot, topic)[0] == 2
     ahead = 1000 * int(time.time() + 3600)
     producer.begin_transaction()
     producer.produce(topic, b"3", timestamp=ahead)
     producer.commit_transaction(PATIENCE_S)
-    (found,) = admin.list_offsets({TopicPartition(topic, 0): spec}).values()
-    assert (found.result(PATIENCE_S).offset, found.result().timestamp) == (3, ahead)
+    assert newest(boot, topic) == (3, ahead)
+
+
+def newest(boot: str, topic: str) -> tuple[int, int]:
+    """Offset and timestamp."""
+    spec: Any = OffsetSpec
+    admin = AdminClient({"bootstrap.servers": boot})
+    (found,) = admin.list_offsets({TopicPartition(topic, 0): spec.max_timestamp()}).values()
+    told = found.result(PATIENCE_S)
+    return int(told.offset), int(told.timestamp)
 
 
 @shows("confluent-kafka", TRANSACTIONS[2])

@@ -108,6 +108,26 @@ optional_client_option = optional_client("only local files are used")
 """Gives the command `config`, a ClientConfig or None."""
 
 
+def _registry(ctx: click.Context, param: click.Parameter, url: str | None) -> Any:
+    if url is None:
+        return None
+    from samelog.admin.registry import SchemaRegistry
+
+    try:
+        return SchemaRegistry(url)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+registry_option = click.option(
+    "--registry",
+    metavar="URL",
+    callback=_registry,
+    help="Read values in Confluent's wire format by the schemas of this registry.",
+)
+"""Gives the command `registry`, a SchemaRegistry or None."""
+
+
 class OperatorError(click.ClickException):
     """Something for the operator to know, shown as one message without a traceback."""
 

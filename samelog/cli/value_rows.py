@@ -1,5 +1,5 @@
 """Rows for people to look at, and values of Avro and Arrow as such rows: each by the version of its
-topic's schema that wrote it.
+topic's schema that wrote it, or by the schema that a registry has under its id.
 
 Invariant: a value that is no row of that version is left as it is; each row is one line of JSON,
 whatever its cells are.
@@ -18,7 +18,9 @@ from samelog.cli.output import talk
 from samelog.cli.record_text import iso_of
 from samelog.format._kernels import Record
 from samelog.format.arrow import ArrowMissing
-from samelog.typed.schema import SchemaFormat, parse_schema
+from samelog.typed.framing import Frames, framed_by
+from samelog.typed.schema import NobodyAnswers, SchemaFormat, parse_schema
+from samelog.typed.values.codec import Unfit
 from samelog.typed.values.codecs import codec_of
 from samelog.typed.versions import SCHEMA_HEADER, parse_mark, version_at
 
@@ -55,8 +57,12 @@ def _with_texts(table: pa.Table) -> pa.Table:
 class PartitionRows:
     """Of one partition's values. Who has no library for them, or gets no answer, is told once."""
 
-    def __init__(self, config: ClientConfig, topic: str, partition: int) -> None:
+    def __init__(
+        self, config: ClientConfig, topic: str, partition: int, frames: Frames | None = None
+    ) -> None:
+        """`frames`: what reads values with an id of a registry; None: none is asked."""
         self._config, self._topic, self._partition = config, topic, partition
+        self._frames = frames
 
     @cached_property
     def _page(self) -> SchemaPage | None:
@@ -68,6 +74,9 @@ class PartitionRows:
 
     def of(self, record: Record) -> list[bytes] | None:
         """The rows of a record's value; None: it has none, or is a text."""
+        framed = self._framed(record.value)
+        if framed is not None:
+            return [framed]
         text = None if record.value is None else self._schema(record)
         schema = None if text is None else parse_schema(text)
         if schema is None or schema.format not in BINARY:
@@ -79,6 +88,19 @@ class PartitionRows:
             self._page = None
             return None
         return None if found.misfits else lines(found.table)
+
+    def _framed(self, value: bytes | None) -> bytes | None:
+        """The fields of a value, by the registry's schema of its id; None: it is none."""
+        if self._frames is None or value is None or framed_by(value) is None:
+            return None
+        try:
+            return msgspec.json.encode(self._frames.record(value), enc_hook=iso_of)
+        except (NobodyAnswers, ArrowMissing) as error:
+            talk(f"samelog: {error}")
+            self._frames = None
+        except (Unfit, TypeError, ValueError, OverflowError):
+            pass  # a value that begins with a zero byte by chance
+        return None
 
     def _schema(self, record: Record) -> str | None:
         """The text of the one that wrote a record."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Buffer
 
+    from samelog.admin.registry import SchemaRegistry
     from samelog.publisher.row_checks import GivenValues, HeadersColumn, RowChecks
     from samelog.publisher.typed_rows import RowEncoder
 
@@ -66,6 +67,8 @@ class Appender:
         self._session_header = (SESSION_HEADER, session) if options.has_session_header else None
         self._lingering = threading.Condition(self._lock)
         self._encoder: RowEncoder | None = None
+        self._registry: SchemaRegistry | None = None
+        """If rows are to be in Confluent's wire format."""
         self._checked: frozenset[str] = frozenset()
         """Topics whose records are checked."""
         self._checks: RowChecks | None = None
@@ -316,7 +319,7 @@ class Appender:
             if self._encoder is None:
                 from samelog.publisher.typed_rows import RowEncoder
 
-                self._encoder = RowEncoder(self._options)
+                self._encoder = RowEncoder(self._options, self._registry)
             return self._encoder
 
     # --- waiting for room ----------------------------------------------------------------------

@@ -129,6 +129,7 @@ class PublisherKeywords(TypedDict, total=False):
     session_header: bool
     compression: str | Compression | None
     on_refused: Callable[[RefusedRecord], None] | None
+    registry: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 
 if TYPE_CHECKING:
+    from samelog.admin.registry import SchemaRegistry
     from samelog.format.directory_files import RefusedRecord
     from samelog.publisher.shipper import Shipper
 
@@ -79,6 +80,9 @@ class Publisher(Appender):
             smaller, when it is closed; so it gains much only where records share batches. Default:
             the config's, or "none".
         session_header: every record says whose it is, in the header `samelog.session`.
+        registry: URL of a schema registry (http://name:password:8081). `append_rows` writes
+            values in Confluent's wire format then, and registers the topic's schema, which has the
+            format avro, as that of the subject `TOPIC-value`.
         on_refused: called, in another thread, with each record that nodes refused because it does
             not fit the topic's schema (`schema.enforce=node`). It is in `refused` of the session's
             directory by then, and stays there.
@@ -93,7 +97,9 @@ class Publisher(Appender):
         """Open the session's directory, and start shipping it."""
         self._fs, self._on_refused = OsFileSystem(), options.get("on_refused")
         resolved = resolve(topic, session, options)
+        registry = _registry(options.get("registry"))
         super().__init__(_open_writer(self._fs, resolved), resolved, self._learn)
+        self._registry = registry
         self._sync_lock = threading.Lock()
         self._sync_failure: DiskFault | None = None
         self._closed = False
@@ -259,6 +265,15 @@ class Publisher(Appender):
             "this publisher belongs to the parent process: make one in the child, with a session "
             "of its own"
         )
+
+
+def _registry(url: str | None) -> SchemaRegistry | None:
+    """Raises ValueError."""
+    if url is None:
+        return None
+    from samelog.admin.registry import SchemaRegistry
+
+    return SchemaRegistry(url)
 
 
 def _open_writer(fs: OsFileSystem, options: PublisherOptions) -> SessionWriter:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from samelog.admin.known_schemas import KnownSchemas
+from samelog.admin.registry import SchemaRegistry
 from samelog.publisher.arrow_rows import ArrowColumns, binary_column, milliseconds_column
 from samelog.publisher.options import Headers, PlacingKeywords, PublisherOptions
 from samelog.store.disk.files import OsFileSystem
+from samelog.typed.framing import FrameWriter
 from samelog.typed.rows import table_of
 from samelog.typed.schema import Schema, SchemaFormat
 from samelog.typed.values.codecs import codec_of
@@ -22,8 +24,10 @@ from samelog.typed.versions import mark
 class RowEncoder:
     """Of one publisher. May be used from several threads."""
 
-    def __init__(self, options: PublisherOptions) -> None:
-        self._topic = options.topic
+    def __init__(self, options: PublisherOptions, registry: SchemaRegistry | None = None) -> None:
+        """`registry`: where values are in Confluent's wire format."""
+        self._topic, self._registry = options.topic, registry
+        self._framed: dict[tuple[str, int], FrameWriter] = {}
         self._known = KnownSchemas(OsFileSystem(), options.directory, options.config)
         self._chosen: dict[str, tuple[int, Schema]] = {}
 
@@ -36,18 +40,33 @@ class RowEncoder:
         placing: PlacingKeywords,
     ) -> ArrowColumns:
         """See `Publisher.append_rows`. Raises RowMisfit, NoSchema, ValueError, TypeError."""
-        number, schema = self._choose(placing.get("topic") or self._topic, version)
+        topic = placing.get("topic") or self._topic
+        number, schema = self._choose(topic, version)
         if schema.format is SchemaFormat.ARROW:
             _check_whole(key, timestamp, placing)
         table = table_of(rows, schema)
-        values: list[bytes | None] = [*codec_of(schema).encode(table)]
-        marks: list[Headers | None] = [(mark(number),)] * len(values)
+        values: list[bytes | None]
+        marks: list[Headers | None] | None = None  # framed values say what wrote them
+        if self._registry is not None:
+            values = [*self._writer(topic, number, schema, self._registry).encode(table)]
+        else:
+            values = [*codec_of(schema).encode(table)]
+            marks = [(mark(number),)] * len(values)
         return ArrowColumns(
             values,
             None if key is None else binary_column(table, key),
             marks,
             None if timestamp is None else milliseconds_column(table, timestamp),
         )
+
+    def _writer(
+        self, topic: str, number: int, schema: Schema, registry: SchemaRegistry
+    ) -> FrameWriter:
+        known = self._framed.get((topic, number))
+        if known is None:
+            known = FrameWriter(registry, f"{topic}-value", schema)
+            self._framed[topic, number] = known
+        return known
 
     def _choose(self, topic: str, version: int | None) -> tuple[int, Schema]:
         chosen = self._chosen.get(topic)

@@ -127,6 +127,8 @@ class Values:
     avro_schema: str = ""
     corrupt: CorruptMode = CorruptMode.PERMISSIVE
     metadata_prefix: str = ""
+    registry: str = ""
+    """URL of the registry whose ids values begin with (docs/typed.md); empty: they have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +187,7 @@ OTHERS = (
     "valueFormat",
     "valueSchema",
     "avroSchema",
+    "registry",
     "mode",
     "metadataPrefix",
     "positionGroup",
@@ -362,11 +365,18 @@ def _values(texts: Mapping[str, str]) -> Values:
         avro_schema=texts.get("avroSchema", ""),
         corrupt=_choice(texts, "mode", CorruptMode.PERMISSIVE),
         metadata_prefix=texts.get("metadataPrefix", ""),
+        registry=texts.get("registry", ""),
     )
     if found.format is ValueFormat.BINARY and found != Values():
-        raise BadOption("valueSchema, avroSchema, mode and metadataPrefix need a valueFormat")
-    if (found.format is ValueFormat.AVRO) != bool(found.avro_schema):
-        raise BadOption("avroSchema, the schema of the values, goes with valueFormat=avro")
+        raise BadOption(
+            "valueSchema, avroSchema, registry, mode and metadataPrefix need a valueFormat"
+        )
+    given = [name for name in ("avroSchema", "registry") if texts.get(name)]
+    if len(given) != (found.format is ValueFormat.AVRO):
+        raise BadOption(
+            "avroSchema, the schema of the values, or registry, which has it, goes with "
+            "valueFormat=avro"
+        )
     return found
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypedDict
 
+from samelog.admin.registry import SchemaRegistry
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
 from samelog.format.file_names import parse_input_name
@@ -53,6 +54,7 @@ class SubscriberKeywords(TypedDict, total=False):
     positions: OwnPositions | None
     rebalance_timeout_s: float
     replay: float | None
+    registry: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Setup:
     corrupt: Corrupt
     wanted: RowsWanted
     replay: Replay | None
+    registry: SchemaRegistry | None
 
 
 def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Setup:
@@ -87,7 +90,7 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     wanted = RowsWanted(given.get("where"), given.get("columns"))
     name, group = given.get("name"), given.get("group")
     start = parse_start(given.get("start"), is_named=name is not None or group is not None)
-    replay = _replay(given.get("replay"))
+    replay, registry = _replay(given.get("replay")), _registry(given.get("registry"), wanted)
     root = _root(given.get("directory"), client)
     _check_member(chosen, client, given)
     fs = OsFileSystem()
@@ -114,8 +117,15 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         engine.stop_copying()
         engine.close()
         raise
-    version = given.get("version")
-    return Setup(chosen.topics, root, name, engine, client, version, corrupt, wanted, replay)
+    known = client, given.get("version"), corrupt, wanted, replay, registry
+    return Setup(chosen.topics, root, name, engine, *known)
+
+
+def _registry(url: str | None, wanted: RowsWanted) -> SchemaRegistry | None:
+    """Raises ValueError."""
+    if url is not None and not wanted.is_all:
+        raise ValueError("nodes evaluate where and columns, and ask no registry")
+    return None if url is None else SchemaRegistry(url)
 
 
 def _discover(

@@ -72,7 +72,7 @@ class RowReader:
     def __init__(self, setup: Setup) -> None:
         self._known = KnownSchemas(OsFileSystem(), setup.directory, setup.client)
         self._version, self._corrupt = setup.version, setup.corrupt
-        self._wanted = setup.wanted
+        self._wanted, self._registry = setup.wanted, setup.registry
         self._passed = setup.engine.choice.rows
         self._chosen: dict[str, tuple[int, Selection]] = {}
         self._readers: dict[str, tuple[Mapping[int, Schema], TypedReader]] = {}
@@ -136,7 +136,7 @@ class RowReader:
         version, selection = self._chosen[topic]
         schemas, reader = self._readers.get(topic, (None, None))
         if reader is None or schemas is not known.schemas:
-            reader = TypedReader(known.schemas, version)
+            reader = TypedReader(known.schemas, version, self._registry)
             self._readers[topic] = known.schemas, reader
         return reader, selection
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from samelog.typed.arrow_types import arrow_schema, import_arrow
+from samelog.typed.framing import FramedRows, SchemaIds, framed_by
 from samelog.typed.misfits import Misfit, beginning
 from samelog.typed.resolution import Resolution, Unresolvable
 from samelog.typed.schema import Schema, SchemaFormat
@@ -28,6 +29,8 @@ NO_VERSION = 0
 """Of a record whose mark is none."""
 NO_VALUE = -1
 """Of a record whose value is null: nothing was written, with whatever version."""
+FRAMED = -2
+"""Of one whose value says which schema of a registry wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,9 @@ class Unread:
     misfit: Misfit
 
     def __str__(self) -> str:
-        written = f"written with version {self.version}" if self.version else "marked wrongly"
+        written = f"written with version {self.version}" if self.version > 0 else "marked wrongly"
+        if self.version == FRAMED:
+            written = "written with a schema of the registry"
         return f"offset {self.offset}, {written}, read with version {self.reader}: {self.misfit}"
 
 
@@ -58,9 +63,13 @@ class TypedRows:
 class TypedReader:
     """Reads records of one topic as one version of its schema."""
 
-    def __init__(self, schemas: Mapping[int, Schema], version: int) -> None:
+    def __init__(
+        self, schemas: Mapping[int, Schema], version: int, ids: SchemaIds | None = None
+    ) -> None:
+        """`ids`: the registry of what is in Confluent's wire format; None: nothing is."""
         self._schemas, self._version = schemas, version
         self._reader = schemas[version]
+        self._frames = None if ids is None else FramedRows(ids, self._reader)
         self._resolutions: dict[int, Resolution | Unresolvable] = {}
 
     def read(self, records: pa.Table, since: Since) -> TypedRows:
@@ -93,7 +102,8 @@ class TypedReader:
     ) -> Mapping[int, Sequence[int]]:
         """Which records have each version. Mostly nobody has marked any, and all have the same."""
         marks = marks_of(records)
-        if offsets and not marks and not records.column("value").null_count:
+        is_plain = self._frames is None and not marks
+        if offsets and is_plain and not records.column("value").null_count:
             first, last = version_at(since, offsets[0]), version_at(since, offsets[-1])
             schema = self._schemas.get(first)
             is_told = schema is not None and schema.format is not SchemaFormat.ARROW
@@ -117,6 +127,8 @@ class TypedReader:
                 found.append(NO_VALUE)
             elif place in marks:
                 found.append(marks[place])
+            elif self._frames is not None and framed_by(value) is not None:
+                found.append(FRAMED)
             else:
                 found.append(self._unmarked(version_at(since, offset), value))
         return found
@@ -146,6 +158,8 @@ class TypedReader:
             return DecodedValues(
                 import_arrow().Table.from_pylist([nothing] * len(values), columns), []
             )
+        if version == FRAMED and self._frames is not None:
+            return self._frames.decode(values)
         if version not in self._schemas:
             problem = "a record with a version that the topic has"
         else:

@@ -216,7 +216,7 @@ def test_a_schema_is_needed() -> None:
         source(subscribe="t", valueFormat="json").schema()
     with pytest.raises(BadOption, match="need a valueFormat"):
         source(subscribe="t", mode="FAILFAST").schema()
-    with pytest.raises(BadOption, match="avroSchema, the schema of the values, goes with"):
+    with pytest.raises(BadOption, match="avroSchema, the schema of the values, or registry"):
         source(subscribe="t", valueFormat="avro").schema()
 
 

@@ -41,6 +41,7 @@ class _Reading(TypedDict):
     where: str | None
     columns: list[str] | None
     corrupt: str
+    registry: str | None
 
 
 def parse_from(
@@ -103,6 +104,12 @@ def parse_from(
     type=click.Choice([each.value for each in Corrupt]),
     help="What is done with a record that is no row of the schema.",
 )
+@click.option(
+    "--registry",
+    metavar="URL",
+    help="Print rows of the topic's schema, also of values in Confluent's wire format, by the "
+    "schemas of this registry.",
+)
 @click.option("--max", "limit", type=click.IntRange(min=1), help="End after so many records.")
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
 @click.option("--replay", is_flag=True, help="Show records as far apart as they were written.")
@@ -157,7 +164,7 @@ def command(
     with subscriber:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: subscriber.stop_soon())
-        lines = _lines(subscriber, is_json=is_json)
+        lines = _lines(subscriber, registry=reading["registry"], is_json=is_json)
         count = copy_out(subscriber, sys.stdout.buffer, lines, limit)
         if subscriber.has_positions:
             subscriber.commit()
@@ -188,9 +195,11 @@ def _check_there(directory: str, topics: Sequence[str], *, follow: bool) -> None
             fail(f"{directory} has no copy of topic {topic!r}; it has: {there}")
 
 
-def _lines(subscriber: Subscriber, *, is_json: bool) -> Callable[[int], list[bytes]]:
+def _lines(
+    subscriber: Subscriber, *, registry: str | None, is_json: bool
+) -> Callable[[int], list[bytes]]:
     """The next lines, of up to so many records: rows, if that is what the subscriber has."""
-    if subscriber.is_of_rows:
+    if subscriber.is_of_rows or registry is not None:
         show_row = as_row_line if is_json else as_row
         return lambda most: [show_row(row) for row in subscriber.rows(most)]
     show = as_line if is_json else as_value

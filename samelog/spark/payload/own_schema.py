@@ -1,5 +1,6 @@
 """The schema that topics have of their own: their setting `value_schema` (docs/archiving.md), or
-the newest version of their schema (docs/typed.md), if that is of JSON and Spark has its types.
+the newest version of their schema (docs/typed.md), if that has the format of the query and Spark
+has its types.
 
 Invariant: all topics of a query have the same one, or it is an error.
 """
@@ -8,9 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from samelog.admin.answers import SchemaPage
+from samelog.admin.answers import SchemaPage, TopicInfo
 from samelog.admin.client import ask, topic_schemas
 from samelog.admin.errors import AdminError
 from samelog.admin.requests import ListTopics
@@ -19,9 +20,10 @@ from samelog.config.load import load_client
 from samelog.config.values import ConfigError
 from samelog.spark.errors import BadOption, NotReadable
 from samelog.spark.logs.config_file import config_path
-from samelog.spark.options import Options, TopicSelection
+from samelog.spark.options import Options, TopicSelection, ValueFormat
 from samelog.typed.schema import SchemaFormat
 from samelog.typed.schema import parse_schema as read_schema
+from samelog.typed.types import ColumnType, TypeKind
 
 TYPES: Mapping[str, str] = {
     "bool": "BOOLEAN",
@@ -55,11 +57,13 @@ def own_schema(options: Options) -> str | None:
             f"the topics' own {VALUE_SCHEMA} cannot be looked up: {error}; give the option "
             "valueSchema, or a schema to the query"
         ) from error
-    told = {
-        topic.name: topic.settings.get(VALUE_SCHEMA) or schema_as_setting(pages[topic.name])
-        for topic in read
-    }
-    return common_schema(told)
+    if options.values.format is ValueFormat.AVRO:
+        return _common({name: avro_columns(page) for name, page in pages.items()}, "schema")
+    return common_schema({topic.name: _json_columns(topic, pages[topic.name]) for topic in read})
+
+
+def _json_columns(topic: TopicInfo, page: SchemaPage) -> str:
+    return topic.settings.get(VALUE_SCHEMA) or schema_as_setting(page)
 
 
 def schema_as_setting(page: SchemaPage) -> str:
@@ -84,17 +88,61 @@ def common_schema(settings: Mapping[str, str]) -> str | None:
     """The one schema of topics with these settings, as SQL; None if they have none. Raises
     BadOption.
     """
-    parsed = {topic: parse_schema(text) for topic, text in sorted(settings.items())}
-    if not any(parsed.values()):
+    parsed = {topic: parse_schema(text) for topic, text in settings.items()}
+    return _common(
+        {
+            topic: [(name, TYPES[kind]) for name, kind in schema.items()]
+            for topic, schema in parsed.items()
+        },
+        VALUE_SCHEMA,
+    )
+
+
+Columns = Sequence[tuple[str, str]]
+"""Names, and Spark's types."""
+
+
+def _common(columns: Mapping[str, Columns], what: str) -> str | None:
+    """The columns of all topics. Raises BadOption."""
+    if not any(columns.values()):
         return None
-    first = next(iter(parsed))
-    for topic, schema in parsed.items():
-        if list(schema.items()) != list(parsed[first].items()):
+    first = min(columns)
+    for topic in sorted(columns):
+        if list(columns[topic]) != list(columns[first]):
             raise BadOption(
-                f"the topics {first} and {topic} differ in their {VALUE_SCHEMA}: give valueSchema, "
-                "or a schema to the query"
+                f"the topics {first} and {topic} differ in their {what}: give valueSchema, or a "
+                "schema to the query"
             )
-    return ", ".join(f"{_quoted(name)} {TYPES[kind]}" for name, kind in parsed[first].items())
+    return ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns[first])
+
+
+def avro_columns(page: SchemaPage) -> Columns:
+    """Those of the newest version of a topic's schema; none if that is not of Avro, or has a type
+    that Spark has not.
+    """
+    if not page.versions:
+        return []
+    schema = read_schema(page.versions[-1].schema)
+    found = [(column.name, spark_type(column.type)) for column in schema.columns]
+    is_whole = schema.format is SchemaFormat.AVRO and all(kind for _, kind in found)
+    return [(name, kind) for name, kind in found if kind] if is_whole else []
+
+
+def spark_type(kind: ColumnType) -> str | None:
+    """Spark's type of a column, if it has one that loses nothing."""
+    if kind.item is not None:
+        item = spark_type(kind.item)
+        return item and f"ARRAY<{item}>"
+    match kind.kind:
+        case TypeKind.TIMESTAMP:
+            zoned = "TIMESTAMP" if kind.zone else "TIMESTAMP_NTZ"
+            return None if kind.unit == "ns" else zoned
+        case TypeKind.DECIMAL:
+            return f"DECIMAL({kind.precision},{kind.scale})"
+    return {**TYPES, **_WIDER}.get(kind.text)
+
+
+_WIDER = {"uint8": "SMALLINT", "uint16": "INT", "uint32": "BIGINT", "binary": "BINARY"}
 
 
 def _quoted(name: str) -> str:

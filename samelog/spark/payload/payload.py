@@ -218,6 +218,10 @@ class Payload:
                 from samelog.spark.payload.value_formats import csv_parser
 
                 return decode_each(values, csv_parser(schema), schema)
+            case ValueFormat.AVRO if self.values.registry:
+                from samelog.spark.payload.framed_values import framed_parser
+
+                return decode_each(values, framed_parser(schema, self.values.registry), schema)
             case ValueFormat.AVRO:
                 from samelog.spark.payload.value_formats import avro_parser
 

@@ -64,13 +64,14 @@ class SamelogDataSource(DataSource):
             raise BadOption(
                 f"valueFormat={options.values.format.value} needs the columns of the payload: give "
                 'valueSchema, "carrier STRING, delay DOUBLE" for example, or a schema to the query '
-                "(for JSON the topic's setting value_schema will do)"
+                "(for JSON the topic's setting value_schema will do, with registry its schema)"
             )
         return typed_ddl(columns, options.values, include_headers=options.include_headers)
 
     def _own_columns(self) -> str | None:
-        """What the topics say of their values; only of JSON they do."""
-        if self._parsed.values.format is not ValueFormat.JSON:
+        """What the topics say of their values, if the query may take that."""
+        values = self._parsed.values
+        if values.format is not ValueFormat.JSON and not values.registry:
             return None
         from samelog.spark.payload.own_schema import own_schema
 

@@ -31,7 +31,7 @@ class AvroCodec(RowCodec):
 
     def __init__(self, schema: Schema) -> None:
         super().__init__(schema)
-        self._library = _import_fastavro()
+        self._library = import_fastavro()
         self._plain = self._library.parse_schema(avro_schema(schema, is_plain=True))
 
     def parse(self, value: bytes) -> Cells:
@@ -118,7 +118,8 @@ _NAMES = {
 
 
 @lru_cache(maxsize=1)
-def _import_fastavro() -> Any:
+def import_fastavro() -> Any:
+    """The library. Raises ArrowMissing."""
     try:
         import fastavro
     except ImportError as error:

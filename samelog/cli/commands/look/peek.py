@@ -27,6 +27,7 @@ from samelog.cli.output import (
     following,
     json_option,
     printable,
+    registry_option,
     wants_json,
 )
 from samelog.cli.record_text import as_line, as_value
@@ -36,6 +37,7 @@ from samelog.format.compression import decompress
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
 
 if TYPE_CHECKING:
+    from samelog.admin.registry import SchemaRegistry
     from samelog.cli.conditions import RowCondition
     from samelog.cli.value_rows import PartitionRows
     from samelog.config.tables.client import ClientConfig
@@ -132,6 +134,7 @@ class Beginning:
     metavar="CONDITION",
     help="Show only records that meet this, over the columns of their schema, as in SQL.",
 )
+@registry_option
 @click.option(
     "--max",
     "limit",
@@ -154,19 +157,20 @@ def command(
     *,
     config: str,
     topic: str,
-    partition: int | None,
     limit: int | None,
     timeout_s: float,
     key: str | None,
     pattern: Any,
     where: str | None,
+    registry: SchemaRegistry | None,
     **place: int | None,
 ) -> None:
     """Print some records of TOPIC as the nodes have them, without copying the topic.
 
     Values are printed, a line each, or with --json all that there is of a record. Those of Avro and
-    Arrow are printed as rows, by the version of the topic's schema that wrote them. Partitions are
-    looked at one after the other, from their oldest record on. The exit code is 1 if no record was
+    Arrow are printed as rows, by the version of the topic's schema that wrote them, and with
+    --registry those of Confluent's wire format by the schema of their id. Partitions are looked at
+    one after the other, from their oldest record on. The exit code is 1 if no record was
     found, or if the time was over before enough of them were.
 
     \b
@@ -176,12 +180,15 @@ def command(
       samelog peek flights --partition 2 --offset 1500 --max 20 --config client.toml
       samelog peek flights --at 2026-11-20T08:00 --key EWR --config client.toml
       samelog peek flights --last 100000 --grep 'dest.*(LAX|SFO)' --config client.toml
+      samelog peek orders --registry http://registry:8081 --config client.toml
       samelog peek flights --where "dep_delay > 60 AND origin = 'EWR'" --config client.toml
     """
     from samelog.cli.value_rows import PartitionRows
     from samelog.config.load import load_client
     from samelog.spark.logs.nodes import Nodes, RemoteLogs
+    from samelog.typed.framing import Frames
 
+    partition = place.pop("partition")
     begin, client = Beginning(**place), load_client(config)
     begin.check()
     limit = limit or (SHOWN if begin.last is None else sys.maxsize)
@@ -192,7 +199,8 @@ def command(
         looked = Looked(_conditions(client, ranges, where))
         with closing(_records(nodes, ranges, deadline, looked)) as records:
             chosen = matching(records, RecordFilter(_bytes(key), pattern), limit)
-            rows = {each.name: PartitionRows(client, *each.name) for each in ranges}
+            frames = None if registry is None else Frames(registry)
+            rows = {each.name: PartitionRows(client, *each.name, frames) for each in ranges}
             with following(lambda: (looked.offsets, length_of(ranges), "looking"), is_bytes=False):
                 first = list(islice(chosen, 1))
             count = _print(chain(first, chosen), rows)

@@ -7,7 +7,7 @@ Invariant: each record is printed, or named with the reason why not.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
@@ -20,6 +20,7 @@ from samelog.cli.output import (
     client_file_option,
     fail,
     json_option,
+    registry_option,
     talk,
     wants_json,
 )
@@ -37,6 +38,7 @@ from samelog.typed.values.codec import reading_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from samelog.admin.registry import SchemaRegistry
 
 SHOWN = 10
 ANSWER_S = 10.0
@@ -58,6 +60,7 @@ ANSWER_S = 10.0
 @click.option("--version", type=click.IntRange(min=1), help="Of this one; else the newest.")
 @click.option("--where", metavar="CONDITION", help="Of those, the ones that meet it.")
 @click.option("--columns", metavar="A,B", help="These columns.")
+@registry_option
 @client_file_option
 @json_option
 def rows_command(
@@ -69,6 +72,7 @@ def rows_command(
     version: int | None,
     where: str | None,
     columns: str | None,
+    registry: SchemaRegistry | None,
     **place: int | None,
 ) -> None:
     """Print some records of TOPIC as rows of a version of its schema.
@@ -88,27 +92,34 @@ def rows_command(
     with closing(Nodes(config, timeout_s=ANSWER_S)) as nodes:
         for each in ranges_of(RemoteLogs(nodes), topic, partition, begin):
             end = min(each.end, each.start + (begin.last or limit))
-            unread += _print_rows(config, nodes, each._replace(end=end), version, wanted)
+            asked = _RowsAsked(version, wanted, registry)
+            unread += _print_rows(config, nodes, each._replace(end=end), asked)
     if unread:
         click.get_current_context().exit(EXIT_FAILED)
 
 
-def _print_rows(
-    config: str, nodes: Nodes, wanted: OffsetRange, version: int | None, rows: RowsWanted
-) -> int:
+class _RowsAsked(NamedTuple):
+    """Which rows: of which version, which of them, and who knows ids in values."""
+
+    version: int | None
+    rows: RowsWanted
+    registry: SchemaRegistry | None
+
+
+def _print_rows(config: str, nodes: Nodes, wanted: OffsetRange, asked: _RowsAsked) -> int:
     """A JSON object a line; how many records cannot be read."""
     topic, partition = wanted.name
     known = topic_schemas(load_client(config), topic, partition)
     schemas = {each.version: parse_schema(each.schema) for each in known.versions}
-    version = version or known.newest
+    version = asked.version or known.newest
     if version not in schemas:
         fail(f"topic {topic} has {known.newest or 'no'} versions of a schema")
     columns = to_arrow(b"", 0, 0, topic=topic, partition=partition).schema
     try:
-        selection = Selection(rows, reading_schema(schemas[version]), columns)
+        selection = Selection(asked.rows, reading_schema(schemas[version]), columns)
     except BadFilter as error:
         fail(str(error))
-    reader, unread = TypedReader(schemas, version), 0
+    reader, unread = TypedReader(schemas, version, asked.registry), 0
     for chunk in nodes.read(wanted):
         records = _within(
             to_arrow(chunk.data, 0, chunk.size, topic=topic, partition=partition), wanted

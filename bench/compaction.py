@@ -85,7 +85,7 @@ def memory_of(node: LocalNode) -> int:
 def processor_of(nodes: list[LocalNode]) -> float:
     """Seconds of processor time that the nodes' processes have used."""
     times = [psutil.Process(node.pid).cpu_times() for node in nodes]
-    return sum(each.user + each.system for each in times)
+    return float(sum(each.user + each.system for each in times))
 
 
 def directory_of(node: LocalNode) -> Path:

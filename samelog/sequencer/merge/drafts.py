@@ -67,8 +67,6 @@ class MirrorDraft(msgspec.Struct):
     top_epoch: int = -1
     begins: list[tuple[int, int, int]] = []
     ends: list[int] = []
-    is_wide: bool = False
-    """Whether the segment would have more offsets than its index takes, as it has holes."""
 
     def take(self, header: tuple[int, ...], epoch: int, offset: int) -> None:
         """A batch at an offset is taken."""

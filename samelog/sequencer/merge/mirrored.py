@@ -43,7 +43,7 @@ BASE_OFFSET, ROLL = 1, 4
 SEQUENCES_MOST = 512
 """So many batches of producers are in one instruction at most."""
 INSTRUCTION_OFFSETS = 1 << 29
-SEGMENT_OFFSETS = 1 << 30
+SEGMENT_OFFSETS, FULL = 1 << 30, 1 << 62
 """The index of a segment counts offsets in 31 bits, and what is compacted at a source takes more of
 them than it has records.
 """
@@ -108,7 +108,8 @@ class MirroredRanges:
             drafted.sums.append(kernels.crc32c(data) if scan.records else 0)
             if added[1] and drafted.tail.checksum is not None:
                 drafted.tail.checksum = kernels.crc32c(data, drafted.tail.checksum)
-            drafted.is_wide = draft.next_offset - drafted.tail.segment_base > SEGMENT_OFFSETS
+            if draft.next_offset - drafted.tail.segment_base > SEGMENT_OFFSETS:
+                draft.tail.segment_bytes = FULL
 
     def _drafted(self, draft: Draft, entry: Input) -> MirrorDraft:
         if draft.mirrored is None:

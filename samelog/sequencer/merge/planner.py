@@ -453,8 +453,7 @@ class Planner:
         append_ms = max(tail.append_ms, now_ms)
         settings = state.topics[state.partitions[draft.partition].topic_id].settings
         limit_bytes = int(settings.get(SEGMENT_BYTES, self._limits.segment_bytes))
-        is_wide = draft.mirrored is not None and draft.mirrored.is_wide
-        full = tail.segment_bytes + size > limit_bytes or is_wide
+        full = tail.segment_bytes + size > limit_bytes
         limit_ms = int(settings.get(SEGMENT_MS, self._limits.segment_ms))
         if CLEANUP_POLICY in settings:
             limit_ms = longest_segment_ms(settings, self._limits.segment_ms)

@@ -5,7 +5,7 @@ Invariant: numbers of groups and replicas are never used twice; a value is repla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from enum import IntEnum
 
 import msgspec
@@ -249,6 +249,10 @@ class Placement(BegunAnew):
         """A member counts again, whatever it has forgotten."""
         self.version += 1
         self.let_in_at[member] = self.version
+
+    def keep(self, members: Container[int]) -> None:
+        """Others were removed from the cluster: they are drained no more."""
+        self.draining = [each for each in self.draining if each in members]
 
     def is_first(self, replica: PlacedReplica) -> bool:
         """Whether no other directory of its member can have had this replica."""

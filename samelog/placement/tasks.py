@@ -27,6 +27,7 @@ class TaskKind(IntEnum):
     SURPLUS = 7
     SPREAD = 8
     BALANCE = 9
+    READ = 10
 
 
 class TaskState(IntEnum):
@@ -43,7 +44,8 @@ class PlacementTask(msgspec.Struct, frozen=True, array_like=True):
     """One change of one group: a member gets a replica (`gets`, under the number `replica`), a
     member loses its own (`loses`), or a member shall lead (`gets` alone, LEAD).
 
-    MOVE_PARTITION moves `partition` from `group` to `target`.
+    READ is about replicas that only read: they never vote. MOVE_PARTITION moves `partition` from
+    `group` to `target`.
     """
 
     number: Unsigned32

@@ -56,7 +56,9 @@ def test_the_only_copy_is_not_given_up() -> None:
 
 def test_who_has_the_only_copy_does_not_begin_anew_unless_it_lost_it() -> None:
     table = table_of(3, [1], [2, 3])
-    with pytest.raises(PlacementRefused, match="forgotten nothing, and has the only copy of group 1"):
+    with pytest.raises(
+        PlacementRefused, match="forgotten nothing, and has the only copy of group 1"
+    ):
         operations.check_readmission(table, "n1", has_all=True)
     operations.check_readmission(table, "n1", has_all=False)
     operations.check_readmission(table, "n2", has_all=True)

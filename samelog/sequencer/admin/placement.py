@@ -56,6 +56,7 @@ def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
             {_name(node, member): lag for member, lag in node.data_groups.lag(number).items()},
             number in state.placement.resetting,
             *_replica_here(node, here.get(number)),
+            _names(node, (each.member for each in group.readers)),
         )
 
 

@@ -105,7 +105,9 @@ class DataGroupUpkeep:
             return
         known = self._group()
         table = self._replica.logs.machine.state.placement
-        own = msgspec.structs.replace(known, replicas=tuple(table.own), version=table.version)
+        own = msgspec.structs.replace(
+            known, replicas=tuple(table.own), version=table.version, readers=(), coming=()
+        )
         replicas = ordered(order, own, known.replica_of(order.member), self._healthy())
         if replicas is not None:
             self._configure(own.version, list(replicas), str(order.task))
@@ -146,7 +148,7 @@ class DataGroupUpkeep:
         replicas = tuple(
             msgspec.structs.replace(each, is_whole=self._is_whole(each)) for each in state.own
         )
-        if state.version == known.version and set(replicas) <= set(known.replicas):
+        if state.version == known.version and {*replicas} <= {*known.replicas, *known.readers}:
             return None
         return ConfirmGroup(known.number, state.version, replicas)
 

@@ -48,9 +48,7 @@ def _set_members(state: State, command: SetMembers) -> Problem:
     state.next_member = max([state.next_member, *(number + 1 for number in state.members)])
     state.started = {n: life for n, life in state.started.items() if n in state.members}
     state.listeners = {n: there for n, there in state.listeners.items() if n in state.members}
-    state.placement.sites.keep(state.members)
-    if state.level >= GROUP_RECOVERY:
-        state.placement.keep(state.members)
+    state.placement.keep(state.members, drained=state.level < GROUP_RECOVERY)
     names = {member.name for member in command.members}
     state.maintenance = {n: until for n, until in state.maintenance.items() if n in names}
     return None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -41,7 +41,6 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.mirrors import state as mirrors_state
 from samelog.sequencer.state.mirrors.commands import (
     CreateMirror,
     FollowSource,
@@ -222,18 +221,6 @@ def test_twins_go_on_after_a_promotion() -> None:
     assert view.watermark("another", world.number, era) is None
     view.set_watermark("twin", world.number, era + 7)
     assert view.watermark("twin", world.number, era) == era + 7, "what came here counts more"
-
-
-def test_what_is_known_of_the_sources_producers_is_bounded() -> None:
-    world = MirrorWorld()
-    merges = world.bring(*[source_batch(n, 1, producer_id=n % 3) for n in range(600)])
-    assert world.next_offset == 600
-    assert len(merges) > 1, "an instruction says of so many batches at most"
-    with patch.object(mirrors_state, "PRODUCERS_MOST", 2):
-        world.bring(source_batch(600, 1, producer_id=7))
-    known = world.machine.state.mirrors.places[world.number].producers
-    assert list(known) == [1, 2, 7]
-    assert all(len(each) <= 5 for each in known.values())
 
 
 def test_records_do_not_go_in_circles() -> None:

@@ -17,6 +17,7 @@ from samelog.http.metrics.sidecar import Side
 from samelog.http.server import HttpServer
 from samelog.http.sidecar_api import SidecarApi
 from samelog.mirror.destination import Destination
+from samelog.mirror.files_source import FilesSource
 from samelog.mirror.samelog_source import SamelogSource
 from samelog.mirror.serving import mirror_api
 from samelog.mirror.sidecar import MirrorSidecar
@@ -30,6 +31,8 @@ def source_of(config: MirrorConfig) -> SourceCluster:
     """The source that it names. Raises ConfigError, TlsFault."""
     if config.source is not None:
         return SamelogSource(load_client(config.source))
+    if config.files is not None:
+        return FilesSource(config.files)
     from samelog.mirror.kafka.source import KafkaClusterSource
 
     if config.kafka is None:

@@ -106,7 +106,7 @@ class KafkaSource(ConfigTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorConfig(ConfigTable):
-    """One sidecar. The source is samelog's (`source`) or Kafka's (`kafka`)."""
+    """One sidecar. The source is a cluster of samelog (`source`), Kafka (`kafka`), or `files`."""
 
     name: Annotated[
         str,
@@ -119,7 +119,13 @@ class MirrorConfig(ConfigTable):
         str | None,
         "The `client.toml` of the cluster that has the topics",
         PATH,
-        Without("`[kafka]`"),
+        Without("`files` or `[kafka]`"),
+    ] = None
+    files: Annotated[
+        str | None,
+        "A directory with merged logs instead, as `samelog restore` makes; it needs `until`",
+        PATH,
+        Without("`source` or `[kafka]`"),
     ] = None
     topics: Annotated[
         tuple[str, ...],
@@ -159,8 +165,11 @@ class MirrorConfig(ConfigTable):
     log_level: LevelKey = LogLevel.INFO
 
     def check(self) -> None:
-        if (self.source is None) is (self.kafka is None):
-            raise KeyProblem("source", "name one source: source, or the table kafka")
+        sources = self.source, self.files, self.kafka
+        if sum(each is not None for each in sources) != 1:
+            raise KeyProblem("source", "name one source: source, files, or the table kafka")
+        if self.files is not None and not self.until:
+            raise KeyProblem("until", "files do not grow: say where to end")
 
 
 MIRROR_FILE = TableSpec("", "The keys at the top of the file").add(MirrorConfig)

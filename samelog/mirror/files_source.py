@@ -118,7 +118,8 @@ class FilesSource:
         settings = {CLEANUP_POLICY: COMPACT} if any(map(self._is_compacted, logs)) else {}
         partitions = tuple(self._partition(each, known) for each in logs)
         newest = 0 if known is None else known.newest
-        return SourceTopic(name, log_id, settings, newest, (), False, partitions)
+        told = name, log_id, settings, newest, ()
+        return SourceTopic(*told, is_mirror=False, partitions=partitions)
 
     def _is_compacted(self, where: Where) -> bool:
         return self._fs.exists(os.path.join(self._path(where), COMPACTED_FILE))

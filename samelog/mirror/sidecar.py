@@ -63,7 +63,7 @@ class MirrorSidecar:
         self._source = source
         self._open_destination = destination
         self._clock = clock
-        self._ends = RestoreEnds(config.directory, config.until)
+        self._ends = RestoreEnds(config.directory, config.until, _what(config))
         self._tasks: dict[MirrorKey, asyncio.Task[None]] = {}
         self._mirrors: dict[MirrorKey, PartitionMirror] = {}
         self._unsettled: dict[MirrorKey, tuple[int, int]] = {}
@@ -293,6 +293,11 @@ class MirrorSidecar:
         tasks, self._tasks = list(self._tasks.values()), {}
         self._mirrors.clear()
         await end_all(tasks)
+
+
+def _what(config: MirrorConfig) -> str:
+    """What it restores: another restore in the same directory has other ends."""
+    return repr((config.source, config.kafka and config.kafka.bootstrap, config.topics))
 
 
 def _check_all(missing: Collection[str], topics: Sequence[SourceTopic]) -> None:

@@ -23,7 +23,7 @@ SCHEMA += '{"name": "price", "type": "float64"}]}'
 
 def restored(pair: TwoClusters, files: str, *topics: str) -> None:
     """Everything that is in a directory, by a sidecar that ends."""
-    text = f"name = 'again'\ndir = '{pair.directory / 'restoring'}'\nfiles = '{files}'\n"
+    text = f"name = 'again'\ndir = '{pair.directory / 'restoring'}'\nsource = '{files}'\n"
     text += f"destination = '{pair.destination.cluster.client_file}'\n"
     text += f"topics = {[*topics]}\nas = 'eu.{{topic}}'\nuntil = 'end'\n"
     Path(pair.config).write_text(text, "utf-8")

@@ -34,6 +34,7 @@ def write(
 ) -> MergedLog:
     """A partition of the topic, with a file for each of these lists of batches."""
     path = directory / f"t-{partition}"
+    directory.mkdir(exist_ok=True)
     log = MergedLog.open(FS, path, topic="t", topic_id=log_id, partition=partition)
     if start:
         log.start_at(start, checksum=99)

@@ -132,8 +132,7 @@ def upkeep(here: StateMachine, cluster: StateMachine) -> DataGroupUpkeep:
 def test_group_0_lowers_offsets_before_it_knows_that_a_group_goes_on(
     cluster: StateMachine, ends: dict[int, int] | None, offset: int
 ) -> None:
-    """Of a partition that the replica did not have nothing is left; an older version says no ends.
-    """
+    """What the replica did not have is empty; an older version says no ends."""
     commit(cluster, "g", LOST, 5000)
     here, known = data_group(), cluster.state.placement.groups[GROUP]
     own = here.state.placement

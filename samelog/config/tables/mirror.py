@@ -106,7 +106,7 @@ class KafkaSource(ConfigTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorConfig(ConfigTable):
-    """One sidecar. The source is a cluster of samelog (`source`), Kafka (`kafka`), or `files`."""
+    """One sidecar. The source is samelog's (`source`) or Kafka's (`kafka`)."""
 
     name: Annotated[
         str,
@@ -117,15 +117,9 @@ class MirrorConfig(ConfigTable):
     destination: Annotated[str, "The `client.toml` of the cluster that gets the mirrors", PATH]
     source: Annotated[
         str | None,
-        "The `client.toml` of the cluster that has the topics",
+        "The `client.toml` of the cluster that has the topics; or a directory with merged logs",
         PATH,
-        Without("`files` or `[kafka]`"),
-    ] = None
-    files: Annotated[
-        str | None,
-        "A directory with merged logs instead, as `samelog restore` makes; it needs `until`",
-        PATH,
-        Without("`source` or `[kafka]`"),
+        Without("`[kafka]`"),
     ] = None
     topics: Annotated[
         tuple[str, ...],
@@ -165,11 +159,8 @@ class MirrorConfig(ConfigTable):
     log_level: LevelKey = LogLevel.INFO
 
     def check(self) -> None:
-        sources = self.source, self.files, self.kafka
-        if sum(each is not None for each in sources) != 1:
-            raise KeyProblem("source", "name one source: source, files, or the table kafka")
-        if self.files is not None and not self.until:
-            raise KeyProblem("until", "files do not grow: say where to end")
+        if (self.source is None) is (self.kafka is None):
+            raise KeyProblem("source", "name one source: source, or the table kafka")
 
 
 MIRROR_FILE = TableSpec("", "The keys at the top of the file").add(MirrorConfig)

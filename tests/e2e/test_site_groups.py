@@ -124,6 +124,24 @@ def written(*sessions: str) -> dict[int, list[bytes]]:
     }
 
 
+def promoted(sites: Sites) -> str:
+    """The first site is lost, and the far one goes on: its configuration for clients."""
+    for node in sites.lon:
+        node.kill()
+    looked = sites.promote()
+    assert "placed-0: next offset" in looked.stderr
+    assert "NOTHING of data groups" not in looked.stderr
+    wait_for(lambda: "perhaps only" in sites.confirmed().stderr, "no leader is heard")
+    done = sites.confirmed("--first-site-is-down")
+    assert done.returncode == 0, done.stderr
+    there = str(sites.world.directory / "far.toml")
+    known = sites.world.cluster.client_config()
+    names = tuple(sorted(each.name for each in sites.nyc))
+    own = tuple(each.address for each in sites.nyc)
+    Path(there).write_text(to_toml(replace(known, nodes=own, node_names=names)))
+    return there
+
+
 def test_data_groups_are_read_where_a_site_only_reads_and_go_on_there(sites: Sites) -> None:
     ask(sites.world.cluster.client_config(), CreateTopic("placed", PARTITIONS, {}, 2))
     near, config = {each.name for each in sites.nyc}, sites.world.cluster.client_file
@@ -162,18 +180,7 @@ def test_data_groups_are_read_where_a_site_only_reads_and_go_on_there(sites: Sit
 
     commit_ahead(sites)
     wait_for(sites.has_all, "the far site knows of it")
-    for node in sites.lon:
-        node.kill()
-    looked = sites.promote()
-    assert "placed-0: next offset" in looked.stderr
-    assert "NOTHING of data groups" not in looked.stderr
-    wait_for(lambda: "perhaps only" in sites.confirmed().stderr, "no leader is heard")
-    done = sites.confirmed("--first-site-is-down")
-    assert done.returncode == 0, done.stderr
-    there = str(sites.world.directory / "far.toml")
-    known = sites.world.cluster.client_config()
-    own = tuple(each.address for each in sites.nyc)
-    Path(there).write_text(to_toml(replace(known, nodes=own, node_names=tuple(sorted(near)))))
+    there = promoted(sites)
     wait_for(lambda: voters(sites, there) == near, "both vote")
     wait_for(
         lambda: all(set(each.members) == near for each in groups(sites, there)),

@@ -20,13 +20,13 @@ from samelog.sequencer.judging.process import CannotCheck
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.typed.judging import BatchMisfits
 from tests.cluster_sim.inode import Inode
+from tests.cluster_sim.options import Options, with_rules
 from tests.cluster_sim.violation import Violation
 from tests.judging.judges import InlineJudge
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import Topic
     from tests.cluster_sim.history import Name
-    from tests.cluster_sim.options import Options
     from tests.cluster_sim.publisher import PublisherActor
 
 SCHEMA = '{"format":"csv","columns":[{"name":"a","type":"string"}]}'
@@ -37,18 +37,7 @@ BREAKS = 0.02
 def with_checks(options: Options, seed: int) -> Options:
     """The same world, but nodes check the records of all topics."""
     draw = random.Random(f"records are checked {seed}")
-    return replace(
-        options,
-        misfits=draw.choice((0.05, 0.3)),
-        keys=0,
-        producers=0,
-        resets=(),
-        upgrades=False,
-        minority_stays_away=False,  # all have to support the level
-        data_groups=0,
-        stagers=0,
-        append_every_s=min(options.append_every_s, 0.1),
-    )
+    return replace(with_rules(options), misfits=draw.choice((0.05, 0.3)))
 
 
 class SimJudge(InlineJudge):

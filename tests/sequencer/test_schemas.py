@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from samelog.admin.requests import ListSchemas, SetSchema
+from samelog.admin.requests import CreateTopic, ListSchemas, SetSchema
 from samelog.config.authorisation import ANONYMOUS
 from samelog.sequencer.admin import schemas
 from samelog.sequencer.admin.handlers import answer
@@ -82,5 +82,21 @@ def test_versions_are_set_seen_and_kept_on_every_node(
     def newest(node: Node) -> int:
         [topic] = node.logs.machine.state.topics.values()
         return len(topic.schemas)
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_node_that_does_not_know_a_new_topic_yet_learns_of_it(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await Session("a").send(nodes, batch(b"0"))
+        states = [node.logs.machine.state for node in nodes]
+        await until(lambda: all(state.level == SUPPORTED for state in states), "schemas may be set")
+        for number in range(10):
+            topic, (maker, setter, reader) = f"new{number}", (nodes * 2)[number % 3 :][:3]
+            await answer(maker, CreateTopic(topic, 1, {}), ANONYMOUS)
+            page: Any = await answer(reader, ListSchemas(topic), ANONYMOUS)
+            assert page.newest == 0
+            done: Any = await answer(setter, SetSchema(topic, FIRST, 0), ANONYMOUS)
+            assert done.version == 1
 
     run_with(tmp_path, 3, body)

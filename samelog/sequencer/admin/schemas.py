@@ -64,8 +64,9 @@ _OWN = "__"
 """What the cluster's own topics begin with."""
 
 
-def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> SchemaPage:
-    """The versions of a topic's schema, a page at a time. Raises ChangeRefused."""
+async def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> SchemaPage:
+    """The versions of a topic's schema, a page at a time. Raises ChangeRefused, TimeoutError."""
+    await _learn_of(node, request.topic)
     is_local = identity == ANONYMOUS  # over HTTP nobody else has no certificate
     if not is_local and not node.member.rights.may_see(identity, request.topic):
         text = f"{identity} may neither read nor write topic {request.topic!r}"
@@ -101,6 +102,12 @@ def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> Schem
     )
 
 
+async def _learn_of(node: ServedNode, topic: str) -> None:
+    """A topic that another node has just made may not be known here. Raises TimeoutError."""
+    if node.logs.machine.topic_named(topic) is None:
+        await node.raft.proposer.catch_up()
+
+
 def _partition(node: ServedNode, topic: Topic, index: int) -> Partition:
     if not 0 <= index < topic.partitions:
         text = f"topic {topic.name!r} has {topic.partitions} partitions, no partition {index}"
@@ -117,6 +124,7 @@ def _version(node: ServedNode, topic: Topic, version: int) -> SchemaInfo:
 
 async def set_schema(node: ServedNode, request: SetSchema) -> SchemaSet:
     """Have a topic get another version. Raises ChangeRefused, TimeoutError."""
+    await _learn_of(node, request.topic)
     check_no_mirror(node, find_topic(node, request.topic))
     return await set_version(node, request.topic, request.follows, request.schema)
 

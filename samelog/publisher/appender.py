@@ -234,9 +234,13 @@ class Appender:
         if name not in self._checked:
             return
         if self._checks is None:
+            from samelog.admin.known_schemas import KnownSchemas
             from samelog.publisher.row_checks import RowChecks
+            from samelog.store.disk.files import OsFileSystem
 
-            self._checks = RowChecks(self._options)
+            options = self._options
+            known = KnownSchemas(OsFileSystem(), options.directory, options.config)
+            self._checks = RowChecks(known)
         self._checks.check(name, values, headers)
 
     def _build(self, by_run: Sequence[RunPart]) -> list[Callable[[], None]]:

@@ -54,6 +54,7 @@ from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.refusing.schema_filter import SchemaFilter
+from samelog.sequencer.refusing.stage_checks import StageChecks
 from samelog.sequencer.sites.sources import CopySources
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.commands import AnyCommand
@@ -177,9 +178,11 @@ def raft_parts(
     schemas.plan_inputs, schemas.hand_over = coordinator.plan_inputs, group.hand_over
     proposer = Proposer(group, replica, given.clock, site.peers.send)
     upgrade = Upgrade(machine, site.presence, given.clock, supported=given.level)
+    checks = StageChecks(machine, sessions, schemas)
     staging = Staging(
         machine,
         sessions,
+        checks=checks,
         group=group,
         coordinator=coordinator,
         proposer=proposer,
@@ -190,6 +193,7 @@ def raft_parts(
         machine=machine,
         cluster=cluster,
         sessions=sessions,
+        checks=checks,
         group=group,
         coordinator=coordinator,
         clock=given.clock,

@@ -249,7 +249,7 @@ class TaskWriters:
         self._stack.close()
 
     def add(self, batch: pa.RecordBatch, topic: str | None) -> None:
-        """Stage a batch of rows. Raises SourceError, PublisherError."""
+        """Stage a batch of rows. Raises SourceError, PublisherError, RowMisfit."""
         for piece in pieces(batch, topic):
             writer = self._writer(piece.topic)
             count = self._counts[piece.topic]
@@ -258,7 +258,7 @@ class TaskWriters:
                     f"a row is for {piece.topic}-{piece.partition}, but {piece.topic} has the "
                     f"partitions 0 to {count - 1}: mend the column partition, or drop it"
                 )
-            writer.publisher.append_arrow(piece.rows, partition=piece.partition)
+            writer.append_arrow(piece.rows, partition=piece.partition)
         self.rows += len(batch)
 
     def _writer(self, topic: str) -> StagedWriter:

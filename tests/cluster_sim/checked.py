@@ -18,7 +18,7 @@ import pyarrow  # noqa: F401  # real files are read for it: not in a world
 
 from samelog.sequencer.judging.process import CannotCheck
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.typed.judging import BatchMisfits
+from samelog.typed.judging import PLAIN, BatchMisfits, Terms
 from tests.cluster_sim.inode import Inode
 from tests.cluster_sim.options import Options, with_rules
 from tests.cluster_sim.violation import Violation
@@ -48,13 +48,19 @@ class SimJudge(InlineJudge):
         self._chance = chance
 
     async def judge(
-        self, who: Hashable, key: str, texts: Sequence[str], batches: Sequence[bytes]
+        self,
+        who: Hashable,
+        key: str,
+        texts: Sequence[str],
+        batches: Sequence[bytes],
+        *,
+        terms: Terms = PLAIN,
     ) -> list[BatchMisfits]:
         """Judge them, a while later."""
         await asyncio.sleep(self._chance.expovariate(1 / 0.02))
         if self._chance.random() < BREAKS:
             raise CannotCheck("the process that checks has ended", is_for_long=False)
-        return await super().judge(who, key, texts, batches)
+        return await super().judge(who, key, texts, batches, terms=terms)
 
 
 def lacks_schema(topic: Topic) -> SetSchemaCommand | None:

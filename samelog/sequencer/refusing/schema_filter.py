@@ -23,10 +23,11 @@ from samelog.runtime.log import log_event
 from samelog.sequencer.judging.process import BatchJudge, CannotCheck
 from samelog.sequencer.merge.drafts import Draft, LeftOut
 from samelog.sequencer.merge.filters import GivenBatch, InputWaits, flags_of
-from samelog.sequencer.refusing.verdicts import Verdicts
+from samelog.sequencer.refusing.verdicts import By, Verdicts
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Topic
-from samelog.typed.judging import BatchMisfits
+from samelog.typed.enforcing import oldest_accepted
+from samelog.typed.judging import BatchMisfits, Terms
 from samelog.wire.refusals import RefusedBatch, ToldMisfit
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,9 @@ class SchemaFilter:
         version = draft.left.version = len(topic.schemas)
         if not version:
             return
-        wanted = self._verdicts.begin(entry.number, version, batches)
+        draft.left.oldest = oldest_accepted(topic.settings, version)
+        by = version, draft.left.oldest
+        wanted = self._verdicts.begin(entry.number, by, batches)
         if wanted is None:
             self._put_off.add(entry.number)
             return
@@ -105,8 +108,8 @@ class SchemaFilter:
             return
         draft.left.asked += 1
         texts = self._machine.state.schema_texts(topic.topic_id, version)
-        for together in _tasks(wanted):
-            self._spawn(self._ask(topic, texts, (entry, draft.left.later), together))
+        for together in tasks(wanted):
+            self._spawn(self._ask(topic, texts, (by, entry, draft.left.later), together))
 
     def look_behind(self, partition: int, batches: bytes) -> bool:
         """Each input waits by itself."""
@@ -120,22 +123,38 @@ class SchemaFilter:
         self,
         topic: Topic,
         texts: Sequence[str],
-        who: tuple[Input, Sequence[int]],
+        what: tuple[By, Input, Sequence[int]],
         batches: list[bytes],
     ) -> None:
         """Have some batches checked; then their input is planned again, and those that wait."""
-        version, (entry, later) = len(texts), who
+        by, entry, later = what
         found: Sequence[BatchMisfits] = ()
         try:
-            key = f"{topic.topic_id} {version}"
-            found = await self._judge.judge(entry.session, key, texts, batches)
-            self._troubles.pop(topic.topic_id, None)
-        except CannotCheck as why:
-            await self._failed(topic, why)
+            terms = Terms(oldest=by[1])
+            found = await self.judged(topic, texts, entry.session, batches, terms=terms) or ()
         finally:
-            self._verdicts.end(entry.number, version, batches, found)
+            self._verdicts.end(entry.number, by, batches, found)
         again, self._put_off = {entry.number, *later, *self._put_off}, set()
         self.plan_inputs(again)
+
+    async def judged(
+        self,
+        topic: Topic,
+        texts: Sequence[str],
+        session: str,
+        batches: Sequence[bytes],
+        *,
+        terms: Terms,
+    ) -> Sequence[BatchMisfits] | None:
+        """What of these does not fit; None: nobody can say now, which is told."""
+        key = f"{topic.topic_id} {len(texts)}"
+        try:
+            found = await self._judge.judge(session, key, texts, batches, terms=terms)
+        except CannotCheck as why:
+            await self._failed(topic, why)
+            return None
+        self._troubles.pop(topic.topic_id, None)
+        return found
 
     async def _failed(self, topic: Topic, why: CannotCheck) -> None:
         """Nothing is taken unchecked: somebody else may lead, or it is tried again."""
@@ -158,7 +177,8 @@ class SchemaFilter:
         version = draft.left.version
         if not version:
             return runs
-        found = self._verdicts.find(given.entry.number, version, given.data)
+        by = version, draft.left.oldest
+        found = self._verdicts.find(given.entry.number, by, given.data)
         if found is None:
             raise InputWaits("its records are not checked yet")
         if not found.records:
@@ -232,7 +252,7 @@ class SchemaFilter:
         self._last = None
 
 
-def _tasks(batches: Iterable[bytes]) -> Iterator[list[bytes]]:
+def tasks(batches: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Batches in groups that are asked for together."""
     together: list[bytes] = []
     size = 0

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 from samelog.publisher.staged_checks import StagedChecks
 from samelog.replicator.push.refused import RefusedRecords
+from samelog.sequencer.judging import libraries
 from samelog.sequencer.judging.process import ProcessJudge, WorkerGone, _Worker
 from samelog.sequencer.judging.worker import JudgeAnswer, JudgeTask
 from samelog.sequencer.merge.bookings import Bookings
@@ -91,6 +92,13 @@ def judge_by_an_older_setting() -> Iterator[None]:
         return original(self, number, by, batch) or original(self, number, (by[0], 1), batch)
 
     with patch.object(Verdicts, "find", find):
+        yield
+
+
+@contextmanager
+def check_with_whoever_lacks_it() -> Iterator[None]:
+    """Nodes are to check records though one of them could not."""
+    with patch.object(libraries, "why_not_checked", lambda presence, state, formats: ""):
         yield
 
 
@@ -192,6 +200,7 @@ def ask_the_dead() -> Iterator[None]:
 
 _FILTER = "tests/judging/test_schema_filter.py::test_"
 _BYTES = "tests/typed/test_judging.py::test_"
+_NODES = "tests/sequencer/test_schemas.py::test_"
 _STAGED = "tests/judging/test_stage_checks.py::test_"
 _MARKED = "tests/publisher/test_staged_checks.py::test_"
 _PROCESS = "tests/judging/test_process.py::test_"
@@ -209,6 +218,7 @@ JUDGING = (
     (290, judge_by_an_older_setting, _FILTER + "a_verdict_by_an_older_setting_is_none"),
     (291, stage_without_marks, _STAGED + "a_record_without_a_mark_may_be_of_any_version_by_then"),
     (291, stage_rows_unmarked, _MARKED + "what_is_staged_says_its_version"),
+    (292, check_with_whoever_lacks_it, _NODES + "nodes_check_only_what_every_member_can"),
     (
         266,
         judge_any_mark_by_the_newest,

@@ -1,4 +1,4 @@
-"""What is staged for a topic that nodes check says its version, and is checked before it is sent."""
+"""What is staged for a topic that nodes check has marks, and is checked before it is sent."""
 
 from __future__ import annotations
 

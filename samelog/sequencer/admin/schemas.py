@@ -39,6 +39,7 @@ from samelog.sequencer.admin.topics import (
 )
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.filtering.view_stream import rows_of_view
+from samelog.sequencer.judging import libraries
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.schema_state import mode_of
 from samelog.sequencer.state.types import Partition, Rejection, Topic
@@ -132,6 +133,7 @@ async def set_schema(node: ServedNode, request: SetSchema) -> SchemaSet:
 async def set_version(node: ServedNode, name: str, follows: int, text: str) -> SchemaSet:
     """The same, of a mirror too. Raises ChangeRefused, TimeoutError."""
     schema = _parsed(text)
+    _check_libraries(node, find_topic(node, name), schema)
     topic_id, now_ms = find_topic(node, name).topic_id, node.member.clock.wall_ms()
     command = SetSchemaCommand(topic_id, follows, schema.text, now_ms)
     outcome = await node.raft.proposer.propose(command)
@@ -140,6 +142,16 @@ async def set_version(node: ServedNode, name: str, follows: int, text: str) -> S
     topic = find_topic(node, name)
     is_new = [each.fingerprint for each in topic.schemas[follows:][:1]] == [schema.fingerprint]
     return SchemaSet(topic.name, follows + is_new, schema.fingerprint)
+
+
+def _check_libraries(node: ServedNode, topic: Topic, schema: Schema) -> None:
+    """Nodes that are to check records have to be able to. Raises ChangeRefused."""
+    state = node.logs.machine.state
+    if topic.topic_id not in state.schemas.enforced:
+        return
+    why = libraries.why_not_checked(node.peers.presence, state, [schema.format])
+    if why:
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, why, libraries.REMEDY)
 
 
 def _parsed(text: str) -> Schema:

@@ -19,8 +19,12 @@ from samelog.sequencer.refusing.schema_filter import SchemaFilter
 from samelog.sequencer.refusing.stage_checks import Ranges, StageChecks
 from samelog.sequencer.refusing.verdicts import By, Verdicts
 from samelog.sequencer.state import machine
+from samelog.spark.payload import framed_values, typed_values
 from samelog.typed import judging
+from samelog.typed.framing import Frames
 from samelog.typed.judging import FITS, BatchMisfits, Terms
+from samelog.typed.schema import NobodyAnswers
+from samelog.typed.values.codec import Unfit
 from samelog.wire.push.receiver import PushReceiver
 
 
@@ -198,9 +202,41 @@ def ask_the_dead() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def guess_when_the_registry_is_away() -> Iterator[None]:
+    """A value whose schema nobody says now is one that does not fit."""
+    original = Frames.record
+
+    def record(self: Frames, value: bytes) -> Mapping[str, Any]:
+        try:
+            return original(self, value)
+        except NobodyAnswers as error:
+            raise Unfit("", str(error), value) from error
+
+    with patch.object(Frames, "record", record):
+        yield
+
+
+@contextmanager
+def cut_what_a_column_cannot_hold() -> Iterator[None]:
+    """Spark has whatever Arrow makes of a field of another type."""
+    with patch.object(framed_values, "_cell", lambda cell, kind: cell):
+        yield
+
+
+@contextmanager
+def read_by_what_was_known() -> Iterator[None]:
+    """Spark's tasks ask once which versions there are, and never again."""
+    with patch.object(typed_values, "covers", lambda newest, complete, records: True):
+        yield
+
+
 _FILTER = "tests/judging/test_schema_filter.py::test_"
 _BYTES = "tests/typed/test_judging.py::test_"
 _NODES = "tests/sequencer/test_schemas.py::test_"
+_FRAMES = "tests/typed/test_framing.py::test_"
+_SPARK = "tests/spark/test_registry_values.py::test_"
+_READ = "tests/spark/test_typed_values.py::test_"
 _STAGED = "tests/judging/test_stage_checks.py::test_"
 _MARKED = "tests/publisher/test_staged_checks.py::test_"
 _PROCESS = "tests/judging/test_process.py::test_"
@@ -219,6 +255,9 @@ JUDGING = (
     (291, stage_without_marks, _STAGED + "a_record_without_a_mark_may_be_of_any_version_by_then"),
     (291, stage_rows_unmarked, _MARKED + "what_is_staged_says_its_version"),
     (292, check_with_whoever_lacks_it, _NODES + "nodes_check_only_what_every_member_can"),
+    (293, guess_when_the_registry_is_away, _FRAMES + "a_registry_that_does_not_answer_is_no_misfit"),
+    (293, cut_what_a_column_cannot_hold, _SPARK + "what_a_column_cannot_hold_is_corrupt"),
+    (294, read_by_what_was_known, _READ + "tasks_ask_again_when_newer_records_come"),
     (
         266,
         judge_any_mark_by_the_newest,

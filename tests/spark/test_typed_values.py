@@ -6,11 +6,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from samelog.admin.answers import SchemaInfo, SchemaPage
 from samelog.admin.client import ask
 from samelog.admin.requests import SetSchema
+from samelog.format import _kernels as kernels
+from samelog.format.arrow import to_arrow
 from samelog.spark.errors import BadOption
+from samelog.spark.options import LogAccess
+from samelog.spark.payload import typed_values
 from samelog.spark.payload.own_schema import spark_type
-from samelog.spark.payload.typed_values import _with_nulls
+from samelog.spark.payload.typed_values import TypedValues, _with_nulls
+from samelog.spark.plan.offsets import OffsetRange, PartitionName
+from samelog.typed.schema import parse_schema
 from samelog.typed.types import parse_type
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
@@ -79,6 +86,32 @@ def test_avro_and_arrow_need_no_options(spark: SparkSession, world: World) -> No
         assert sorted(tuple(row) for row in frame.select("a", "n").collect()) == [
             *((0, 0), (1, 1), (2, 2))
         ]
+
+
+def test_tasks_ask_again_when_newer_records_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [schema_text(*columns, value_format="csv") for columns in (("a int32",), ("b string",))]
+    pages = [page(texts[:1], 1, (0, 1)), page(texts, 2, (0, 1), (1, 2))]
+    monkeypatch.setattr(typed_values, "_pages", {})
+    monkeypatch.setattr(typed_values, "_asked", lambda path, name: pages.pop(0))
+    data = kernels.build_batches(
+        [b"1", b"2"], timestamps=5, batch_bytes=1 << 20, max_record_bytes=1 << 20
+    )
+    records = to_arrow(data, 0, len(data), topic="t", partition=0)
+    read = OffsetRange(PartitionName("t", 0), "id", 0, 2)
+    values = TypedValues(LogAccess(config="client.toml"), {}, "")
+    first = values.decode(records.slice(0, 1), read, pa.schema([("a", pa.int32())]))
+    assert first.columns.to_pylist() == [{"a": 1}]
+    both = values.decode(records, read, pa.schema([("b", pa.string())]))
+    assert pages == []
+    assert both.columns.to_pylist() == [{"b": None}, {"b": "2"}]
+
+
+def page(texts: list[str], next_offset: int, *since: tuple[int, int]) -> SchemaPage:
+    """What the cluster says of a topic."""
+    parsed = [parse_schema(text) for text in texts]
+    infos = [SchemaInfo(n, 0, each.fingerprint, each.text) for n, each in enumerate(parsed, 1)]
+    told = "t", "none", len(infos), tuple(infos)
+    return SchemaPage(*told, more=False, since=since, topic_id="id", next_offset=next_offset)
 
 
 def test_options_that_do_not_go_together() -> None:

@@ -40,7 +40,9 @@ from samelog.wire.errors import FaultCode
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from samelog.admin.registry import SchemaRegistry
     from samelog.publisher.staged_checks import StagedChecks
+    from samelog.publisher.typed_rows import RowEncoder
 
 TIMEOUT_S = 60.0
 RETRY_S = 0.05
@@ -116,6 +118,16 @@ class StagedWriter:
             timestamps=columns.timestamps,
             partition=partition,
         )
+
+    def row_encoder(self, registry: SchemaRegistry | None = None) -> RowEncoder:
+        """What makes values of rows of the topic's schema; with `registry` in Confluent's wire
+        format.
+        """
+        from samelog.admin.known_schemas import KnownSchemas
+        from samelog.publisher.typed_rows import RowEncoder
+
+        known = KnownSchemas(OsFileSystem(), self._directory, self._config)
+        return RowEncoder(self._topic, known, registry)
 
     def hold(self, timeout: float = TIMEOUT_S) -> StagedRun | None:
         """What was appended, once a majority holds it durably; None if nothing was.

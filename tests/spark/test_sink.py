@@ -269,6 +269,26 @@ def test_a_topic_that_nodes_check_takes_batches_that_fit(spark: SparkSession, wo
     assert written(spark, world, "sink-checked") == sorted(good)
 
 
+def test_rows_of_a_schema_are_written_and_read(spark: SparkSession, world: World) -> None:
+    config = world.cluster.client_config()
+    create_checked(world, "sink-typed")
+    ask(config, SetSchema("sink-typed", schema_text("a int32", "b string"), 0))
+
+    def write(sql: str) -> None:
+        writer = spark.sql(sql).write.format("samelog").mode("append")
+        options = {"config": world.cluster.client_file, "topic": "sink-typed"}
+        writer.options(**options, valueFormat="schema").save()
+
+    write("SELECT id AS a, concat('b', id) AS b, cast(id AS STRING) AS key FROM range(20)")
+    wait_for(lambda: len(written(spark, world, "sink-typed")) == 20, "records")
+    found = table(spark, world, "sink-typed", valueFormat="schema").select("a", "b", "key")
+    wanted = [(number, f"b{number}", b"%d" % number) for number in range(20)]
+    assert sorted(tuple(row) for row in found.collect()) == wanted
+    with pytest.raises(Exception, match="column 'a': not int32: 4294967296"):
+        write("SELECT 4294967296 AS a, 'b' AS b")
+    assert len(written(spark, world, "sink-typed")) == 20
+
+
 def create_checked(world: World, topic: str) -> None:
     """A topic whose records nodes check, once the cluster has the level for that."""
     settings = {"schema.enforce": "node"}

@@ -98,7 +98,7 @@ def test_tasks_ask_again_when_newer_records_come(monkeypatch: pytest.MonkeyPatch
     )
     records = to_arrow(data, 0, len(data), topic="t", partition=0)
     read = OffsetRange(PartitionName("t", 0), "id", 0, 2)
-    values = TypedValues(LogAccess(config="client.toml"), {}, "")
+    values = TypedValues(LogAccess(config="/x/client.toml"), {}, "")
     first = values.decode(records.slice(0, 1), read, pa.schema([("a", pa.int32())]))
     assert first.columns.to_pylist() == [{"a": 1}]
     both = values.decode(records, read, pa.schema([("b", pa.string())]))

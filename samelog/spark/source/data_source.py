@@ -133,7 +133,7 @@ class SamelogDataSource(DataSource):
         options = parse_sink_options(self.options)
         if overwrite:
             raise BadOption("a log cannot be overwritten: use mode append")
-        check_columns(schema, options.topic)
+        check_columns(schema, options.topic, is_typed=options.is_typed)
         settle_modules()
         return options
 

@@ -181,8 +181,7 @@ def raft_parts(
     checks = StageChecks(machine, sessions, schemas)
     staging = Staging(
         machine,
-        sessions,
-        checks=checks,
+        checks,
         group=group,
         coordinator=coordinator,
         proposer=proposer,
@@ -192,7 +191,6 @@ def raft_parts(
         site.seat.group,
         machine=machine,
         cluster=cluster,
-        sessions=sessions,
         checks=checks,
         group=group,
         coordinator=coordinator,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +22,7 @@ def why_unfit(world: World, *batches: bytes) -> str:
     start, size = len(world.bytes.files.get((1, 0, 0), b"")), sum(map(len, batches))
     world.put(1, *batches)
     ranges = {1: [Range(1, 0, 0, start, start + size, len(batches), size, 0)]}
-    checks = StageChecks(world.machine, world.bytes, world.schemas)
+    checks = StageChecks(world.machine, cast(Any, world.bytes), world.schemas)
     return asyncio.run(checks.why_unfit(ranges))
 
 

@@ -22,7 +22,6 @@ from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.judging.process import CannotCheck
-from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
@@ -52,17 +51,15 @@ class Staging:
     def __init__(
         self,
         machine: StateMachine,
-        sessions: SessionStore,
-        *,
         checks: StageChecks,
+        *,
         group: RaftGroup,
         coordinator: Coordinator,
         proposer: Proposer,
         clock: Clock,
     ) -> None:
         self._machine = machine
-        self._sessions = sessions
-        self._checks = checks
+        self._checks, self._sessions = checks, checks.sessions
         self._group = group
         self._coordinator = coordinator
         self._proposer = proposer

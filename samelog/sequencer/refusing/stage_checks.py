@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from samelog.format.batch import LENGTH_PREFIX_BYTES, told_size
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.judging.process import CannotCheck
-from samelog.sequencer.merge.session_bytes import SessionBytes
+from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.refusing.schema_filter import SchemaFilter, tasks
 from samelog.sequencer.state.commands import Range
 from samelog.sequencer.state.machine import StateMachine
@@ -32,10 +32,10 @@ class StageChecks:
     """One replica's."""
 
     def __init__(
-        self, machine: StateMachine, sessions: SessionBytes, schemas: SchemaFilter
+        self, machine: StateMachine, sessions: SessionStore, schemas: SchemaFilter
     ) -> None:
+        self.sessions = sessions
         self._machine = machine
-        self._sessions = sessions
         self._schemas = schemas
         self._fitting: set[tuple[Range, int, int]] = set()
         """Ranges that were found to fit, and by what: who publishes may ask several times."""
@@ -82,7 +82,7 @@ class StageChecks:
 
     def _batches(self, part: Range) -> Iterator[bytes]:
         place = SessionPosition(part.run, part.roll, part.start)
-        data = self._sessions.read(part.input, place, part.stop)
+        data = self.sessions.read(part.input, place, part.stop)
         at = 0
         while at < len(data):
             size = told_size(data[at : at + LENGTH_PREFIX_BYTES])

@@ -19,7 +19,6 @@ from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.sequencer.judging.process import CannotCheck
-from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.refusing.stage_checks import StageChecks
@@ -55,7 +54,6 @@ class Participant:
         *,
         machine: StateMachine,
         cluster: StateMachine,
-        sessions: SessionStore,
         checks: StageChecks,
         group: RaftGroup,
         coordinator: Coordinator,
@@ -66,8 +64,7 @@ class Participant:
         self.number = number
         self._machine = machine
         self._cluster = cluster
-        self._sessions = sessions
-        self._checks = checks
+        self._checks, self._sessions = checks, checks.sessions
         self._group = group
         self._coordinator = coordinator
         self._clock = clock

@@ -15,7 +15,6 @@ from samelog.sequencer.admin.parts import ServedNode, groups_here, parts_of
 from samelog.sequencer.admin.sessions import inputs_by_session, session_info
 from samelog.sequencer.admin.topics import partition_info
 from samelog.sequencer.judging import libraries
-from samelog.sequencer.levels import ENFORCING
 from samelog.sequencer.parts import LogParts, RaftParts, phase_of
 from samelog.sequencer.parts import troubles as replica_troubles
 from samelog.sequencer.state.commands import Member
@@ -77,7 +76,7 @@ def node_info(node: ServedNode, member: Member) -> NodeInfo:
 def own_words(node: ServedNode) -> Iterator[PeerMessage]:
     """What this node says of itself to the other members, now and then."""
     yield own_state(node)
-    if (lacks := libraries.lacking()) and node.logs.machine.state.level >= ENFORCING:
+    if lacks := libraries.lacking():
         yield LacksLibraries(lacks)
 
 

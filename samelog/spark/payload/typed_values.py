@@ -30,6 +30,7 @@ from samelog.spark.payload.value_formats import Decoded
 from samelog.typed.framing import SchemaIds
 from samelog.typed.reading import TypedReader, covers
 from samelog.typed.schema import NobodyAnswers, Schema, parse_schema
+from samelog.typed.versions import FIRST
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,8 +57,9 @@ class TypedValues:
         """A row for each record, or as many as its value has; that of a bad one is null. Raises
         NotReadable, BadOption.
         """
-        name, page = read.name, _page(self.access, read, table)
-        version = self.versions.get(name.topic, page.newest)
+        name, wanted = read.name, self.versions.get(read.name.topic, 0)
+        page = _page(self.access, read, table, at_least=wanted or FIRST)
+        version = wanted or page.newest
         reader = TypedReader(_schemas(page), version, _ids(self.registry))
         try:
             found = reader.read(table, page.since)
@@ -122,21 +124,27 @@ _pages: dict[tuple[str, PartitionName, str], SchemaPage] = {}
 """Of this process: by config, partition, and the topic's id, which a name has had several of."""
 
 
-def _page(access: LogAccess, read: OffsetRange, records: pa.Table) -> SchemaPage:
+def _page(
+    access: LogAccess, read: OffsetRange, records: pa.Table, *, at_least: int
+) -> SchemaPage:
     """What says the versions of these records. Raises NotReadable."""
     path, name = config_path(access) or "", read.name
     key = path, name, read.topic_id
     page = _pages.get(key)
     deadline = time.monotonic() + LEARN_S
-    while page is None or not covers(page.newest, page.next_offset, records):
+    while page is None or not _knows(page, at_least, records):
         if page is not None and time.monotonic() > deadline:
-            raise NotReadable(f"{name}: the nodes that answer lag behind")
+            raise NotReadable(f"{name}: no node that answers knows all versions of its schema")
         if len(_pages) >= PAGES_MOST:
             _pages.clear()
         page = _pages[key] = _asked(path, name)
-        if not covers(page.newest, page.next_offset, records):
+        if not _knows(page, at_least, records):
             time.sleep(RETRY_S)
     return page
+
+
+def _knows(page: SchemaPage, at_least: int, records: pa.Table) -> bool:
+    return page.newest >= at_least and covers(page.newest, page.next_offset, records)
 
 
 def _asked(path: str, name: PartitionName) -> SchemaPage:

@@ -74,14 +74,26 @@ install_system() {
     rm -f .setup.log
 }
 
-find_python() {
-    for name in python3 python3.14 python3.13 python3.12 python3.11; do
+# Every Python that is new enough, each on a line; first the one that a shell finds first.
+pythons() {
+    for name in python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3 /usr/local/bin/python3; do
         if "$name" -c "import sys; sys.exit(sys.version_info < tuple(map(int, '$PYTHON_WANTED'.split('.'))))" 2>/dev/null; then
             command -v "$name"
-            return
         fi
     done
-    fail "no Python >= $PYTHON_WANTED found (tried python3 and python3.11 to python3.14)"
+}
+
+find_python() {
+    names=$(pythons)
+    [ -n "$names" ] || fail "no Python >= $PYTHON_WANTED found (tried python3 and python3.11 to python3.14)"
+    (
+        IFS='
+'
+        set -f
+        # shellcheck disable=SC2086  # a list of lines
+        set -- $names
+        "$1" scripts/pick_python.py "$@"
+    )
 }
 
 # A version-qualified package name fits whichever of Debian's Pythons was found.

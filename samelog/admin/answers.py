@@ -201,8 +201,8 @@ class LevelRaised(AdminAnswer, frozen=True):
 class GroupPlacement(AdminAnswer, frozen=True):
     """A Raft group: who has a replica, who leads (None: nobody is known to), how many replicas it
     shall have, how many entries each member lacks, by the node that leads it (else empty), whether
-    it has yet to begin its logs anew, as a hard reset asked, and of the replica at the node that
-    answers, by its name: term and index of the newest entry, and that it counts for nothing.
+    it has yet to begin its logs anew, as a hard reset asked, of the replica at the node that
+    answers, by its name: newest term and index, and that it counts for nothing; who only reads it.
     """
 
     group: int
@@ -213,6 +213,7 @@ class GroupPlacement(AdminAnswer, frozen=True):
     is_resetting: bool = False
     newest: dict[str, tuple[int, int]] = {}
     suspect: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
 
 
 class PartitionPlacement(AdminAnswer, frozen=True):

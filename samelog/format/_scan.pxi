@@ -153,6 +153,24 @@ def scan(
     return result
 
 
+def find_batch(data not None, int64_t offset) -> int:
+    """Where in `data`, which begins with a batch, the first batch begins whose last offset is at least `offset`; -1 if
+    that is none of the whole batches. Headers are checked, the CRC is not.
+    """
+    cdef Py_buffer view
+    cdef Header header
+    cdef int64_t at = 0
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        while read_header(<const uint8_t *>view.buf + at, view.len - at, INT32_MAX, &header) == FINE:
+            if header.base_offset + header.last_offset_delta >= offset:
+                return at
+            at += header.size
+    finally:
+        PyBuffer_Release(&view)
+    return -1
+
+
 def batch_headers(data not None, Py_ssize_t start, Py_ssize_t stop) -> list:
     """Return, for each batch of `data[start:stop]`: (start, size, offsets it takes, attributes, base_timestamp, max_timestamp,
     producer_id, producer_epoch, base_sequence, crc). The CRC is not verified.

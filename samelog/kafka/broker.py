@@ -161,6 +161,10 @@ class Broker(AnyBroker):
         """Whether this node knows another node to be up."""
         return self.parts.peers.presence.is_there(number)
 
+    def may_hold(self, number: int) -> bool:
+        """Whether a node may begin a replica of a new group."""
+        return self.parts.peers.may_hold(number, self.machine.state, self.clock.now())
+
     def nearest(self, client: KafkaClient, rack: str, topic: Topic, index: int) -> int:
         """The node that a client in a rack had better read a partition from (KIP-392); -1: this
         one. Only the leader sends clients elsewhere: whom it sent stays there.

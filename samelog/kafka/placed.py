@@ -52,13 +52,17 @@ class PlacedPartitions:
         return self._machine.state.placement.group_of(topic.partition_numbers[index])
 
     def members(self, topic: Topic, index: int) -> list[int]:
-        """Who has a replica of a partition, the one that shall lead first."""
-        return list(self._machine.state.placement.groups[self.group_of(topic, index)].in_order)
+        """Who has a replica of a partition, the one that shall lead first, and those that only
+        read last.
+        """
+        group = self._machine.state.placement.groups[self.group_of(topic, index)]
+        return [*group.in_order, *(each.member for each in group.readers)]
 
     def behind(self, topic: Topic, index: int) -> list[int]:
-        """Those of them whose replicas are learners, or have not all that there is."""
+        """Those of them whose replicas are on their way to vote, or have not all that there is."""
         group = self._machine.state.placement.groups[self.group_of(topic, index)]
-        return [each.member for each in group.replicas if not (each.votes and each.is_whole)]
+        lacking = [each.member for each in group.replicas if not (each.votes and each.is_whole)]
+        return lacking + [each.member for each in group.readers if not each.is_whole]
 
     def leader(self, topic: Topic, index: int) -> tuple[int, int] | None:
         """(epoch, member) of who leads a partition, as far as is known here."""

@@ -214,7 +214,10 @@ def _add_replica(placement: Placement, task: PlacementTask) -> None:
     made_at = placement.version + 1
     new = PlacedReplica(task.gets, task.replica, votes=False, is_whole=False, made_at=made_at)
     placement.next_replica += 1
-    placement.groups[group.number] = replace(group, replicas=(*group.replicas, new))
+    if task.kind is TaskKind.READ:
+        placement.groups[group.number] = replace(group, coming=(new,))
+    else:
+        placement.groups[group.number] = replace(group, replicas=(*group.replicas, new))
 
 
 def _prefer_another(placement: Placement, task: PlacementTask) -> None:
@@ -238,6 +241,9 @@ def _turn(placement: Placement, change: TurnTask) -> None:
         placement.tasks[task.number] = turned
         return
     del placement.tasks[task.number]
+    group = placement.groups.get(task.group)
+    if task.kind is TaskKind.READ and group is not None:
+        placement.groups[group.number] = replace(group, coming=())
     placement.ended.append(turned)
     del placement.ended[:-ENDED_REMEMBERED]
 
@@ -315,11 +321,33 @@ def _confirm(placement: Placement, change: ConfirmGroup) -> None:
     group = group_numbered(placement, change.number)
     if change.version < max(group.version, group.recovered):
         raise PlacementRefused("OVERTAKEN", f"group {change.number} has a newer configuration")
-    replicas = _in_order(group, _with_pending(placement, group, change.replicas))
+    only_read = {each.replica for each in (*group.readers, *group.coming)}
+    readers = tuple(each for each in change.replicas if each.replica in only_read)
+    counting = tuple(each for each in change.replicas if each.replica not in only_read)
+    replicas = _in_order(group, _with_pending(placement, group, counting))
     preferred = _preferred(group, [each.member for each in replicas])
     placement.groups[group.number] = replace(
-        group, version=change.version, replicas=replicas, preferred=preferred
+        group,
+        version=change.version,
+        replicas=replicas,
+        preferred=preferred,
+        readers=readers,
+        coming=_still_coming(placement, group, readers),
     )
+
+
+def _still_coming(
+    placement: Placement, group: PlacedGroup, here: tuple[PlacedReplica, ...]
+) -> tuple[PlacedReplica, ...]:
+    """The replica that a task makes to be read from: until the group has it, or says that it has
+    not, once the task is cancelled.
+    """
+    task = _task_of(placement, group.number)
+    if task is None or task.state is TaskState.CANCELLING:
+        return ()
+    known = {each.replica for each in here}
+    waits = (each for each in group.coming if each.replica == task.replica)
+    return tuple(each for each in waits if each.replica not in known)
 
 
 def _with_pending(
@@ -331,7 +359,7 @@ def _with_pending(
     task = _task_of(placement, group.number)
     if task is None or task.replica is None or task.state is TaskState.CANCELLING:
         return configured
-    pending = group.replica_of(-1 if task.gets is None else task.gets)
+    pending = next((each for each in group.replicas if each.member == task.gets), None)
     if pending is None or any(each.replica == task.replica for each in configured):
         return configured
     return (*configured, pending)
@@ -438,6 +466,8 @@ def _recover(placement: Placement, change: RecoverGroup) -> None:
     placement.groups[group.number] = replace(
         group,
         replicas=(replace(left, votes=True, is_whole=True),),
+        readers=(),
+        coming=(),
         preferred=change.member,
         wanted=(),
         recovered=max(group.version, group.recovered) + RECOVERY_STEP,

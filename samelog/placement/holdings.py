@@ -38,7 +38,7 @@ class Holdings:
 
     def plan_task(self, group: PlacedGroup, task: PlacementTask) -> None:
         """As it will be when a task has ended."""
-        if task.kind is TaskKind.LEAD or task.target is not None:
+        if task.kind in (TaskKind.LEAD, TaskKind.READ) or task.target is not None:
             self.plan(group)
         elif task.state is TaskState.CANCELLING:
             self.plan(group, None, task.gets)

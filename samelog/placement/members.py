@@ -36,10 +36,15 @@ class Availability(Enum):
 
 
 def state_of(
-    member: PlacedMember, now_ms: int, replace_after_ms: int, *, is_draining: bool
+    member: PlacedMember,
+    now_ms: int,
+    replace_after_ms: int,
+    *,
+    is_draining: bool,
+    is_leaving: bool,
 ) -> Availability:
     """Maintenance excuses silence; silence for longer than is waited for is a loss. So is that of a
-    member that is drained: its operator does not wait for it.
+    member that is leaving: its operator does not wait for it.
     """
     if is_draining and member.silent_since_ms is None:
         return Availability.DRAINING
@@ -47,7 +52,7 @@ def state_of(
         return Availability.MAINTENANCE
     if member.silent_since_ms is not None:
         since = max(member.silent_since_ms, member.maintenance_until_ms)
-        is_lost = is_draining or now_ms - since >= replace_after_ms
+        is_lost = is_leaving or now_ms - since >= replace_after_ms
         return Availability.LOST if is_lost else Availability.SILENT
     return Availability.IN_SERVICE
 
@@ -57,13 +62,25 @@ class MemberStates:
 
     def __init__(self, table: PlacementTable, limits: PlacementLimits, now_ms: int) -> None:
         self._draining = frozenset(filter(table.is_draining, table.members))
-        self._states: Mapping[int, Availability] = {
-            number: state_of(
-                member, now_ms, limits.replace_after_ms, is_draining=number in self._draining
+        self._leaving = frozenset(filter(table.is_leaving, table.members))
+        after_ms = limits.replace_after_ms
+
+        def state(number: int, *, is_draining: bool) -> Availability:
+            member, is_leaving = table.members[number], number in self._leaving
+            return state_of(
+                member, now_ms, after_ms, is_draining=is_draining, is_leaving=is_leaving
             )
-            for number, member in table.members.items()
+
+        self._states: Mapping[int, Availability] = {
+            number: state(number, is_draining=number in self._draining) for number in table.members
         }
         self._are_many_silent = self._many_silent(table)
+        self._reading = {
+            number: (site, state(number, is_draining=number in self._leaving))
+            for number in table.members
+            if (site := table.site_read_in(number))
+        }
+        """Members of sites that only read: where, and what may be expected of them there."""
 
     def __getitem__(self, member: int) -> Availability:
         return self._states.get(member, Availability.LOST)
@@ -77,7 +94,18 @@ class MemberStates:
             for each in {*self._states, *before._states}
             if self[each] is not before[each]
             or (each in self._draining) != (each in before._draining)
+            or self._reading.get(each) != before._reading.get(each)
         }
+
+    def may_read(self, site: str) -> list[int]:
+        """Who may be given replicas that only read, in a site."""
+        wanted = site, Availability.IN_SERVICE
+        return sorted(each for each, known in self._reading.items() if known == wanted)
+
+    def reads_no_more(self, member: int) -> bool:
+        """Whether what it has to be read from is to be made elsewhere in its site, if it can be."""
+        state = self._reading.get(member, ("", Availability.LOST))[1]
+        return state in (Availability.LOST, Availability.DRAINING)
 
     def may_get(self, member: int) -> bool:
         """Whether it may be given copies."""
@@ -89,7 +117,7 @@ class MemberStates:
         """
         if self[member] is not Availability.LOST:
             return False
-        return not self._are_many_silent or member in self._draining or member not in self._states
+        return not self._are_many_silent or member in self._leaving or member not in self._states
 
     def must_be_left(self, member: int) -> bool:
         """Whether it has to give away what it holds, and is there to do so."""

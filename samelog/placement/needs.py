@@ -6,7 +6,7 @@ need too, with what is in the way, so that it can be seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from samelog.placement.domains import Domains
@@ -55,12 +55,18 @@ class Outlook:
         least.
         """
         rest = [each for each in group.members if each != loses]
-        able = [each for each in self.states.in_service if each not in group.members]
+        able = [each for each in self.states.in_service if each not in group.everybody]
         return min(
             [each for each in group.wanted if each in able] or able,
             key=lambda each: (self.domains.shared(each, rest), self.holdings.count(each), each),
             default=None,
         )
+
+    def reader_for(self, group: PlacedGroup, site: str) -> int | None:
+        """Who in a site that only reads had best get a replica: groups are dealt out in turn."""
+        there = self.states.may_read(site)
+        able = [each for each in there if each not in group.everybody]
+        return able[group.number % len(able)] if able else None
 
     def need(
         self,
@@ -140,7 +146,8 @@ def _asked_for(look: Outlook, group: PlacedGroup) -> Need | None:
     if not group.wanted or not (lacks or surplus):
         return None
     reason = f"wanted on {look.table.names(group.wanted)}"
-    gets = next(filter(look.states.may_get, lacks), None)
+    free = (each for each in lacks if each not in group.everybody)
+    gets = next(filter(look.states.may_get, free), None)
     if lacks and gets is None:
         obstacle = f"{look.table.names(lacks)} is not in service"
         return look.blocked(TaskKind.ASSIGN, group, reason, obstacle)
@@ -194,7 +201,7 @@ def _spread(look: Outlook, group: PlacedGroup) -> Need | None:
     shared = look.domains.shared_within(members)
     if shared <= look.domains.least(len(members), able):
         return None
-    found = ((*_swapped(look, members, out), out) for out in members)
+    found = ((*_swapped(look, group, out), out) for out in members)
     best = min((each for each in found if each[0] < shared), default=None)
     if best is None:
         return None
@@ -204,10 +211,10 @@ def _spread(look: Outlook, group: PlacedGroup) -> Need | None:
     )
 
 
-def _swapped(look: Outlook, members: Iterable[int], out: int) -> tuple[tuple[int, ...], int, int]:
+def _swapped(look: Outlook, group: PlacedGroup, out: int) -> tuple[tuple[int, ...], int, int]:
     """How near the members are with another one instead of `out`, that one's load, and who."""
-    rest = [each for each in members if each != out]
-    others = [each for each in look.states.in_service if each not in rest and each != out]
+    rest = [each for each in group.members if each != out]
+    others = [each for each in look.states.in_service if each not in group.everybody]
     return min(
         (
             (look.domains.shared_within([*rest, each]), look.holdings.count(each), each)
@@ -215,6 +222,38 @@ def _swapped(look: Outlook, members: Iterable[int], out: int) -> tuple[tuple[int
         ),
         default=(((len(rest) + 1) ** 2,), 0, out),
     )
+
+
+def _reading(look: Outlook, group: PlacedGroup) -> Need | None:
+    """One replica that only reads in each site that only reads, and none elsewhere (rule 300)."""
+    there: dict[str, list[int]] = {}
+    for each in group.readers:
+        there.setdefault(look.table.site_read_in(each.member), []).append(each.member)
+    for site in [*look.table.sites_to_read_in, ""]:
+        need = _read_in(look, group, site, there.get(site, []))
+        if need is not None:
+            return need
+    return None
+
+
+def _read_in(look: Outlook, group: PlacedGroup, site: str, there: list[int]) -> Need | None:
+    """Of one site; where it is empty, nobody is to read. `there`: who has such a replica."""
+    good = [each for each in there if site and not look.states.reads_no_more(each)]
+    bad = [each for each in there if each not in good]
+    if not site or good:
+        return _read_no_more(look, group, [*bad, *good[1:]])
+    gets = look.reader_for(group, site)
+    if gets is None:  # whoever is away may come back
+        return _read_no_more(look, group, list(filter(look.table.is_leaving, bad)))
+    loses, reason = next(iter(bad), None), f"to be read in site {site}"
+    return look.need(TaskKind.READ, group, reason, gets=gets, loses=loses)
+
+
+def _read_no_more(look: Outlook, group: PlacedGroup, over: list[int]) -> Need | None:
+    if not over:
+        return None
+    reason = f"{look.table.names(over[:1])} need not read it"
+    return look.need(TaskKind.READ, group, reason, loses=over[0])
 
 
 _JUDGES: tuple[Callable[[Outlook, PlacedGroup], Need | None], ...] = (
@@ -226,4 +265,5 @@ _JUDGES: tuple[Callable[[Outlook, PlacedGroup], Need | None], ...] = (
     _surplus,
     _leader,
     _spread,
+    _reading,
 )

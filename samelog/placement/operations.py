@@ -6,7 +6,7 @@ in the way and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 
 from samelog.placement.changes import (
     AllowTasks,
@@ -19,7 +19,7 @@ from samelog.placement.changes import (
 from samelog.placement.members import MemberStates
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
-from samelog.placement.values import PlacedGroup
+from samelog.placement.values import PlacedGroup, Placement
 
 NAMED_AT_MOST = 5
 
@@ -50,7 +50,7 @@ def drain(table: PlacementTable, states: MemberStates, name: str) -> list[AnyCha
     reached is given up by this, which takes nothing from anybody.
     """
     member = _member(table, name)
-    if table.is_draining(member.number):
+    if table.is_leaving(member.number):
         return []
     if table.is_heard(member.number):
         _check_homes(table, states, member)
@@ -90,7 +90,7 @@ def stop_draining(table: PlacementTable, name: str) -> list[AnyChange]:
     """A member may have replicas again. Raises PlacementRefused."""
     member = _member(table, name)
     return (
-        [DrainMember(member.number, is_draining=False)] if table.is_draining(member.number) else []
+        [DrainMember(member.number, is_draining=False)] if table.is_leaving(member.number) else []
     )
 
 
@@ -139,6 +139,21 @@ def _sure_voters(table: PlacementTable, group: PlacedGroup, suspect: Collection[
     """Those that can be reached, and may have forgotten nothing."""
     doubted = {each.number for each in table.members.values() if each.name in suspect}
     return [each for each in group.voters if each not in doubted and table.is_heard(each)]
+
+
+def go_on_with_readers(
+    placement: Placement, members: Container[int], own: int
+) -> list[RecoverGroup]:
+    """At the promotion of a site that `own` and `members` are in: groups of which nobody that is
+    left has a replica that votes go on with one that only read.
+    """
+    found = []
+    for number, group in placement.groups.items():
+        left = [each for each in group.readers if each.member in members]
+        best = max(left, key=lambda each: (each.is_whole, each.member == own), default=None)
+        if best is not None and not any(each in members for each in group.voters):
+            found.append(RecoverGroup(number, best.member))
+    return found
 
 
 # --- tasks ----------------------------------------------------------------------------------------

@@ -120,6 +120,7 @@ class PlacementPlanner:
             groups.update(self._table.groups)
         if moved:
             groups.update(*[self._table.held.get(each, ()) for each in moved])
+            groups.update(self._table.groups if any(map(self._sites.only_reads, moved)) else ())
             groups.update(each.group for each in self._needs.values() if self._is_open(each))
         return groups
 
@@ -144,7 +145,8 @@ class PlacementPlanner:
         need = need_of(look, group) or self._partition_to_move(group)
         if need is not None:
             self._needs[group.number] = need
-            self._holdings.plan(group, need.gets, need.loses)
+            if need.kind is not TaskKind.READ:
+                self._holdings.plan(group, need.gets, need.loses)
         elif (change := self._to_settle(group)) is not None:
             self._settling[group.number] = change
 

@@ -53,6 +53,8 @@ def next_step(
     group = table.groups[task.group]
     if task.kind is TaskKind.LEAD:
         return _lead(table, states, task, group)
+    if task.kind is TaskKind.READ:
+        return _read(states, task, group)
     if task.state is TaskState.CANCELLING:
         return _undo(table, states, task, group)
     reason = _why_not_any_more(table, states, task, group)
@@ -197,6 +199,28 @@ def _lead(
     if not states.may_get(replica.member) or group.preferred != replica.member:
         return _end(task, TaskState.CANCELLED, "it shall not lead any more")
     return TaskStep(_order(task, group, Action.LEAD, replica), waits_for="another leader")
+
+
+def _read(states: MemberStates, task: PlacementTask, group: PlacedGroup) -> TaskStep:
+    """A replica that only reads is no copy that counts: nobody waits until it is whole."""
+    there = (*group.readers, *group.coming)
+    new = next((each for each in there if each.replica == task.replica), None)
+    if task.state is TaskState.CANCELLING:
+        return _read_no_more(task, group, new, TaskState.CANCELLED)
+    if task.gets is not None and (new is None or states.reads_no_more(task.gets)):
+        return _end(task, TaskState.CANCELLING, "it need not be read there any more")
+    if new in group.coming:
+        return TaskStep(_order(task, group, Action.ADD_LEARNER, new), waits_for="adding")
+    old = next((each for each in group.readers if each.member == task.loses), None)
+    return _read_no_more(task, group, old, TaskState.DONE)
+
+
+def _read_no_more(
+    task: PlacementTask, group: PlacedGroup, replica: PlacedReplica | None, then: TaskState
+) -> TaskStep:
+    if replica is None:
+        return _end(task, then)
+    return TaskStep(_order(task, group, Action.REMOVE, replica), waits_for="removing")
 
 
 # --- partitions -----------------------------------------------------------------------------------

@@ -44,7 +44,9 @@ class PlacementTable:
         self.leaders: dict[int, int] = {}
         """Group -> who leads it, as far as is known."""
         self.held: dict[int, set[int]] = {}
-        """Member -> groups of which it has a replica."""
+        """Member -> groups of which it has a replica that counts as a copy."""
+        self.read: dict[int, set[int]] = {}
+        """Member -> groups of which it has a replica that only reads."""
         self.contents: dict[int, set[int]] = {}
         """Group -> its partitions."""
         self.occupied: dict[int, int] = {}
@@ -74,6 +76,8 @@ class PlacementTable:
         before = self.groups.pop(number, None)
         for member in () if before is None else before.members:
             self.held[member].discard(number)
+        for each in () if before is None else (*before.readers, *before.coming):
+            self.read[each.member].discard(number)
         if group is None:
             self.leaders.pop(number, None)
         else:
@@ -81,6 +85,8 @@ class PlacementTable:
             self.contents.setdefault(number, set())
         for member in () if group is None else group.members:
             self.held.setdefault(member, set()).add(number)
+        for each in () if group is None else (*group.readers, *group.coming):
+            self.read.setdefault(each.member, set()).add(number)
         self.changed.add(number)
 
     def _put_partition(self, number: int, partition: PlacedPartition | None) -> None:
@@ -148,12 +154,24 @@ class PlacementTable:
         return known is not None and known.silent_since_ms is None
 
     def is_draining(self, member: int) -> bool:
-        """Whether a member shall have no replicas: all of them vote, so where a site only reads
-        there are none (invariants.md, rule 277).
+        """Whether a member shall have no replicas that vote, as none has where a site only reads
+        (invariants.md, rule 277).
         """
+        return self.placement.sites.only_reads(member) or self.is_leaving(member)
+
+    @property
+    def sites_to_read_in(self) -> list[str]:
+        """Sites that only read."""
+        return [site for site, votes in self.placement.sites.votes.items() if not votes]
+
+    def site_read_in(self, member: int) -> str:
+        """The site of a member where that only reads; else none."""
+        sites = self.placement.sites
+        return sites.members[member] if sites.only_reads(member) else ""
+
+    def is_leaving(self, member: int) -> bool:
+        """Whether a member shall have no replicas at all."""
         known = self.members.get(member)
-        if self.placement.sites.only_reads(member):
-            return True
         return member in self.placement.draining or (known is not None and known.is_leaving)
 
     def healthy(self, group: PlacedGroup) -> list[int]:

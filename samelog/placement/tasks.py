@@ -27,6 +27,7 @@ class TaskKind(IntEnum):
     SURPLUS = 7
     SPREAD = 8
     BALANCE = 9
+    READ = 10
 
 
 class TaskState(IntEnum):
@@ -43,7 +44,8 @@ class PlacementTask(msgspec.Struct, frozen=True, array_like=True):
     """One change of one group: a member gets a replica (`gets`, under the number `replica`), a
     member loses its own (`loses`), or a member shall lead (`gets` alone, LEAD).
 
-    MOVE_PARTITION moves `partition` from `group` to `target`.
+    READ is about replicas that only read: they never vote. MOVE_PARTITION moves `partition` from
+    `group` to `target`.
     """
 
     number: Unsigned32
@@ -62,6 +64,13 @@ class PlacementTask(msgspec.Struct, frozen=True, array_like=True):
     def groups(self) -> tuple[int, ...]:
         """The groups that it occupies."""
         return (self.group,) if self.target is None else (self.group, self.target)
+
+    @property
+    def goes(self) -> int | None:
+        """The member that is to lose its replica by it, as it is now."""
+        if self.kind is TaskKind.LEAD or self.target is not None:
+            return None
+        return self.gets if self.state is TaskState.CANCELLING else self.loses
 
     @property
     def is_over(self) -> bool:

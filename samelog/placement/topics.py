@@ -113,9 +113,19 @@ def place_by_hand(table: PlacementTable, assignments: Sequence[Sequence[int]]) -
     """
     check_assignments(table, assignments)
     lists = list(dict.fromkeys(map(tuple, assignments)))
+    for members in lists:
+        _check_majority(table, members)
     numbers = {members: table.placement.next_group + place for place, members in enumerate(lists)}
     made = [NewGroup(len(members), members, members[0], is_pinned=True) for members in lists]
     return TopicPlacement(tuple(numbers[tuple(each)] for each in assignments), tuple(made))
+
+
+def _check_majority(table: PlacementTable, members: Sequence[int]) -> None:
+    """A group begins only with a majority of its members. Raises PlacementRefused."""
+    away = [each for each in members if not table.is_heard(each)]
+    if 2 * len(away) >= len(members):
+        text = f"{table.names(away)} is away, takes nothing in, or has yet to be let in"
+        raise PlacementRefused("NOT_THERE", text, "samelog node list shows why")
 
 
 def check_assignments(table: PlacementTable, assignments: Iterable[Sequence[int]]) -> None:

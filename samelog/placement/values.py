@@ -55,6 +55,10 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
     """The version of the placement in which it was made, with the replicas of its founders."""
     recovered: int = 0
     """The version of the configuration with which one replica goes on alone, or went on last."""
+    readers: tuple[PlacedReplica, ...] = ()
+    """Learners that stay learners, where a site only reads: none of `replicas`."""
+    coming: tuple[PlacedReplica, ...] = ()
+    """The one that a task makes, until the group has it."""
 
     @property
     def is_recovering(self) -> bool:
@@ -68,8 +72,17 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Who has a replica, be it a learner."""
+        """Who has a replica that votes, or that is to."""
         return tuple(each.member for each in self.replicas)
+
+    @property
+    def everybody(self) -> tuple[int, ...]:
+        """Who has a replica of any kind."""
+        return tuple(each.member for each in self._all)
+
+    @property
+    def _all(self) -> tuple[PlacedReplica, ...]:
+        return (*self.replicas, *self.readers, *self.coming)
 
     @property
     def in_order(self) -> tuple[int, ...]:
@@ -95,7 +108,7 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
 
     def replica_of(self, member: int) -> PlacedReplica | None:
         """A member's replica."""
-        return next((each for each in self.replicas if each.member == member), None)
+        return next((each for each in self._all if each.member == member), None)
 
 
 class NewGroup(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -255,8 +268,8 @@ class Placement(BegunAnew):
         return replica.made_at > self.let_in_at.get(replica.member, 0)
 
     def has_replicas(self, member: int) -> bool:
-        """Whether a member has a replica of any data group."""
-        return any(group.replica_of(member) for group in self.groups.values())
+        """Whether a member has a replica of any data group that counts as a copy."""
+        return any(member in group.members for group in self.groups.values())
 
     def is_resetting(self, partition: int) -> bool:
         """Whether the group of a partition has yet to begin its log anew."""

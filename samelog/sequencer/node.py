@@ -49,7 +49,7 @@ from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
-from samelog.sequencer.sites.whereabouts import Whereabouts
+from samelog.sequencer.sites.whereabouts import AllBehind, Behind, Whereabouts
 from samelog.sequencer.startup import come_up, open_member
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
@@ -133,11 +133,15 @@ class Node:
             self._given.config.place.site,
             machine=self.logs.machine,
             propose=lambda command: self.spawn(self._note_site(command)),
-            behind=self.logs.repair.merged,
+            behind=AllBehind(self._behind),
             silent_s=lambda: self.raft.group.raft.leader_silent_s(self._given.clock.now()),
             clock=self._given.clock,
             send_all=links.send_all,
         )
+
+    def _behind(self) -> list[Behind]:
+        logs = (self.logs, *(logs for logs, _, _ in self.data_groups.held))
+        return [each.repair.merged for each in logs]
 
     async def _note_site(self, command: SetSiteCommand) -> None:
         with suppress(TimeoutError):  # it is tried again

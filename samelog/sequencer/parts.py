@@ -58,6 +58,7 @@ from samelog.sequencer.refusing.schema_filter import SchemaFilter
 from samelog.sequencer.sites.whereabouts import Whereabouts
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import State
 from samelog.wire.peer_messages import (
     HistoryAsked,
     HistoryTold,
@@ -176,6 +177,16 @@ class PeerParts:
     changes: Changes
     presence: Presence
     whereabouts: Whereabouts
+
+    def may_hold(self, number: int, state: State, now: float) -> bool:
+        """Whether a member may begin a replica of a new group: it is up, takes in what comes, and
+        its votes count. `state`: of group 0.
+        """
+        life = self.lives.own() if number == self.number else self.lives.met.get(number)
+        known = state.started.get(number)
+        let_in = None if known is None else known.let_in
+        counts = life is None or life.is_sure or life.incarnation == let_in
+        return counts and self.presence.is_there(number) and self.presence.takes_in(number, now)
 
 
 def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:

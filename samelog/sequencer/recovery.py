@@ -21,6 +21,7 @@ from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Entry, HardState, Snapshot
 from samelog.format.errors import DirectoryInUse
 from samelog.placement.changes import RecoverGroup, apply_change
+from samelog.placement.operations import go_on_with_readers
 from samelog.sequencer.cluster.node_dir import (
     NodeDirectoryError,
     NodeRecord,
@@ -161,6 +162,10 @@ def begin_anew(
         if life.state.level >= GROUPS:
             _leave_numbers_out(life.state)
         _recover_groups(life)
+        if promotes is not None:
+            state = life.state
+            for change in go_on_with_readers(state.placement, state.members, life.record.number):
+                apply_change(state.placement, change)
         try:
             keep_own_segments(fs, life.state, config.data)
         except RaftStoreError as error:
@@ -252,7 +257,7 @@ def _found(replica: _Replica, state: State) -> FoundReplica:
     newest = (0, 0) if snapshot is None else (snapshot.last_index, snapshot.last_term)
     if replica.entries:
         newest = replica.entries[-1].index, replica.entries[-1].term
-    known = () if group is None else map(state.members.get, group.members)
+    known = () if group is None else map(state.members.get, group.everybody)
     return FoundReplica(replica.group, *newest, tuple(each.name for each in known if each))
 
 

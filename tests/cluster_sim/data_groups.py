@@ -87,12 +87,20 @@ class DataGroups:
         return NewGroup(copies, tuple(chosen), self._chance.choice(chosen))
 
     def _able(self, node: Node) -> list[int]:
-        """Who may get a replica: where members go, not those that are to have none."""
-        state = node.logs.machine.state
+        """Who may get a replica: not who has yet to be let in, as nobody else asks for that, nor
+        who has lost its disk and is not missed yet, as it might be the only one; and where members
+        go, not those that are to have none.
+        """
+        state, now = node.logs.machine.state, node.member.clock.now()
+        number_of = self._world.membership.number_of
+        lost = {number_of(actor) for actor in self._world.nodes if actor.is_condemned}
+        able = [
+            each for each in state.members.keys() - lost if node.peers.may_hold(each, state, now)
+        ]
         if not self._world.options.changes:
-            return sorted(state.members)
+            return sorted(able or state.members)
         leaving = {*state.placement.draining, *(each.replaces for each in state.members.values())}
-        return sorted(state.members.keys() - leaving) or sorted(state.members)
+        return sorted({*able} - leaving) or sorted(able or state.members)
 
     def table(self) -> dict[int, tuple[int, ...]]:
         """Group -> members, by whoever knows most."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.format import _kernels as kernels
+from samelog.format.batch import read_head
 from samelog.format.compression import decompress
 from tests.format import oracle
 from tests.format.batches import changes, good_logs, guarded, logs, outcome, whole_batches
@@ -187,6 +188,24 @@ def test_batch_headers_agree(data: bytes) -> None:
     view, size = guarded(data), len(data)
     expected = outcome(lambda: oracle.batch_headers(data, 0, size))
     assert outcome(lambda: kernels.batch_headers(view, 0, size)) == expected
+
+
+@given(good_logs(), st.integers(-1, 3000))
+def test_a_batch_is_found_by_offset(data: bytes, cut: int) -> None:
+    """Of whole batches, the first one that reaches the offset; nothing behind a cut is found."""
+    size = min(len(data), cut) if cut >= 0 else len(data)
+    heads = [*whole_heads(data, size)]
+    for offset in {0, *(last + more for _, last in heads for more in (-1, 0, 1))}:
+        expected = next((at for at, last in heads if last >= offset), -1)
+        assert kernels.find_batch(guarded(data[:size]), offset) == expected
+
+
+def whole_heads(data: bytes, size: int) -> Iterator[tuple[int, int]]:
+    """(position, last offset) of each batch that is whole within `size` bytes."""
+    at = 0
+    while (head := read_head(data[:size], at, at)) is not None and at + head.size <= size:
+        yield at, head.last_offset
+        at += head.size
 
 
 @given(logs(), st.integers(0, 1 << 62), st.integers(-(1 << 31), (1 << 31) - 1), st.data())

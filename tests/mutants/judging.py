@@ -255,7 +255,11 @@ JUDGING = (
     (291, stage_without_marks, _STAGED + "a_record_without_a_mark_may_be_of_any_version_by_then"),
     (291, stage_rows_unmarked, _MARKED + "what_is_staged_says_its_version"),
     (292, check_with_whoever_lacks_it, _NODES + "nodes_check_only_what_every_member_can"),
-    (293, guess_when_the_registry_is_away, _FRAMES + "a_registry_that_does_not_answer_is_no_misfit"),
+    (
+        293,
+        guess_when_the_registry_is_away,
+        _FRAMES + "a_registry_that_does_not_answer_is_no_misfit",
+    ),
     (293, cut_what_a_column_cannot_hold, _SPARK + "what_a_column_cannot_hold_is_corrupt"),
     (294, read_by_what_was_known, _READ + "tasks_ask_again_when_newer_records_come"),
     (

@@ -33,6 +33,8 @@ from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.data_groups import ending
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.replica import DataReplica
+from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
+from samelog.sequencer.parts import PeerParts
 
 
 @contextmanager
@@ -374,6 +376,36 @@ def name_only_what_came() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def found_groups_on_suspects() -> Iterator[None]:
+    """A new group begins on whoever is up, also on who has yet to be let in."""
+    with patch.object(
+        PeerParts, "may_hold", lambda self, number, state, now: self.presence.is_there(number)
+    ):
+        yield
+
+
+@contextmanager
+def begin_without_a_majority() -> Iterator[None]:
+    """Whoever an operator names holds a new group, be they away."""
+    with patch.object(topics, "_check_majority", lambda table, members: None):
+        yield
+
+
+@contextmanager
+def remove_who_just_gets_a_replica() -> Iterator[None]:
+    """A member is removed though what gives it a replica is in the log before its removal."""
+    with patch.object(Changes, "_are_groups_placed", lambda self: False):
+        yield
+
+
+@contextmanager
+def lead_again_before_it_goes() -> Iterator[None]:
+    """Who hands leadership over as its replica is to go gets it back, as it should lead."""
+    with patch.object(DataGroupUpkeep, "_is_going", lambda self, group, member: False):
+        yield
+
+
 _IN = "tests/placement/test_"
 _WORLDS = _IN + "simulation.py::test_worlds_keep_their_promises"
 _DEADLY = _IN + "simulation.py::test_leaders_of_group_0_die_in_every_phase_of_every_task"
@@ -386,6 +418,15 @@ _SENT = (
 _RUNS = "tests/sequencer/test_ending.py::test_"
 _UNUSED = _RUNS + "a_run_that_does_not_write_where_an_older_one_did_ends_there_too"
 _NOTED = _RUNS + "a_part_names_what_was_noted_and_never_came"
+_COUNTED = (
+    "tests/sequencer/test_lives.py::test_groups_begin_on_members_that_are_up_count_and_take_in"
+)
+_LISTED = "topics.py::test_a_list_of_members_needs_a_majority_that_may_begin"
+_JUST = "tests/sequencer/test_changes.py::test_a_member_that_may_just_get_a_replica_is_not_removed"
+_GOES = (
+    "tests/sequencer/test_group_upkeep.py::"
+    "test_leadership_is_not_given_to_whom_a_task_takes_the_replica_from"
+)
 _FIRST = "orders.py::test_a_group_without_a_configuration_takes_no_order"
 _ENDING = "tests/sequencer/test_leftovers.py::test_what_is_ending_removes_its_files_itself"
 _EIGHTH = "tests/sequencer/test_changes.py::test_members_beyond_seven_are_learners"
@@ -432,5 +473,9 @@ PLACING = (
     (253, leave_clients_at_what_ended, _SENT),
     (254, say_nothing_of_unused_runs, _UNUSED),
     (254, name_only_what_came, _NOTED),
+    (255, found_groups_on_suspects, _COUNTED),
+    (255, begin_without_a_majority, _IN + _LISTED),
+    (256, remove_who_just_gets_a_replica, _JUST),
+    (257, lead_again_before_it_goes, _GOES),
 )
 """Rule, bug, and the test that finds it."""

@@ -7,12 +7,17 @@ from contextlib import contextmanager
 from typing import Any, cast
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
+from samelog.placement import operations, steps
 from samelog.placement.sites import Sites
 from samelog.placement.table import PlacementTable
+from samelog.placement.values import PlacedGroup
 from samelog.sequencer import dispatch, recovery, serving
 from samelog.sequencer.admin.siting import promoting
 from samelog.sequencer.cluster import node_dir, promotion
 from samelog.sequencer.cluster.own_life import OwnLife
+from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.sites import lags, leading, sources, staying
 from samelog.sequencer.sites.agreeing import Agreement
 from samelog.sequencer.sites.lags import MemberLag, SiteLags
@@ -199,6 +204,61 @@ def stay_with_more() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def readers_are_copies() -> Iterator[None]:
+    """A replica that only reads counts as one of a group's copies."""
+    with patch.object(PlacedGroup, "members", PlacedGroup.everybody):
+        yield
+
+
+@contextmanager
+def wait_for_whole_readers() -> Iterator[None]:
+    """Nothing else is done to a group until a replica that only reads has everything."""
+    original = steps._read
+
+    def read(states: Any, task: Any, group: PlacedGroup) -> Any:
+        if all(each.is_whole for each in group.readers):
+            return original(states, task, group)
+        return steps.TaskStep(waits_for="copying")
+
+    with patch.object(steps, "_read", read):
+        yield
+
+
+@contextmanager
+def leave_groups_behind() -> Iterator[None]:
+    """A promotion forgets the replicas that only read."""
+    with patch.object(operations, "go_on_with_readers", lambda placement, members, own: []):
+        yield
+
+
+@contextmanager
+def go_on_beside_voters() -> Iterator[None]:
+    """A promotion lets a replica that only read go on, though one that votes is left."""
+    original = operations.go_on_with_readers
+
+    def go_on(placement: Any, members: Any, own: int) -> Any:
+        groups = {n: replace(each, replicas=()) for n, each in placement.groups.items()}
+        return original(replace(placement, groups=groups), members, own)
+
+    with patch.object(operations, "go_on_with_readers", go_on):
+        yield
+
+
+@contextmanager
+def bring_to_readers() -> Iterator[None]:
+    """A replica that only reads takes what publishers bring, over the long line."""
+
+    def is_to_come(self: Any, partition: int) -> bool:
+        table = self._host.cluster.placement
+        return self._presence.number in table.groups[table.group_of(partition)].everybody
+
+    with patch.object(DataGroups, "is_to_come", is_to_come):
+        yield
+
+
+_ROUTING = "tests/sequencer/test_routing.py::test_"
+_READERS = "tests/placement/test_readers.py::test_"
 _SITES = "tests/sequencer/test_sites.py::"
 _PLANNER = "tests/placement/test_planner.py::test_"
 _PROMOTED = "tests/sequencer/test_promotion.py::test_"
@@ -264,6 +324,15 @@ SITES = (
         277,
         replicas_vote_anywhere,
         _PLANNER + "replicas_vote_so_there_are_none_where_a_site_only_reads",
+    ),
+    (300, readers_are_copies, _READERS + "it_is_no_copy_that_counts"),
+    (301, wait_for_whole_readers, _READERS + "nobody_waits_until_it_is_whole"),
+    (302, leave_groups_behind, _READERS + "a_promoted_site_goes_on_with_what_was_only_read_there"),
+    (302, go_on_beside_voters, _READERS + "a_promoted_site_goes_on_with_what_was_only_read_there"),
+    (
+        303,
+        bring_to_readers,
+        _ROUTING + "publishers_bring_nothing_to_a_replica_that_only_reads",
     ),
     (276, stay_with_more, _PROMOTED + "who_got_more_since_is_of_before"),
     (279, stay_by_hearsay, _PROMOTED + "only_who_knows_of_a_promotion_says_who_stays"),

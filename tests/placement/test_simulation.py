@@ -12,7 +12,7 @@ from samelog.placement.tasks import Action, TaskKind, TaskState
 from tests.placement.world import Phase, World
 
 WORLDS = 60
-DEADLY_WORLDS, DEATHS = 60, 0.2
+DEADLY_WORLDS, DEATHS = 80, 0.2
 OVER = {TaskState.DONE, TaskState.CANCELLED}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -110,6 +111,18 @@ def test_assignments_by_hand_have_groups_of_their_own() -> None:
     assert third.members == (1, 3)
     again = place_topic(table, states_of(table), LIMITS, 6, 2)
     assert not {first.number, third.number} & set(again.groups)
+
+
+@pytest.mark.parametrize(("away", "is_refused"), [(1, False), (2, True), (3, True)])
+def test_a_list_of_members_needs_a_majority_that_may_begin(away: int, is_refused: bool) -> None:
+    """One of two that is away would keep the group from ever beginning, if it comes back empty."""
+    table = table_of(4)
+    for number in range(1, away + 1):
+        table.put_member(replace(table.members[number], silent_since_ms=0))
+    with pytest.raises(PlacementRefused, match="is away") if is_refused else nullcontext():
+        place_by_hand(table, [[1, 2, 3]])
+    with pytest.raises(PlacementRefused, match="n1 is away"):
+        place_by_hand(table, [[1, 4]])
 
 
 @pytest.mark.parametrize(

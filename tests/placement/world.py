@@ -29,6 +29,7 @@ from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, T
 from samelog.placement.topics import place_by_hand, place_topic
 from samelog.placement.values import PlacedPartition, Placement
 from tests.placement.cluster import Cluster, Harm, RealPartition
+from tests.placement.far_sites import check_readers, put_in_site, turn_site
 
 LIMITS = PlacementLimits(replace_after_ms=30_000, per_member=2, partitions_per_group=3)
 STEP_MS = 1_000
@@ -49,6 +50,7 @@ class World:
         """
         self.chance = random.Random(seed)
         self.deaths, self.fate = deaths, random.Random(f"deaths {seed}")
+        self.places = random.Random(f"sites {seed}")
         self.is_deadly = deaths > 0
         self.phases: dict[int, Phase] = {}
         self.died_in: set[Phase] = set()
@@ -61,6 +63,8 @@ class World:
         self.manual = self.chance.random() < 0.4
         self.copies = self.chance.choice([(1, 2, 3, 5), (3,)])
         self.table = PlacementTable(Placement())
+        if self.places.random() < 0.4:
+            self.table.placement.sites.votes = {"lon": True, "nyc": False, "tok": False}
         self.planner = PlacementPlanner(self.table, LIMITS)
         for _ in range(self.chance.randint(1, 9)):
             self.add_member()
@@ -165,6 +169,7 @@ class World:
         number, self.next_member = self.next_member, self.next_member + 1
         rack = self.racks[number % len(self.racks)]
         self.table.put_member(PlacedMember(number, f"n{number}", rack))
+        put_in_site(self.table, number, self.places)
         self.cluster.up.add(number)
 
     def create_topic(self) -> None:
@@ -229,6 +234,8 @@ class World:
             ]
         )
         what()
+        if self.table.placement.sites.votes and self.places.random() < 0.1:
+            turn_site(self.table, self.places)
 
     def any_member(self) -> PlacedMember:
         return self.chance.choice([each for _, each in sorted(self.table.members.items())])
@@ -441,8 +448,11 @@ class World:
 
     def _check_group(self, number: int, able: list[int]) -> None:
         group, real = self.table.groups[number], self.cluster.groups[number]
-        if set(group.members) != set(real.replicas) or len(group.voters) != len(group.members):
+        if set(group.everybody) != set(real.replicas) or len(group.voters) != len(group.members):
             raise Harm(f"{real} is not what the table says: {group}")
+        if set(group.voters) != set(real.voters()):
+            raise Harm(f"others vote in {real} than the table says: {group}")
+        check_readers(self.table, self.states(), group)
         if group.wanted:
             if not set(group.wanted) <= set(able):
                 return

@@ -10,6 +10,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from samelog.consensus import Entry
+from samelog.consensus.log import RaftLog
+from samelog.placement.changes import PlaceGroups, apply_change
+from samelog.placement.values import NewGroup
 from samelog.sequencer.cluster.changes import VOTERS_LIMIT, ChangeRefused, Changes
 from samelog.sequencer.levels import SITES
 from samelog.sequencer.node import Node
@@ -19,8 +23,11 @@ from samelog.sequencer.state.commands import (
     Member,
     OpenInputCommand,
     OpenRunCommand,
+    RecordEvent,
+    encode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import ChangePlacement, MakeGroups
 from samelog.sequencer.state.sites.commands import AddSite, SetSiteLeads
 from tests.sequencer.cluster import leader_of, run_with, until
 
@@ -84,6 +91,33 @@ def test_who_is_needed_to_let_suspects_in_is_not_removed(
     leaving = Member(1, "n1", "n1:1", "samelog://node/n1", voter=True)
     with pytest.raises(ChangeRefused, match="too few") if is_refused else nullcontext():
         changes._check_rest(leaving)
+
+
+@pytest.mark.parametrize("command", [MakeGroups(0, []), ChangePlacement(-1, []), None])
+def test_a_member_that_may_just_get_a_replica_is_not_removed(command: Any) -> None:
+    """What places replicas may be in the log, and not applied, when the removal is asked for."""
+    machine, log = StateMachine(), RaftLog(0, 0, [])
+    noise = RecordEvent(0, "kind", "text")
+    log.append([Entry(1, 1, encode_commands([noise]))])
+    if command is not None:
+        log.append([Entry(2, 1, encode_commands([noise, command]))])
+    group = SimpleNamespace(raft=SimpleNamespace(log=log), applied_index=1)
+    changes = Changes(
+        0,
+        group=cast(Any, group),
+        machine=machine,
+        members=cast(Any, None),
+        coordinator=cast(Any, None),
+        clock=cast(Any, None),
+        connected=list,
+        lives=cast(Any, None),
+    )
+    assert changes._is_empty(1) == (command is None)
+    group.applied_index = log.last_index
+    assert changes._is_empty(1)
+    apply_change(machine.state.placement, PlaceGroups(1, (NewGroup(1, (1,), 1),)))
+    assert not changes._is_empty(1)
+    assert changes._is_empty(2)
 
 
 def test_leadership_goes_back_to_the_site_that_should_have_it(

@@ -6,7 +6,10 @@ from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from samelog.consensus import ProgressState
+from samelog.placement.tasks import PlacementTask, TaskKind, TaskState
 from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.sequencer.data_groups.upkeep import WANTED_S, DataGroupUpkeep
 from samelog.sequencer.raft.views import NodeView
@@ -61,6 +64,31 @@ class World:
     @property
     def healthy(self) -> list[int]:
         return self.upkeep._healthy()
+
+
+@pytest.mark.parametrize(
+    ("task", "heirs"),
+    [
+        (PlacementTask(1, TaskKind.DRAIN, 3, gets=1, loses=2, state=TaskState.CANCELLING), []),
+        (PlacementTask(1, TaskKind.DRAIN, 3, gets=1, loses=2), [1]),
+        (PlacementTask(1, TaskKind.BALANCE, 3, gets=2, loses=1), []),
+        (PlacementTask(1, TaskKind.BALANCE, 4, gets=2, loses=1), [1]),
+        (PlacementTask(1, TaskKind.LEAD, 3, gets=1), [1]),
+        (PlacementTask(1, TaskKind.MOVE_PARTITION, 3, loses=1, partition=7, target=4), [1]),
+    ],
+)
+def test_leadership_is_not_given_to_whom_a_task_takes_the_replica_from(
+    task: PlacementTask, heirs: list[int]
+) -> None:
+    """Found by the simulator: it went to and fro between two members for ever, as the one that was
+    to go was the one that should lead.
+    """
+    world = World()
+    state = SimpleNamespace(placement=SimpleNamespace(tasks={1: task}))
+    world.upkeep._cluster = lambda: state  # type: ignore[assignment, return-value]
+    world.upkeep._replica.logs.intake = SimpleNamespace(stopped=None)  # type: ignore[misc, assignment]
+    placed = PlacedGroup(3, 2, (), 1, ())
+    assert list(world.upkeep._heirs(placed)) == heirs
 
 
 def test_who_was_away_for_long_is_no_whole_copy() -> None:

@@ -22,8 +22,10 @@ from samelog.sequencer.cluster.lives import (
 )
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers, PeerServer
+from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.state.commands import LetIn
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import MemberLives, State
 from samelog.wire.bounds import LIVES_TOLD, UNDECIDED, Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 
@@ -178,3 +180,28 @@ def test_a_life_that_is_connected_is_not_displaced() -> None:
 
     callers = Callers()
     asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("is_sure", "let_in", "is_up", "takes_in", "may_hold"),
+    [
+        (True, "", True, True, True),
+        (False, "", True, True, False),
+        (False, "another", True, True, False),
+        (False, "e", True, True, True),
+        (True, "", False, True, False),
+        (True, "", True, False, False),
+    ],
+)
+def test_groups_begin_on_members_that_are_up_count_and_take_in(
+    *, is_sure: bool, let_in: str, is_up: bool, takes_in: bool, may_hold: bool
+) -> None:
+    """A group whose only member has yet to be let in would wait for ever: nobody lets it in."""
+    anything: Any = None
+    lives: Any = SimpleNamespace(met={1: life(is_sure=is_sure)}, own=lambda: life(is_sure=is_sure))
+    presence: Any = SimpleNamespace(
+        is_there=lambda number: is_up, takes_in=lambda number, now: takes_in
+    )
+    state = State(started={number: MemberLives(5, "e", let_in) for number in (0, 1)})
+    peers = PeerParts(0, anything, lives, anything, anything, anything, presence, anything)
+    assert [peers.may_hold(number, state, 1.0) for number in (0, 1)] == [may_hold] * 2

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
+from samelog.placement.values import PlacedReplica
 from samelog.replicator.interfaces import HeldElsewhere, RequestRefused
+from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.data_groups.routing import RoutedLogs
 from samelog.sequencer.levels import GROUP_RECOVERY
+from samelog.sequencer.state.commands import Member
 from samelog.sequencer.state.reset_commands import HardReset
 from samelog.wire.errors import FaultCode
 from tests.sequencer.test_ending import TOPIC, data_group, group_0
@@ -31,7 +37,7 @@ def test_a_log_that_begins_anew_is_not_read_before_its_group_has_done_so() -> No
     held = {1: replica}
     group_of = cluster.state.placement.group_of
     groups: Any = SimpleNamespace(
-        holding=lambda number: held.get(group_of(number)), holders=lambda number: []
+        holding=lambda number: held.get(group_of(number)), holders=lambda number, **_: []
     )
     anything: Any = None
     routed: Any = RoutedLogs(anything, cluster, groups, anything)
@@ -46,3 +52,28 @@ def test_a_log_that_begins_anew_is_not_read_before_its_group_has_done_so() -> No
         assert refused.value.code is FaultCode.NOT_READY
     begin_anew(group, cluster)
     assert routed.open_merged("t", new, 0) == ("t", new, 0)
+
+
+def test_publishers_bring_nothing_to_a_replica_that_only_reads() -> None:
+    """They are sent to those that vote; readers are sent to both."""
+    cluster = group_0()
+    cluster.state.members[1] = Member(1, "b", "b:1", "y", voter=False)
+    table, number = cluster.state.placement, cluster.state.topics[TOPIC].partition_numbers[0]
+    group = table.groups[table.group_of(number)]
+    only_reads = PlacedReplica(1, 99, votes=False)
+    table.groups[group.number] = msgspec.structs.replace(group, readers=(only_reads,))
+    anything: Any = SimpleNamespace(
+        _host=SimpleNamespace(cluster=cluster.state), _presence=SimpleNamespace(number=1)
+    )
+    assert [each.name for each in DataGroups.holders(anything, number)] == ["a"]
+    to_read = DataGroups.holders(anything, number, to_read=True)
+    assert [each.name for each in to_read] == ["a", "b"]
+    anything.holding = lambda number: SimpleNamespace()
+    anything.is_to_come = lambda number: DataGroups.is_to_come(anything, number)
+    anything.holders = lambda number: DataGroups.holders(anything, number)
+    group_0_s: Any = SimpleNamespace(open_run=None, open_topic=None, end_run=None)
+    opening = RoutedIntake(group_0_s, cluster, anything).open_input(
+        identity="", session="s", run_id="", topic="t", partition=0
+    )
+    with pytest.raises(HeldElsewhere):
+        asyncio.run(opening)

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from samelog.admin.known_schemas import KnownSchemas

@@ -93,7 +93,7 @@ def _state(node: ServedNode) -> Iterator[Sample]:
 
 def _placement(node: ServedNode) -> Iterator[Sample]:
     table, is_there = node.logs.machine.state.placement, node.peers.presence.is_there
-    held = Counter(member for group in table.groups.values() for member in group.members)
+    held = Counter(member for group in table.groups.values() for member in group.everybody)
     for number, member in tuple(node.peers.members.all.items()):
         yield "samelog_group_replicas", (member.name,), held[number]
     missing = sum(_lacks_copies(group, is_there) for group in table.groups.values())

@@ -66,7 +66,7 @@ async def create_placed(broker: Broker, command: CreateTopicCommand, plan: Plan)
 
     def make() -> PlaceTopic:
         state, now_ms = broker.machine.state, broker.clock.wall_ms()
-        return placed_topic(state, broker.is_there, command, plan, now_ms)
+        return placed_topic(state, broker.may_hold, command, plan, now_ms)
 
     return await _place(broker, make)
 
@@ -78,7 +78,7 @@ async def place_more(
 
     def make() -> PlacePartitions:
         state, now_ms = broker.machine.state, broker.clock.wall_ms()
-        wanted = state, broker.is_there, topic, partitions
+        wanted = state, broker.may_hold, topic, partitions
         return placed_partitions(*wanted, by_hand=by_hand, now_ms=now_ms)
 
     return await _place(broker, make)

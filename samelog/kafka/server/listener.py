@@ -20,6 +20,7 @@ from samelog.config.tables.kafka import (
     Security,
 )
 from samelog.config.tables.shared import TlsFiles
+from samelog.format.errors import InvariantError
 from samelog.kafka.any_broker import KafkaClient
 from samelog.kafka.clients.pipeline import PipelineLimits
 from samelog.kafka.clients.quotas import Allowances, Memory
@@ -30,7 +31,8 @@ from samelog.runtime.clock import SystemClock
 from samelog.runtime.counters import ListenerTally
 from samelog.runtime.errors import IdentityFault, TlsFault
 from samelog.runtime.log import RateLimitedLog
-from samelog.runtime.network.tls import hand_on, identity_of_certificate, open_context
+from samelog.runtime.network.tls import identity_of_certificate, open_context
+from samelog.runtime.network.tls_transport import TlsServing, TlsTransport
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +64,7 @@ class Listener:
         """Whom it lets in, where names and passwords are asked for."""
         self._node_tls = node_tls
         self._newest: ssl.SSLContext | None = None
-        """Of the files as they are now; that which the server was opened with hands on to it."""
+        """Of the files as they are now."""
         self.port = 0
         self._limits = limits
         self._dispatcher = dispatcher
@@ -80,18 +82,12 @@ class Listener:
         loop = asyncio.get_running_loop()
         address, security = self.config.listen, self.config.security
         try:
-            context = None if security is Security.PLAINTEXT else self._make_context()
-            if context is not None:
-                hand_on(context, lambda: self._newest or context)
-            self._newest = context
+            self._newest = None if security is Security.PLAINTEXT else self._make_context()
             self._server = await loop.create_server(
-                self._accept,
+                self._accept if self._newest is None else self._accept_tls,
                 address.host,
                 address.port,
                 backlog=BACKLOG,
-                ssl=context,
-                ssl_handshake_timeout=HANDSHAKE_S if context else None,
-                ssl_shutdown_timeout=CLOSE_S if context else None,
             )
         except TlsFault as fault:
             raise ListenerFault(f"kafka listener {self.config.name!r}: {fault}") from fault
@@ -117,6 +113,13 @@ class Listener:
         is_mutual = self.config.security is Security.MTLS
         return open_context(self.files, ask_certificate=is_mutual)
 
+    def _accept_tls(self) -> TlsTransport:
+        if self._newest is None:
+            raise InvariantError(f"listener {self.config.name} takes TLS without files for it")
+        return TlsTransport(
+            TlsServing(self._newest, self._accept, self._refused, HANDSHAKE_S, CLOSE_S)
+        )
+
     def _accept(self) -> KafkaConnection:
         limits = PipelineLimits(
             request_bytes=self._limits.max_request_bytes,
@@ -138,14 +141,12 @@ class Listener:
         host = str((transport.get_extra_info("peername") or ("unknown",))[0])
         problem = self._too_many(host)
         if problem is not None:
-            self.tally.refused += 1
-            self._log.event(logging.WARNING, "Kafka client refused", peer=host, reason=problem)
+            self._refused(host, problem)
             return None
         try:
             identity = self._identity(transport)
         except IdentityFault as fault:
-            self.tally.refused += 1
-            self._log.event(logging.WARNING, "Kafka client refused", peer=host, reason=fault)
+            self._refused(host, str(fault))
             return None
         client = KafkaClient(
             identity,
@@ -160,6 +161,10 @@ class Listener:
         self._connections[connection] = client
         self._hosts[host] += 1
         return client
+
+    def _refused(self, host: str, reason: str) -> None:
+        self.tally.refused += 1
+        self._log.event(logging.WARNING, "Kafka client refused", peer=host, reason=reason)
 
     def _identity(self, transport: asyncio.Transport) -> str:
         """Who the client is; empty if it has to say. Raises IdentityFault."""

@@ -56,6 +56,7 @@ def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
             {_name(node, member): lag for member, lag in node.data_groups.lag(number).items()},
             number in state.placement.resetting,
             *_replica_here(node, here.get(number)),
+            _names(node, (each.member for each in group.readers)),
         )
 
 
@@ -111,13 +112,13 @@ async def until_begun(machine: StateMachine) -> None:
 
 def placed_topic(
     state: State,
-    is_there: Callable[[int], bool],
+    may_hold: Callable[[int], bool],
     command: CreateTopicCommand,
     plan: Plan,
     now_ms: int,
 ) -> PlaceTopic:
     """A new topic in data groups, planned from the table as it is now. Raises PlacementRefused."""
-    placed = _planned(state, is_there, plan, command.partitions, now_ms)
+    placed = _planned(state, may_hold, plan, command.partitions, now_ms)
     return PlaceTopic(
         state.placement.version,
         command.topic_id,
@@ -131,7 +132,7 @@ def placed_topic(
 
 def placed_partitions(
     state: State,
-    is_there: Callable[[int], bool],
+    may_hold: Callable[[int], bool],
     topic: Topic,
     partitions: int,
     *,
@@ -143,7 +144,7 @@ def placed_partitions(
     """
     first = state.placement.groups[state.placement.group_of(topic.partition_numbers[0])]
     plan = first.copies if by_hand is None else by_hand
-    placed = _planned(state, is_there, plan, partitions - topic.partitions, now_ms)
+    placed = _planned(state, may_hold, plan, partitions - topic.partitions, now_ms)
     return PlacePartitions(
         state.placement.version,
         topic.topic_id,
@@ -154,9 +155,9 @@ def placed_partitions(
 
 
 def _planned(
-    state: State, is_there: Callable[[int], bool], plan: Plan, partitions: int, now_ms: int
+    state: State, may_hold: Callable[[int], bool], plan: Plan, partitions: int, now_ms: int
 ) -> TopicPlacement:
-    table = PlacementTable(state.placement, _members(state, is_there, now_ms))
+    table = PlacementTable(state.placement, _members(state, may_hold, now_ms))
     if not isinstance(plan, int):
         return place_by_hand(table, plan)
     limits = PlacementLimits()

@@ -103,8 +103,8 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     await until_begun(node.logs.machine)
 
     def make() -> PlaceTopic:
-        state, is_there = node.logs.machine.state, node.peers.presence.is_there
-        return placed_topic(state, is_there, command, copies, node.member.clock.wall_ms())
+        state, now_ms = node.logs.machine.state, node.member.clock.wall_ms()
+        return placed_topic(state, _may_hold(node), command, copies, now_ms)
 
     await _place(node, make, longer_s)
     return _new_topic(node, request.topic)
@@ -155,9 +155,15 @@ async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicIn
 
 
 def _more(node: ServedNode, request: CreatePartitions) -> PlacePartitions:
-    state, is_there = node.logs.machine.state, node.peers.presence.is_there
-    topic, now_ms = find_topic(node, request.topic), node.member.clock.wall_ms()
-    return placed_partitions(state, is_there, topic, request.partitions, now_ms=now_ms)
+    state, now_ms = node.logs.machine.state, node.member.clock.wall_ms()
+    topic = find_topic(node, request.topic)
+    return placed_partitions(state, _may_hold(node), topic, request.partitions, now_ms=now_ms)
+
+
+def _may_hold(node: ServedNode) -> Callable[[int], bool]:
+    """Who may begin a replica of a new group."""
+    state, now = node.logs.machine.state, node.member.clock.now()
+    return lambda number: node.peers.may_hold(number, state, now)
 
 
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:

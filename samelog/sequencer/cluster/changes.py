@@ -27,7 +27,8 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.sites.leading import LeaderPlace, patience
-from samelog.sequencer.state.commands import LetIn, Member, SetMembers
+from samelog.sequencer.state.commands import LetIn, Member, SetMembers, decode_commands
+from samelog.sequencer.state.placement.commands import PLACING
 from samelog.wire.errors import FaultCode
 
 if TYPE_CHECKING:
@@ -176,14 +177,30 @@ class Changes:
         for member in members.values():
             if not member.voter or member.replaces is None or member.replaces not in members:
                 continue
-            if self._machine.state.placement.has_replicas(member.replaces):
-                continue  # they move away first
+            if not self._is_empty(member.replaces):
+                continue  # replicas move away first
             if member.replaces != self._number:
                 self._propose_soon(self._without(member.replaces))
             else:  # handing over first costs less than an election after the removal
                 self.give_leadership_away(member.number)
             return True
         return False
+
+    def _is_empty(self, number: int) -> bool:
+        """Whether a member has no replica of a data group, nor is about to get one: what was
+        proposed before its removal comes before that.
+        """
+        return not (self._machine.state.placement.has_replicas(number) or self._are_groups_placed())
+
+    def _are_groups_placed(self) -> bool:
+        """Whether anything that is proposed and not applied may place replicas."""
+        log, first = self._group.raft.log, self._group.applied_index + 1
+        return any(
+            isinstance(command, PLACING)
+            for entry in log.entries(first, log.last_index + 1)
+            if entry.data
+            for command in decode_commands(entry.data)
+        )
 
     def _promote_learners(self) -> bool:
         for member in self._machine.state.members.values():
@@ -321,6 +338,9 @@ class Changes:
             if sum(other.voter for other in self._machine.state.members.values()) == 1:
                 raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"{name} is the last voter")
             self._check_rest(member)
+        if not self._is_empty(member.number):
+            text = f"{name} has replicas of data groups, or just gets some"
+            raise ChangeRefused(FaultCode.GROUP_IN_USE, text, f"samelog node drain {name}")
         if member.number == self._number:
             await self.hand_over()
             raise NotLeader(self._group.raft.leader)

@@ -242,19 +242,19 @@ class DataGroups:
         return self.replicas.get(self._host.cluster.placement.group_of(partition))
 
     def is_to_come(self, partition: int) -> bool:
-        """Whether the table gives this member a replica of a partition's group, begun or not."""
+        """Whether the table gives this member a replica that votes of a partition's group."""
         table = self._host.cluster.placement
         group = table.groups.get(table.group_of(partition))
         return group is not None and self._presence.number in group.members
 
-    def holders(self, partition: int) -> list[Holder]:
-        """The members that have a partition, by the table."""
+    def holders(self, partition: int, *, to_read: bool = False) -> list[Holder]:
+        """The members that have a partition, by the table; `to_read`: who only reads, too."""
         cluster = self._host.cluster
         group = cluster.placement.groups.get(cluster.placement.group_of(partition))
-        members = () if group is None else map(cluster.members.get, group.members)
+        there = () if group is None else group.everybody if to_read else group.members
         return [
             Holder(each.name, each.address, cluster.rack_of(each.number))
-            for each in members
+            for each in map(cluster.members.get, there)
             if each is not None
         ]
 

@@ -117,7 +117,7 @@ class RoutedIntake:
     ) -> OpenedInput:
         number = topic.partition_numbers[partition]
         replica = self._groups.holding(number)
-        if replica is None and not self._groups.is_to_come(number):
+        if not self._groups.is_to_come(number):
             raise HeldElsewhere(topic.name, partition, self._groups.holders(number))
         if replica is None or number not in replica.group_replica.logs.machine.state.partitions:
             text = f"partition {partition} of {topic.name!r} is being made here"

@@ -53,7 +53,7 @@ class RoutedLogs:
             return self._cluster
         replica = self._groups.holding(number)
         if replica is None:
-            raise HeldElsewhere(topic, partition, self._groups.holders(number))
+            raise HeldElsewhere(topic, partition, self._groups.holders(number, to_read=True))
         logs = replica.group_replica.logs
         if number not in logs.machine.state.partitions:  # or known under the number before a reset
             text = f"partition {partition} of {topic!r} is being made here"

@@ -105,7 +105,9 @@ class DataGroupUpkeep:
             return
         known = self._group()
         table = self._replica.logs.machine.state.placement
-        own = msgspec.structs.replace(known, replicas=tuple(table.own), version=table.version)
+        own = msgspec.structs.replace(
+            known, replicas=tuple(table.own), version=table.version, readers=(), coming=()
+        )
         replicas = ordered(order, own, known.replica_of(order.member), self._healthy())
         if replicas is not None:
             self._configure(own.version, list(replicas), str(order.task))
@@ -146,7 +148,7 @@ class DataGroupUpkeep:
         replicas = tuple(
             msgspec.structs.replace(each, is_whole=self._is_whole(each)) for each in state.own
         )
-        if state.version == known.version and set(replicas) <= set(known.replicas):
+        if state.version == known.version and {*replicas} <= {*known.replicas, *known.readers}:
             return None
         return ConfirmGroup(known.number, state.version, replicas)
 
@@ -245,7 +247,15 @@ class DataGroupUpkeep:
     def _heirs(self, placed: PlacedGroup) -> Iterable[int]:
         """Who shall lead; or anybody else, as a leader that takes nothing in plans nothing."""
         takes_in = self._replica.logs.intake.stopped is None
-        return (placed.preferred,) if takes_in else (placed.preferred, *self._raft.raft.peers)
+        wanted = (placed.preferred,) if takes_in else (placed.preferred, *self._raft.raft.peers)
+        return [member for member in wanted if not self._is_going(placed.number, member)]
+
+    def _is_going(self, group: int, member: int) -> bool:
+        """Whether a task is about to take a member's replica: it handed leadership over for that,
+        or will.
+        """
+        tasks = self._cluster().placement.tasks.values()
+        return any(each.group == group and each.goes == member for each in tasks)
 
 
 def _is_open(here: State, number: int, topic: Topic) -> bool:

@@ -12,7 +12,7 @@ so; lag that is not known is never told as 0 (docs/sites.md, S20).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from samelog.runtime.clock import Clock
@@ -37,6 +37,24 @@ class Behind(Protocol):
     @property
     def lacks(self) -> int:
         """How many records this node knows to be merged, and does not have."""
+
+
+class AllBehind:
+    """How far a node is behind in all groups of which it has replicas: group 0, and data groups."""
+
+    def __init__(self, groups: Callable[[], Iterable[Behind]]) -> None:
+        self._groups = groups
+
+    @property
+    def waits_since_ms(self) -> int | None:
+        """See Behind."""
+        found = (each.waits_since_ms for each in self._groups())
+        return min((since for since in found if since is not None), default=None)
+
+    @property
+    def lacks(self) -> int:
+        """See Behind."""
+        return sum(each.lacks for each in self._groups())
 
 
 class Whereabouts:

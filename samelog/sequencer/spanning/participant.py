@@ -155,6 +155,7 @@ class Participant:
         inputs = self._inputs(known.runs, known.places.get)
         if not all(self._coordinator.holds(*each) for each in inputs or ()) or inputs is None:
             return
+        ranges: dict[int, list[Range]] = {}
         try:
             ranges = await self._cut(inputs)
             problem = await self._checks.why_unfit(ranges)

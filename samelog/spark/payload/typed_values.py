@@ -124,9 +124,7 @@ _pages: dict[tuple[str, PartitionName, str], SchemaPage] = {}
 """Of this process: by config, partition, and the topic's id, which a name has had several of."""
 
 
-def _page(
-    access: LogAccess, read: OffsetRange, records: pa.Table, *, at_least: int
-) -> SchemaPage:
+def _page(access: LogAccess, read: OffsetRange, records: pa.Table, *, at_least: int) -> SchemaPage:
     """What says the versions of these records. Raises NotReadable."""
     path, name = config_path(access) or "", read.name
     key = path, name, read.topic_id

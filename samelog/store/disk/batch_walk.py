@@ -110,3 +110,15 @@ def batch_heads(file: File, position: int, stop: int) -> Iterator[BatchHead]:
             raise CorruptLog(file.path, position, "no whole record batch starts here")
         yield head
         position += head.size
+
+
+def batch_of(file: File, position: int, stop: int, offset: int) -> int | None:
+    """Where the first batch between two positions begins whose last offset is at least `offset`;
+    None: there is none. Raises as `batch_heads`.
+    """
+    window = file.pread(min(HEADER_WINDOW_BYTES, stop - position), position)
+    found = kernels.find_batch(window, offset)
+    if found >= 0:
+        return position + found
+    heads = batch_heads(file, position, stop)
+    return next((head.start for head in heads if head.last_offset >= offset), None)

@@ -14,11 +14,10 @@ from samelog.format.batch import HEADER_BYTES, HELD_BATCH_BYTES, read_header
 from samelog.format.compression import decompress
 from samelog.format.directory_files import PartitionFile
 from samelog.format.errors import CorruptLog, LogFormatError
-from samelog.format.file_names import LOG
 from samelog.format.marks import LogCheckpoint
 from samelog.format.segment import Segment
 from samelog.format.transactions import Aborted
-from samelog.store.disk.batch_walk import batch_heads, valid_extent
+from samelog.store.disk.batch_walk import batch_heads, batch_of, valid_extent
 from samelog.store.disk.detached import DetachedRead
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem
@@ -236,12 +235,11 @@ class MergedReader:
             raise OffsetNotHeld(self.path, offset, first, end)
         base = self._chain.base_of(offset)
         position = self._segment_files.indexes(base)[0].lookup(offset)[1]
-        for head in batch_heads(self._segment_files.log(base), position, self._chain.size_of(base)):
-            if head.last_offset >= offset:
-                return base, head.start
-        raise CorruptLog(
-            self._segment_files.path(base, LOG), position, f"offset {offset} is not behind here"
-        )
+        file, size = self._segment_files.log(base), self._chain.size_of(base)
+        start = batch_of(file, position, size, offset)
+        if start is None:
+            raise CorruptLog(file.path, position, f"offset {offset} is not behind here")
+        return base, start
 
     def locate_timestamp(self, timestamp: int) -> int:
         """The offset of the first record whose timestamp (ms) is at least this; else the next."""

@@ -77,10 +77,12 @@ def _print(found: PlacementStatus) -> None:
 
 
 def _members(group: GroupPlacement) -> str:
-    """Their names, how many are missing, and what the group has yet to do."""
+    """Their names, how many are missing, who only reads, and what the group has yet to do."""
     names, missing = ", ".join(group.members), group.copies - len(group.members)
     if missing > 0 and group.group:
         names = f"{names} ({missing} missing)"
+    if group.readers:
+        names = f"{names}; read on {', '.join(group.readers)}"
     return f"{names} (begins anew)" if group.is_resetting else names
 
 

@@ -13,7 +13,7 @@ import click
 
 from samelog.admin.client import ask_each, ask_node, known_nodes
 from samelog.admin.errors import AdminError
-from samelog.admin.site_answers import PromotionBegun, Standing
+from samelog.admin.site_answers import PartitionStanding, PromotionBegun, Standing
 from samelog.admin.site_requests import GetStanding, PromoteSite
 from samelog.cli.live_names import complete_nodes, complete_sites
 from samelog.cli.output import (
@@ -44,6 +44,19 @@ class Survivors(NamedTuple):
     def newest(self) -> tuple[Address, Standing]:
         """Who has the newest entry goes on."""
         return self.there[0]
+
+    @property
+    def partitions(self) -> dict[str, list[PartitionStanding]]:
+        """What goes on, by the node that has it: the newest first, and what others have more, of
+        data groups.
+        """
+        found: dict[str, list[PartitionStanding]] = {}
+        named = set[tuple[str, int]]()
+        for _, each in self.there:
+            own = [part for part in each.partitions if (part.topic, part.partition) not in named]
+            named.update((part.topic, part.partition) for part in own)
+            found[each.node] = own
+        return found
 
 
 @click.command("promote")
@@ -102,7 +115,8 @@ def promote(
     )
     if left:
         talk(f"these have not followed yet: {', '.join(sorted(left))}; see their logs")
-    if any(each.known_offset > each.end_offset for each in newest.partitions):
+    parts = (part for parts in found.partitions.values() for part in parts)
+    if any(part.known_offset > part.end_offset for part in parts):
         talk("publishers may still have what is missing; else: samelog recover void")
 
 
@@ -142,10 +156,13 @@ def _describe(found: Survivors) -> None:
         )
     _, newest = found.newest
     talk(f"{newest.node} would go on, and the others of the site with it. It has:")
-    for part in newest.partitions:
-        lacks = part.known_offset - part.end_offset
-        text = f"  {part.topic}-{part.partition}: next offset {part.end_offset}"
-        talk(text if lacks <= 0 else f"{text}; KNOWN TO BE MISSING: {lacks} records")
+    for node, parts in found.partitions.items():
+        if node != newest.node and parts:
+            talk(f"{node} has more, of data groups:")
+        for part in parts:
+            lacks = part.known_offset - part.end_offset
+            text = f"  {part.topic}-{part.partition}: next offset {part.end_offset}"
+            talk(text if lacks <= 0 else f"{text}; KNOWN TO BE MISSING: {lacks} records")
     if newest.lost_groups:
         groups = ", ".join(map(str, newest.lost_groups))
         talk(f"  NOTHING of data groups {groups}: their partitions would be lost")

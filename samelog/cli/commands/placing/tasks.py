@@ -188,7 +188,7 @@ def wait_empty(config: ClientConfig, name: str, wait_s: float) -> TaskRows:
 
 def _replicas(config: ClientConfig, name: str) -> int:
     groups = ask(config, GetPlacement()).groups
-    return sum(name in each.members for each in groups if each.group > 0)
+    return sum(name in (*each.members, *each.readers) for each in groups if each.group > 0)
 
 
 def show(found: TaskRows) -> None:

@@ -54,7 +54,7 @@ def standing(node: ServedNode, _request: GetStanding) -> Standing:
         tuple(map(name, mates)),
         tuple(each.name for each in state.members.values() if each.voter),
         tuple(_partitions(node)),
-        tuple(n for n, each in state.placement.groups.items() if there.isdisjoint(each.members)),
+        tuple(n for n, each in state.placement.groups.items() if there.isdisjoint(each.everybody)),
     )
 
 

@@ -179,6 +179,9 @@ class SetReplicas(Command, frozen=True, tag=76):
     replicas: list[PlacedReplica]
 
 
+PLACING = (MakeGroups, ChangePlacement, PlaceTopic, PlacePartitions)
+"""What may give a member of the cluster a replica."""
+
 PlacementCommand = (
     MakeGroups
     | ChangePlacement

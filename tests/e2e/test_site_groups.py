@@ -1,0 +1,147 @@
+"""Real processes: topics in data groups are read in a site that only reads, and go on there after a
+disaster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from samelog import Publisher, Subscriber
+from samelog.admin.answers import GroupPlacement
+from samelog.admin.client import ask
+from samelog.admin.requests import CreateTopic
+from samelog.cli.local_cluster import LocalCluster, LocalNode
+from samelog.config.schema.render import to_toml
+from tests.e2e.harness import World, read_segments, wait_for
+from tests.e2e.test_promotion import Sites, voters
+from tests.e2e.test_sites import ports, readers
+from tests.kafka.wire import Wire, fetch, metadata
+from tests.patience import PATIENCE_S
+
+PARTITIONS, COUNT = 4, 200
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Iterator[Sites]:
+    with LocalCluster(str(tmp_path / "cluster")) as cluster:
+        cluster.start()
+        yield Sites(World(cluster, tmp_path))
+
+
+def groups(sites: Sites, config: str) -> list[GroupPlacement]:
+    found = sites.samelog("placement", config=config)
+    assert isinstance(found, dict)
+    return [GroupPlacement(**each) for each in found["groups"] if each["group"]]
+
+
+def publish(sites: Sites, session: str, config: str) -> None:
+    directory = str(sites.world.directory / "publishers")
+    with Publisher("placed", session=session, config=config, directory=directory) as publisher:
+        for number in range(COUNT):
+            value = b"%s %d" % (session.encode(), number)
+            publisher.append(value, partition=number % PARTITIONS)
+        publisher.wait_merged(PATIENCE_S)
+
+
+def logs(node: LocalNode) -> dict[str, bytes]:
+    """What a node has merged of the topic, by partition."""
+    found = Path(node.data).glob("groups/*/merged/placed-*")
+    return {each.name: read_segments(str(each)) for each in found}
+
+
+def preferred(sites: Sites, partition: int) -> int | None:
+    """The port of the node that a partition's leader sends a consumer in nyc to."""
+    for node in sites.lon:
+        assert node.kafka is not None
+        with Wire(node.kafka) as wire:
+            known = {each.node_id: int(each.port) for each in metadata(wire, "placed").brokers}
+            answer = fetch(wire, "placed", partition, rack="nyc")
+            if answer.preferred_read_replica in known:
+                return known[answer.preferred_read_replica]
+    return None
+
+
+def read(sites: Sites, config: str, name: str, count: int) -> dict[int, list[bytes]]:
+    """So many records, by partition."""
+    found: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
+    place = replace(sites.world.cluster.client_config(), rack="nyc")
+    path = sites.world.directory / f"{name}.toml"
+    path.write_text(to_toml(place) if not config else Path(config).read_text())
+    directory = sites.world.directory / name
+    with Subscriber("placed", directory=directory, config=str(path), start="earliest") as near:
+
+        def is_there() -> bool:
+            for record in near.batch(timeout=0.2):
+                found[record.partition].append(record.value or b"")
+            return sum(map(len, found.values())) >= count
+
+        wait_for(is_there, f"{count} records")
+        if not config:
+            wait_for(lambda: readers(sites.world, sites.nyc) > 0, "it reads from its site")
+    return found
+
+
+def written(*sessions: str) -> dict[int, list[bytes]]:
+    return {
+        partition: [
+            b"%s %d" % (session.encode(), number)
+            for session in sessions
+            for number in range(partition, COUNT, PARTITIONS)
+        ]
+        for partition in range(PARTITIONS)
+    }
+
+
+def test_data_groups_are_read_where_a_site_only_reads_and_go_on_there(sites: Sites) -> None:
+    ask(sites.world.cluster.client_config(), CreateTopic("placed", PARTITIONS, {}, 2))
+    near, config = {each.name for each in sites.nyc}, sites.world.cluster.client_file
+    wait_for(
+        lambda: all(len(each.readers) == 1 for each in groups(sites, config)),
+        "each group has a replica to be read from in the far site",
+    )
+    for each in groups(sites, config):
+        assert set(each.readers) <= near
+        assert near.isdisjoint(each.members), "nobody there has one that votes"
+    publish(sites, "before", config)
+
+    def far() -> dict[str, bytes]:
+        return {name: data for node in sites.nyc for name, data in logs(node).items()}
+
+    def home() -> dict[str, bytes]:
+        return {name: data for node in sites.lon for name, data in logs(node).items()}
+
+    wait_for(lambda: len(home()) == PARTITIONS and far() == home(), "the far site has all bytes")
+    for node in sites.nyc:
+        found = [*Path(node.data).glob("groups/*/sessions/**/log.*")]
+        assert not found, "no session's bytes cross the line"
+    for partition in range(PARTITIONS):
+        wait_for(
+            lambda number=partition: preferred(sites, number) in ports(sites.nyc),  # type: ignore[misc]
+            "Kafka's consumers are sent to their site",
+        )
+    assert read(sites, "", "near", COUNT) == written("before")
+    wait_for(sites.has_all, "the far site lacks nothing, and says so")
+
+    for node in sites.lon:
+        node.kill()
+    looked = sites.promote()
+    assert "placed-0: next offset" in looked.stderr
+    assert "would be lost: no replica" not in looked.stderr
+    wait_for(lambda: "perhaps only" in sites.confirmed().stderr, "no leader is heard")
+    done = sites.confirmed("--first-site-is-down")
+    assert done.returncode == 0, done.stderr
+    there = str(sites.world.directory / "far.toml")
+    known = sites.world.cluster.client_config()
+    own = tuple(each.address for each in sites.nyc)
+    Path(there).write_text(to_toml(replace(known, nodes=own, node_names=tuple(sorted(near)))))
+    wait_for(lambda: voters(sites, there) == near, "both vote")
+    wait_for(
+        lambda: all(set(each.members) == near for each in groups(sites, there)),
+        "each group goes on, and gets another copy there",
+    )
+    publish(sites, "after", there)
+    assert read(sites, there, "after", 2 * COUNT) == written("before", "after")

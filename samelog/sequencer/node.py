@@ -24,7 +24,7 @@ from samelog.placement.changes import AnyChange
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.sequencer.admin.parts import MembersDesk, NodeServices
-from samelog.sequencer.admin.status import own_words
+from samelog.sequencer.admin.status import tell_state
 from samelog.sequencer.building import Seat
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.housekeeping import Housekeeper
@@ -474,8 +474,7 @@ class Node:
 
     def _tell_state(self) -> None:
         self._told = self.member.status.state
-        for word in own_words(self):
-            self.peers.links.send_all(word)
+        tell_state(self)
 
     def _stop_if_halted(self) -> None:
         """With another history than the leader it takes nothing in, and answers no Kafka client."""

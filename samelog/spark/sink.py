@@ -81,11 +81,8 @@ class Piece(NamedTuple):
 
 def check_columns(schema: StructType, topic: str | None, *, is_typed: bool = False) -> None:
     """Raises BadOption where these columns cannot be written as records; `is_typed`: of rows."""
-    kinds = {field.name: field.dataType for field in schema}
-    if is_typed:
-        kinds = _beside_rows(kinds)
-    elif "value" not in kinds:
-        raise BadOption(f"a query that writes needs a column value; found: {', '.join(kinds)}")
+    found = {field.name: field.dataType for field in schema}
+    kinds = _beside_rows(found) if is_typed else _with_value(found)
     if topic is None and "topic" not in kinds:
         raise BadOption("the topic is missing: give the option topic, or a column topic")
     for name, kind in kinds.items():
@@ -99,6 +96,13 @@ def check_columns(schema: StructType, topic: str | None, *, is_typed: bool = Fal
             wanted = " or ".join(each().simpleString() for each in allowed if each is not ArrayType)
             wanted = wanted or "array<struct<key:string,value:binary>>"
             raise BadOption(f"column {name} is {kind.simpleString()}; it must be {wanted}")
+
+
+def _with_value(kinds: dict[str, DataType]) -> dict[str, DataType]:
+    """Raises BadOption."""
+    if "value" not in kinds:
+        raise BadOption(f"a query that writes needs a column value; found: {', '.join(kinds)}")
+    return kinds
 
 
 def _beside_rows(kinds: dict[str, DataType]) -> dict[str, DataType]:

@@ -163,10 +163,14 @@ def _of_version(
         return _none_of(values, wanted, "a mark of another one")
     misfits = codec_of(schema).check(values)
     if version == UNMARKED and misfits and schema.format is SchemaFormat.ARROW:
-        accepted = [each for number, each in schemas.items() if number >= oldest]
-        older = [each for each in accepted if each.format is SchemaFormat.ARROW]
+        older = _of_arrow(schemas, oldest)
         misfits = [each for each in misfits if not _fits_any(older, values[each.index])]
     return misfits
+
+
+def _of_arrow(schemas: Mapping[int, Schema], oldest: int) -> list[Schema]:
+    accepted = [each for number, each in schemas.items() if number >= oldest]
+    return [each for each in accepted if each.format is SchemaFormat.ARROW]
 
 
 def _none_of(values: _Values, wanted: str, found: str) -> list[Misfit]:

@@ -264,7 +264,7 @@ def test_a_topic_that_nodes_check_takes_batches_that_fit(spark: SparkSession, wo
     write("SELECT to_json(named_struct('a', id)) AS value FROM range(20)")
     good = [b'{"a":%d}' % number for number in range(20)]
     wait_written(spark, world, "sink-checked", good)
-    with pytest.raises(Exception, match="column 'a': not int32: 'x'"):
+    with pytest.raises(Exception, match="column 'a': not int32"):
         write("""SELECT if(id = 7, '{"a":"x"}', '{"a":1}') AS value FROM range(20)""")
     assert written(spark, world, "sink-checked") == sorted(good)
 
@@ -284,7 +284,7 @@ def test_rows_of_a_schema_are_written_and_read(spark: SparkSession, world: World
     found = table(spark, world, "sink-typed", valueFormat="schema").select("a", "b", "key")
     wanted = [(number, f"b{number}", b"%d" % number) for number in range(20)]
     assert sorted(tuple(row) for row in found.collect()) == wanted
-    with pytest.raises(Exception, match="column 'a': not int32: 4294967296"):
+    with pytest.raises(Exception, match="column 'a': not int32"):
         write("SELECT 4294967296 AS a, 'b' AS b")
     assert len(written(spark, world, "sink-typed")) == 20
 

@@ -15,7 +15,7 @@ from samelog.spark.errors import BadOption
 from samelog.spark.options import LogAccess
 from samelog.spark.payload import typed_values
 from samelog.spark.payload.own_schema import spark_type
-from samelog.spark.payload.typed_values import TypedValues, _with_nulls
+from samelog.spark.payload.typed_values import SchemaValues, _with_nulls
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
 from samelog.typed.schema import parse_schema
 from samelog.typed.types import parse_type
@@ -98,7 +98,7 @@ def test_tasks_ask_again_when_newer_records_come(monkeypatch: pytest.MonkeyPatch
     )
     records = to_arrow(data, 0, len(data), topic="t", partition=0)
     read = OffsetRange(PartitionName("t", 0), "id", 0, 2)
-    values = TypedValues(LogAccess(config="/x/client.toml"), {}, "")
+    values = SchemaValues(LogAccess(config="/x/client.toml"), {}, "")
     first = values.decode(records.slice(0, 1), read, pa.schema([("a", pa.int32())]))
     assert first.columns.to_pylist() == [{"a": 1}]
     both = values.decode(records, read, pa.schema([("b", pa.string())]))

@@ -18,7 +18,7 @@ from samelog.sequencer.judging import libraries
 from samelog.sequencer.parts import LogParts, RaftParts, phase_of
 from samelog.sequencer.parts import troubles as replica_troubles
 from samelog.sequencer.state.commands import Member
-from samelog.wire.peer_messages import LacksLibraries, MemberState, PeerMessage
+from samelog.wire.peer_messages import LacksLibraries, MemberState
 
 TEXT_CHARACTERS = 1000
 SESSIONS_NAMED = 5
@@ -73,11 +73,11 @@ def node_info(node: ServedNode, member: Member) -> NodeInfo:
     )
 
 
-def own_words(node: ServedNode) -> Iterator[PeerMessage]:
-    """What this node says of itself to the other members, now and then."""
-    yield own_state(node)
+def tell_state(node: ServedNode) -> None:
+    """Say to the other members what this node says of itself."""
+    node.peers.links.send_all(own_state(node))
     if lacks := libraries.lacking():
-        yield LacksLibraries(lacks)
+        node.peers.links.send_all(LacksLibraries(lacks))
 
 
 def own_state(node: ServedNode) -> MemberState:

@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import Any
 
 from samelog.typed.enforcing import is_judged
 from samelog.typed.schema import SchemaFormat
-
-if TYPE_CHECKING:
-    from samelog.sequencer.cluster.presence import Presence
-    from samelog.sequencer.state.types import State, Topic
 
 ARROW, AVRO = "pyarrow", "fastavro"
 REMEDY = "install samelog with the extra 'typed' there"
@@ -28,7 +24,7 @@ def lacking() -> tuple[str, ...]:
     return tuple(name for name in (ARROW, AVRO) if find_spec(name) is None)
 
 
-def why_not_checked(presence: Presence, state: State, formats: Iterable[SchemaFormat]) -> str:
+def why_not_checked(presence: Any, state: Any, formats: Iterable[SchemaFormat]) -> str:
     """Which member could not check values of these formats; empty: none says so."""
     wanted = {ARROW, *(AVRO for each in formats if each is SchemaFormat.AVRO)}
     said = {**presence.lacks, presence.number: lacking()}
@@ -41,7 +37,7 @@ def why_not_checked(presence: Presence, state: State, formats: Iterable[SchemaFo
 
 
 def why_not_from_now_on(
-    presence: Presence, state: State, settings: Mapping[str, str], topic: Topic | None = None
+    presence: Any, state: Any, settings: Mapping[str, str], topic: Any = None
 ) -> str:
     """The same, if these settings have nodes check the records of a topic, that is new if None."""
     if not is_judged(settings):

@@ -56,8 +56,8 @@ class StageChecks:
 
     async def _of_topic(self, topic: Topic, parts: Sequence[Range]) -> str:
         newest = len(topic.schemas)
-        if not newest:
-            return "nodes are to check its records (schema.enforce), and it has no schema"
+        if not newest:  # a data group hears of a schema later
+            raise CannotCheck(f"{topic.name!r} has no schema yet", is_for_long=False)
         texts = self._machine.state.schema_texts(topic.topic_id, newest)
         terms = Terms(oldest_accepted(topic.settings, newest), needs_mark=True)
         for part in parts:

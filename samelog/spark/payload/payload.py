@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType
 
-    from samelog.spark.payload.typed_values import TypedValues
+    from samelog.spark.payload.typed_values import SchemaValues
     from samelog.spark.plan.offsets import OffsetRange, PartitionName
 
 ROWS = 1 << 15
@@ -181,7 +181,7 @@ class Payload:
 
     values: Values
     schema: StructType
-    typed: TypedValues | None = None
+    typed: SchemaValues | None = None
     """What reads values by their topics' schemas, if they are to be."""
 
     def check(self) -> None:

@@ -45,7 +45,7 @@ PAGES_MOST = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class TypedValues:
+class SchemaValues:
     """Of one query; it goes to the hosts that run its tasks."""
 
     access: LogAccess
@@ -85,7 +85,7 @@ def _with_nulls(rows: pa.Table, sources: list[int], bad: dict[int, str]) -> Deco
     return Decoded(rows, pa.array(sources, pa.int64()), bad)
 
 
-def typed_values(options: Options, columns: StructType) -> TypedValues:
+def typed_values(options: Options, columns: StructType) -> SchemaValues:
     """What reads the values of a query with these columns. Raises BadOption, NotReadable."""
     if options.access.where is not None:
         raise BadOption("where and valueFormat=schema: nodes write anew what passes; give json")
@@ -96,7 +96,7 @@ def typed_values(options: Options, columns: StructType) -> TypedValues:
         _check(topic, page, columns)
     versions = {topic: page.newest for topic, (_, page) in pages.items()}
     _ids(options.values.registry)
-    return TypedValues(options.access, versions, options.values.registry)
+    return SchemaValues(options.access, versions, options.values.registry)
 
 
 def _check(topic: str, page: SchemaPage, columns: StructType) -> None:

@@ -31,7 +31,7 @@ from samelog.spark.payload.payload import (
 )
 
 if TYPE_CHECKING:
-    from samelog.spark.payload.typed_values import TypedValues
+    from samelog.spark.payload.typed_values import SchemaValues
     from samelog.spark.sink import SinkOptions
     from samelog.spark.source.reading import TaskReader
 
@@ -98,7 +98,7 @@ class SamelogDataSource(DataSource):
             payload.check()
         return TaskReader(options.access, schema, not options.fail_on_data_loss, payload)
 
-    def _typed(self, columns: StructType) -> TypedValues | None:
+    def _typed(self, columns: StructType) -> SchemaValues | None:
         """What reads values by their topics' schemas, if they are to be. Raises BadOption."""
         if self._parsed.values.format is not ValueFormat.SCHEMA:
             return None

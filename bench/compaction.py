@@ -4,7 +4,8 @@ publishers notice of it.
 Records of random keys are published as fast as it goes, to a topic that nothing makes compact yet.
 Then they come at 30 % of that rate: first for a while before anything is compacted, then while it
 is. One node has 100 million records of a million keys, three nodes have 20 million; `--share` makes
-records, keys and segments fewer or smaller, and leaves their ratio.
+records, keys and segments fewer or smaller, and leaves their ratio. Processor time is that of all
+nodes together, for what they take in meanwhile, too.
 """
 
 from __future__ import annotations
@@ -81,6 +82,12 @@ def memory_of(node: LocalNode) -> int:
     return int(psutil.Process(node.pid).memory_info().rss)
 
 
+def processor_of(nodes: list[LocalNode]) -> float:
+    """Seconds of processor time that the nodes' processes have used."""
+    times = [psutil.Process(node.pid).cpu_times() for node in nodes]
+    return float(sum(each.user + each.system for each in times))
+
+
 def directory_of(node: LocalNode) -> Path:
     """Of the partition."""
     return Path(node.data, "merged", f"{TOPIC}-0")
@@ -140,23 +147,27 @@ def measure(world: World, case: Case) -> dict[str, object]:
     config = world.cluster.client_config()
     wait_for(lambda: ask(config, GetUpgrade()).level >= COMPACTION, "the cluster can", TIMEOUT_S)
     ask(config, CreateTopic(TOPIC, 1, {"cleanup.policy": "compact", **NEVER}))
+    nodes = world.cluster.nodes
+    used = processor_of(nodes)
     bulk = publish_bulk(world, case)
+    taken_in = processor_of(nodes)
     settled()
     count = piece_of(bulk, SIZE)
     publisher = world.publisher("paced", TOPIC, batch_bytes=65536)
     paced = Paced(publisher, keyed(count, case.keys), count * SIZE)
     paced.start()
     quiet = paced.during(lambda: time.sleep(QUIET_S))
-    nodes = world.cluster.nodes
     before, resting = max(map(disk_of, nodes)), max(map(memory_of, nodes))
-    watch, begin = Watch(nodes), time.monotonic()
+    watch, begin, began = Watch(nodes), time.monotonic(), processor_of(nodes)
     watch.start()
     busy = paced.during(lambda: compact(world))
-    seconds = time.monotonic() - begin
+    seconds, ended = time.monotonic() - begin, processor_of(nodes)
     watch.end()
     paced.end()
     figures = {**case._asdict(), "bulk_mb_per_s": round(bulk, 1), "seconds": round(seconds, 1)}
-    return {**figures, **_sizes(watch, before, resting, nodes), **_ingest(quiet, busy)}
+    processor = {"bulk_cpu_s": round(taken_in - used, 1), "cpu_s": round(ended - began, 1)}
+    sizes = _sizes(watch, before, resting, nodes)
+    return {**figures, **processor, **sizes, **_ingest(quiet, busy)}
 
 
 def _sizes(watch: Watch, before: int, resting: int, nodes: list[LocalNode]) -> dict[str, object]:
@@ -188,12 +199,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--share", type=float, default=1.0, help="of the records and keys")
     parser.add_argument("--nodes", type=int, choices=(1, 3), help="one of the cases")
+    parser.add_argument("--keys", type=int, help="so many, instead of the share of them")
     options = parser.parse_args()
     for case in CASES:
         if options.nodes not in (None, case.nodes):
             continue
         share = options.share
-        scaled = Case(case.nodes, int(case.records * share), int(case.keys * share))
+        keys = int(case.keys * share) if options.keys is None else options.keys
+        scaled = Case(case.nodes, int(case.records * share), keys)
         with tempfile.TemporaryDirectory() as directory:
             segment_bytes = max(1 << 20, int(SEGMENT_BYTES * share))
             made = ClusterOptions(nodes=case.nodes, segment_bytes=segment_bytes)

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 PROBES = 100
+REST_S, BUSY_PERCENT = 30, 25
 PROBE_BYTES = bytes(4096)
 WARM_BYTES, WARM_PIECE = 3 << 29, bytes(1 << 20)
 
@@ -93,3 +94,12 @@ def warm_memory() -> None:
     with tempfile.TemporaryFile() as file:
         for _ in range(min(WARM_BYTES, psutil.virtual_memory().free // 2) // len(WARM_PIECE)):
             os.write(file.fileno(), WARM_PIECE)
+
+
+def rested() -> None:
+    """Wait until the machine has little to do, but not for ever: what others do at a fault, such as
+    a broker that is just starting, would be counted as the time of who gets over it.
+    """
+    for _ in range(REST_S):
+        if psutil.cpu_percent(interval=1.0) < BUSY_PERCENT:
+            return

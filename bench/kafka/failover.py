@@ -18,6 +18,7 @@ from contextlib import ExitStack
 
 import psutil
 
+from bench import machine
 from bench.failover import leader_of
 from bench.kafka.brokers import Brokers
 from bench.kafka.systems import KafkaSystem, OwnSystem
@@ -87,6 +88,7 @@ def gaps(programs: list[Program], fault: Callable[[], None]) -> list[float]:
     """Of each program, around a fault that happens while they work. Raises Lost."""
     for program in programs:
         program.wait_ready()
+    machine.rested()
     for program in programs:
         program.go()
     time.sleep(BEFORE_S)

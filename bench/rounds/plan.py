@@ -2,7 +2,7 @@
 
 A run goes on where the one before was cut, and every measure gets its first round before one gets
 its second. Invariant: only rounds of the present code, of the same settings and of such a machine
-count.
+count. Where there are none yet, the page shows the newest rounds of older code, with their commit.
 """
 
 from __future__ import annotations
@@ -32,6 +32,18 @@ def counting(wanted: Wanted, lines: Sequence[Line]) -> list[Line]:
         if (line.measure, line.code) == (wanted.name, wanted.code)
         and (line.settings, line.machine) == (wanted.settings, wanted.machine)
     ]
+
+
+def shown(wanted: Wanted, lines: Sequence[Line]) -> list[Line]:
+    """The rounds that count, or, if there are none, the newest ones of older code."""
+    alike = [
+        line
+        for line in lines
+        if (line.measure, line.settings, line.machine)
+        == (wanted.name, wanted.settings, wanted.machine)
+    ]
+    newest = alike[-1].code if alike else ""
+    return counting(wanted, lines) or [line for line in alike if line.code == newest]
 
 
 def following(

@@ -99,7 +99,9 @@ class Rounds:
 
     def write(self) -> None:
         """Write the page."""
-        page.write(self._page, self.counting())
+        known = lines.read(self._file)
+        shown = {name: plan.shown(each, known) for name, each in self._wanted.items()}
+        page.write(self._page, shown)
 
     def advance(self, rounds: int, only: Sequence[str] = ()) -> None:
         """Run what is missing of so many rounds. Raises CodeChanged."""

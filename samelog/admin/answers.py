@@ -432,9 +432,7 @@ class GroupPartition(AdminAnswer, frozen=True):
 
 
 class GroupDescription(AdminAnswer, frozen=True):
-    """One group, its members, and where it stands in every partition it committed or subscribes
-    to.
-    """
+    """One group, its members, and where it stands in every partition it committed in."""
 
     group: GroupInfo
     members: tuple[GroupMemberInfo, ...]

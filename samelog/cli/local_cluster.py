@@ -9,6 +9,7 @@ Invariant: `client.toml` is written only when every node is Live; `stop` leaves 
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
 import re
@@ -393,6 +394,13 @@ def free_ports(count: int) -> list[int]:
     for _ in range(len(_held) - HELD_PORTS):
         _held.popleft().close()
     return found
+
+
+@atexit.register
+def _let_go() -> None:
+    """Give up the ports that are still held."""
+    while _held:
+        _held.popleft().close()
 
 
 def everything(identity: str) -> Grant:

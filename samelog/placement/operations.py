@@ -109,6 +109,17 @@ def check_removal(table: PlacementTable, name: str) -> None:
     raise PlacementRefused("HOLDS_GROUPS", text, f"samelog node drain {name}")
 
 
+def check_readmission(table: PlacementTable, name: str, *, has_all: bool) -> None:
+    """Raises PlacementRefused where a member that is to begin anew has forgotten nothing
+    (`has_all`), and something is nowhere else.
+    """
+    member = _member(table, name)
+    alone = _alone(table, member.number) if has_all and table.is_heard(member.number) else []
+    if alone:
+        text = f"{name} has forgotten nothing, and has the only copy of {_some(alone)}"
+        raise PlacementRefused("LAST_COPY", text, f"samelog node drain {name}")
+
+
 # --- groups ---------------------------------------------------------------------------------------
 
 

@@ -178,15 +178,21 @@ class PeerParts:
     presence: Presence
     whereabouts: Whereabouts
 
-    def may_hold(self, number: int, state: State, now: float) -> bool:
-        """Whether a member may begin a replica of a new group: it is up, takes in what comes, and
-        its votes count. `state`: of group 0.
+    def counts(self, number: int, state: State) -> bool:
+        """Whether what a member promises counts, as far as is known here: it has forgotten nothing,
+        or was let in. `state`: of group 0.
         """
         life = self.lives.own() if number == self.number else self.lives.met.get(number)
         known = state.started.get(number)
         let_in = None if known is None else known.let_in
-        counts = life is None or life.is_sure or life.incarnation == let_in
-        return counts and self.presence.is_there(number) and self.presence.takes_in(number, now)
+        return life is None or life.is_sure or life.incarnation == let_in
+
+    def may_hold(self, number: int, state: State, now: float) -> bool:
+        """Whether a member may begin a replica of a new group: it is up, takes in what comes, and
+        its votes count.
+        """
+        is_up = self.presence.is_there(number) and self.presence.takes_in(number, now)
+        return is_up and self.counts(number, state)
 
 
 def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:

@@ -18,7 +18,7 @@ from bench.rounds import lines, page
 from bench.rounds.chart import Bar, chart
 from bench.rounds.lines import Figures, Line
 from bench.rounds.page import Chart, Page
-from bench.rounds.plan import Wanted, counting, following
+from bench.rounds.plan import Wanted, counting, following, shown
 from bench.rounds.rows import Figure, Row, Target, result
 from bench.rounds.run import CodeChanged, Measure, Rounds, Run, clear
 
@@ -72,6 +72,15 @@ class TestPlan:
     def test_rounds_of_other_code_amounts_or_machines_do_not_count(self, other: Wanted) -> None:
         assert counting(A, [line(other), line(A)]) == [line(A)]
         assert following([A], [line(other)], rounds=1) == A
+
+    def test_the_page_shows_the_newest_rounds_of_older_code_where_none_count(self) -> None:
+        """But none of other amounts, or of another machine."""
+        first, second = replace(A, code="first"), replace(A, code="second")
+        elsewhere = replace(A, code="third", machine="64 cores")
+        older = [line(first), line(second), line(B), line(second), line(elsewhere)]
+        assert shown(A, older) == [line(second), line(second)]
+        assert shown(A, [*older, line(A)]) == [line(A)]
+        assert shown(A, [line(B)]) == []
 
     def test_what_failed_is_not_tried_again(self) -> None:
         assert following([A, B], [], rounds=1, failed={"a"}) == B

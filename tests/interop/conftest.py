@@ -66,6 +66,7 @@ def broker(path: Path, plain: int, controller: int) -> dict[str, object]:
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{HOST}:{plain},CONTROLLER://{HOST}:{controller}",
         "log.dirs": path / "kafka",
+        "log.retention.ms": -1,  # records that say that they are old stay
         "offsets.topic.num.partitions": 1,
         "offsets.topic.replication.factor": 1,
         "transaction.state.log.num.partitions": 1,

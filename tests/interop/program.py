@@ -97,8 +97,10 @@ class Program:
         return True
 
     def last_words(self) -> str:
-        """The end of its log."""
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-25:])
+        """The first errors in its log, and its end."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        errors = [line for line in lines if " ERROR " in line]
+        return "\n".join([*errors[:10], *lines[-25:]])
 
 
 def properties(file: Path, settings: Mapping[str, object]) -> Path:

@@ -52,6 +52,7 @@ MIRROR = {
     "dedicated.mode.enable.internal.rest": "true",
     "session.timeout.ms": 6000,
     "heartbeat.interval.ms": 1000,
+    "scheduled.rebalance.max.delay.ms": 0,
 }
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900)]

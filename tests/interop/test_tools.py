@@ -204,8 +204,12 @@ def test_nodes_their_disks_and_the_quorum(tools: Tools, topic: str) -> None:
     assert len(sizes[f"{topic}-0"]) == NODES
     status = tools.say("MetadataQuorumCommand", "describe", "--status")
     assert "LeaderId:" in status
-    replication = tools.say("MetadataQuorumCommand", "describe", "--replication")
-    assert sum("Follower" in line or "Leader" in line for line in replication.splitlines()) >= NODES
+    rows = map(
+        str.split, tools.say("MetadataQuorumCommand", "describe", "--replication").splitlines()
+    )
+    ends = [(int(row[2]), int(row[3])) for row in rows if row[-1] in {"Leader", "Follower"}]
+    assert len(ends) == NODES
+    assert all(end > 0 and lag >= 0 for end, lag in ends)  # whichever node was asked
     versions = tools.say("BrokerApiVersionsCommand")
     assert versions.count("-> (") == NODES
     assert "Produce(0): 0 to 13" in versions

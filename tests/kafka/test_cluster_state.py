@@ -95,6 +95,23 @@ def test_the_quorum_is_rafts(world: World, wires: list[Wire]) -> None:
     nobody = [{"topic_name": "t", "partitions": [{"partition_index": 0}]}]
     refused = leader.ask(55, 0, {"topics": nobody}).topics[0].partitions[0]
     assert int(refused.error_code) == 3
+    for follower in (wire for wire in wires if wire is not leader):
+        ends = ends_by(follower, asked)
+        assert set(ends) == set(voters)
+        assert ends[partition.leader_id] == max(ends.values())
+
+
+def ends_by(wire: Wire, asked: Any) -> dict[int, int]:
+    """Where all members are, once they have told the node that is asked."""
+    found: dict[int, int] = {}
+
+    def is_told() -> bool:
+        (partition,) = wire.ask(55, 2, {"topics": asked}).topics[0].partitions
+        found.update({each.replica_id: each.log_end_offset for each in partition.current_voters})
+        return min(found.values()) > 0
+
+    wait_for(is_told, "members tell how far they are")
+    return found
 
 
 def test_no_election_is_ever_needed(boot: str, topic: str) -> None:
@@ -135,6 +152,10 @@ def test_nothing_is_reassigned_and_nobody_wants_metrics(wires: list[Wire]) -> No
         "metrics": b"x",
     }
     assert int(wires[0].ask(72, 0, push).error_code) == 117
+    wanted = {"name": "metrics", "config_operation": 0, "value": "a"}
+    resource = {"resource_type": 16, "resource_name": "x", "configs": [wanted]}
+    (refused,) = wires[0].ask(44, 1, {"resources": [resource], "validate_only": False}).responses
+    assert "telemetry is off" in refused.error_message
 
 
 def test_what_has_settings(wires: list[Wire], topic: str) -> None:

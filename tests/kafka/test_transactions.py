@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from operator import attrgetter
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from samelog.format.batch import Attribute
@@ -114,6 +116,30 @@ def test_nothing_behind_an_open_transaction_is_seen(boot: str, topic: str, name:
     first.abort_transaction(PATIENCE_S)
     assert values(boot, topic) == [b"second"]
     assert end_of(boot, topic, "read_committed") == 4
+
+
+def test_a_marker_may_be_what_is_newest(boot: str, topic: str, name: str) -> None:
+    producer = producer_of(boot, name)
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    for text in (b"0", b"1"):
+        producer.produce(topic, text, timestamp=1000)
+    producer.commit_transaction(PATIENCE_S)
+    assert newest(boot, topic)[0] == 2
+    ahead = 1000 * int(time.time() + 3600)
+    producer.begin_transaction()
+    producer.produce(topic, b"3", timestamp=ahead)
+    producer.commit_transaction(PATIENCE_S)
+    assert newest(boot, topic) == (3, ahead)
+
+
+def newest(boot: str, topic: str) -> tuple[int, int]:
+    """Offset and timestamp."""
+    spec: Any = OffsetSpec
+    admin = AdminClient({"bootstrap.servers": boot})
+    (found,) = admin.list_offsets({TopicPartition(topic, 0): spec.max_timestamp()}).values()
+    told = found.result(PATIENCE_S)
+    return int(told.offset), int(told.timestamp)
 
 
 @shows("confluent-kafka", TRANSACTIONS[2])

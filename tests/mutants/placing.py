@@ -400,6 +400,13 @@ def remove_who_just_gets_a_replica() -> Iterator[None]:
 
 
 @contextmanager
+def take_in_anew_who_has_the_only_copy() -> Iterator[None]:
+    """A member gets another number, whatever nobody else has."""
+    with patch.object(operations, "check_readmission", lambda table, name, *, has_all: None):
+        yield
+
+
+@contextmanager
 def lead_again_before_it_goes() -> Iterator[None]:
     """Who hands leadership over as its replica is to go gets it back, as it should lead."""
     with patch.object(DataGroupUpkeep, "_is_going", lambda self, group, member: False):
@@ -423,6 +430,7 @@ _COUNTED = (
 )
 _LISTED = "topics.py::test_a_list_of_members_needs_a_majority_that_may_begin"
 _JUST = "tests/sequencer/test_changes.py::test_a_member_that_may_just_get_a_replica_is_not_removed"
+_ANEW = "operations.py::test_who_has_the_only_copy_does_not_begin_anew_unless_it_lost_it"
 _GOES = (
     "tests/sequencer/test_group_upkeep.py::"
     "test_leadership_is_not_given_to_whom_a_task_takes_the_replica_from"
@@ -476,6 +484,7 @@ PLACING = (
     (255, found_groups_on_suspects, _COUNTED),
     (255, begin_without_a_majority, _IN + _LISTED),
     (256, remove_who_just_gets_a_replica, _JUST),
+    (256, take_in_anew_who_has_the_only_copy, _IN + _ANEW),
     (257, lead_again_before_it_goes, _GOES),
 )
 """Rule, bug, and the test that finds it."""

@@ -14,6 +14,7 @@ from samelog.sequencer import building, group_replica, startup
 from samelog.sequencer.building import ReplicaSite
 from samelog.sequencer.cluster.scrubber import ScrubPace
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
+from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.parts import CareParts
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
@@ -57,6 +58,19 @@ def limit_each_replica() -> Iterator[None]:
         return original(replace(site, member=member), *parts)
 
     with patch.object(group_replica, "care_parts", care_parts):
+        yield
+
+
+@contextmanager
+def promise_the_disk_to_each_replica() -> Iterator[None]:
+    """Each replica of a node takes in as much as the disk has left, whatever others took in."""
+    original = QuotaKeeper.recount
+
+    def recount(self: QuotaKeeper, disk_bytes: int, pending_bytes: int) -> int:
+        original(self, disk_bytes, pending_bytes)
+        return self._own.total() + pending_bytes
+
+    with patch.object(QuotaKeeper, "recount", recount):
         yield
 
 
@@ -107,6 +121,12 @@ RESTING = (
         263,
         limit_each_replica,
         _SEQUENCER + "test_data_groups.py::test_limits_of_a_node_are_of_all_its_replicas",
+    ),
+    (
+        263,
+        promise_the_disk_to_each_replica,
+        _SEQUENCER
+        + "test_quotas.py::test_what_is_to_be_written_is_counted_in_all_groups_of_a_node",
     ),
     (
         264,

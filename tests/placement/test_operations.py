@@ -54,6 +54,18 @@ def test_the_only_copy_is_not_given_up() -> None:
         operations.check_removal(table, "n2")
 
 
+def test_who_has_the_only_copy_does_not_begin_anew_unless_it_lost_it() -> None:
+    table = table_of(3, [1], [2, 3])
+    with pytest.raises(
+        PlacementRefused, match="forgotten nothing, and has the only copy of group 1"
+    ):
+        operations.check_readmission(table, "n1", has_all=True)
+    operations.check_readmission(table, "n1", has_all=False)
+    operations.check_readmission(table, "n2", has_all=True)
+    table.put_member(replace(table.members[1], silent_since_ms=0))
+    operations.check_readmission(table, "n1", has_all=True)  # nobody knows what it has now
+
+
 def test_who_is_unknown_is_told_who_is_known() -> None:
     table = table_of(2)
     assert refusal(table, "n9").remedy == "there are n1, n2"

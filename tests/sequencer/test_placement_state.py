@@ -24,8 +24,13 @@ from samelog.placement.changes import (
 )
 from samelog.placement.tasks import PlacementTask, TaskKind, TaskState
 from samelog.placement.values import NewGroup, PlacedReplica
-from samelog.sequencer.levels import GROUPS
-from samelog.sequencer.state.commands import Member, decode_commands, encode_commands
+from samelog.sequencer.levels import GROUP_RECOVERY, GROUPS
+from samelog.sequencer.state.commands import (
+    Member,
+    SetMembers,
+    decode_commands,
+    encode_commands,
+)
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import ChangePlacement
 from samelog.sequencer.state.types import Rejection
@@ -134,6 +139,17 @@ def test_what_is_refused_stops_nothing_else(machine: StateMachine) -> None:
     outcome = apply(machine, DropGroup(7), DrainMember(2, is_draining=True))
     assert isinstance(outcome, Rejection)
     assert machine.state.placement.draining == [2]
+
+
+@pytest.mark.parametrize(("level", "left"), [(GROUPS, [2, 3]), (GROUP_RECOVERY, [2])])
+def test_who_is_removed_is_drained_no_more(
+    machine: StateMachine, level: int, left: list[int]
+) -> None:
+    apply(machine, DrainMember(2, is_draining=True), DrainMember(3, is_draining=True))
+    machine.state.level = level
+    rest = [each for each in machine.state.members.values() if each.number != 3]
+    machine.apply(SetMembers(rest))
+    assert machine.state.placement.draining == left
 
 
 def test_what_a_cancelled_task_made_is_gone_when_the_group_says_so(machine: StateMachine) -> None:

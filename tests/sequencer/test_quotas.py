@@ -84,19 +84,32 @@ def test_what_is_merged_makes_room(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
+def keeper(shared: NodeQuotas, number: int, held: dict[int, int]) -> QuotaKeeper:
+    """Of a replica with one input, of which so many bytes are not merged."""
+    sessions: Any = SimpleNamespace(unmerged_bytes=lambda entry: held[entry.number])
+    state = State(
+        sessions={"s": KnownSession("s", "d", "samelog://publisher/x")},
+        inputs={number: Input(number, "s", 1)},
+    )
+    return QuotaKeeper(StateMachine(state), sessions, shared)
+
+
+def test_what_is_to_be_written_is_counted_in_all_groups_of_a_node() -> None:
+    """Each of them would promise the same free bytes of the disk otherwise."""
+    held = {1: 30, 2: 5}
+    shared = NodeQuotas(Quotas())
+    first, second = (keeper(shared, number, held) for number in held)
+    assert first.recount(1_000, 7) == 30 + 7
+    assert second.recount(1_000, 4) == 30 + 7 + 5 + 4
+    assert second.recount(1_000, 0) == 30 + 7 + 5
+    first.forget()
+    assert second.recount(1_000, 0) == 5
+
+
 def test_what_an_identity_holds_in_all_groups_of_a_node_counts_together() -> None:
     held = {1: 0, 2: 0}
     shared = NodeQuotas(Quotas(unmerged_bytes=100))
-    sessions: Any = SimpleNamespace(unmerged_bytes=lambda entry: held[entry.number])
-
-    def keeper(number: int) -> QuotaKeeper:
-        state = State(
-            sessions={"s": KnownSession("s", "d", "samelog://publisher/x")},
-            inputs={number: Input(number, "s", 1)},
-        )
-        return QuotaKeeper(StateMachine(state), sessions, shared)
-
-    first, second = keeper(1), keeper(2)
+    first, second = (keeper(shared, number, held) for number in held)
     first.accept("s", 60)
     held[1] = 60
     with pytest.raises(RequestRefused, match=r"60 bytes that are not merged, of at most 100"):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import administered, answer_each, check_name, check_settings
-from samelog.kafka.apis.configs import ResourceType, topics_of
+from samelog.kafka.apis.configs import CLIENT_METRICS, ResourceType, topics_of
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
@@ -98,6 +98,8 @@ def _alterable(call: NodeCall, resource: Any) -> Altered:
         return _topic(call, resource.resource_name)
     if resource.resource_type == ResourceType.GROUP:
         return _group(call, resource.resource_name)
+    if resource.resource_type == CLIENT_METRICS:
+        raise ApiError(ErrorCode.invalid_request, "telemetry is off: nobody wants clients' metrics")
     text = "a node's settings are in its configuration file"
     raise ApiError(ErrorCode.invalid_request, text)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_each, no_partition
-from samelog.kafka.apis.configs import ResourceType
+from samelog.kafka.apis.configs import CLIENT_METRICS, ResourceType
 from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
@@ -178,10 +178,11 @@ class DescribeQuorumResponse(ResponseBody, frozen=True):
     0,
     2,
     flexible_from=0,
-    notes="Raft's log, as `__cluster_metadata`. Where members are in it only the leader knows.",
+    notes="Raft's log, as `__cluster_metadata`. How far others are, a follower knows from "
+    "what they say of themselves once a second.",
 )
 def describe_quorum(call: NodeCall, request: Any) -> DescribeQuorumResponse:
-    """Who votes, who leads, and how far everybody is."""
+    """Who votes, who leads, and how far everybody is. Kafka's tools ask any node."""
     broker, error = call.broker, _error_unless(call, AclOperation.DESCRIBE)
     if error is not ErrorCode.none:
         return DescribeQuorumResponse(error, error_message="for administrators only")
@@ -209,27 +210,39 @@ def _quorum(broker: Broker, topic: str, index: int) -> DescribeQuorumPartition:
     members = broker.parts.peers.members.all
     voters = [number for number in broker.nodes() if members[number].voter]
     learners = [number for number in broker.nodes() if not members[number].voter]
+    ends = _log_ends(broker)
     return DescribeQuorumPartition(
         index,
         ErrorCode.none,
         leader_id=UNKNOWN if raft.leader is None else raft.leader,
         leader_epoch=raft.term,
         high_watermark=raft.commit_index,
-        current_voters=_replicas(broker, voters),
-        observers=_replicas(broker, learners),
+        current_voters=_replicas(ends, voters),
+        observers=_replicas(ends, learners),
     )
 
 
-def _replicas(broker: Broker, numbers: Iterable[int]) -> list[DescribeQuorumReplica]:
-    return [DescribeQuorumReplica(number, _log_end(broker, number)) for number in numbers]
+def _replicas(ends: Mapping[int, int], numbers: Iterable[int]) -> list[DescribeQuorumReplica]:
+    return [DescribeQuorumReplica(number, ends[number]) for number in numbers]
+
+
+def _log_ends(broker: Broker) -> dict[int, int]:
+    """Where members are. Nobody is further than the leader."""
+    leader, ends = broker.leader, {number: _log_end(broker, number) for number in broker.nodes()}
+    if leader in ends:
+        ends[leader] = max(ends.values())
+    return ends
 
 
 def _log_end(broker: Broker, number: int) -> int:
+    """What a member has at least: who does not lead knows what it says of itself."""
     raft = broker.parts.raft.group.raft
     if number == broker.number:
         return raft.last_index
-    known = raft.progress(number)
-    return UNKNOWN if known is None else known.match
+    if (known := raft.progress(number)) is not None:
+        return known.match
+    said, _ = broker.parts.peers.presence.said(number, broker.clock.now())
+    return said.applied_index or UNKNOWN
 
 
 # --- what has settings --------------------------------------------------------------------------
@@ -247,9 +260,6 @@ class ListConfigResourcesResponse(ResponseBody, frozen=True):
 
     error_code: ErrorCode
     config_resources: Sequence[ConfigResourceName] = ()
-
-
-CLIENT_METRICS = 16
 
 
 @kafka_api(

@@ -30,6 +30,10 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+CLIENT_METRICS = 16
+"""A type of Kafka's, of which nothing has settings here."""
+
+
 def topics_of(request: Any) -> list[str]:
     """The names of the topics among a request's resources."""
     topics = (each for each in request.resources if each.resource_type == ResourceType.TOPIC)

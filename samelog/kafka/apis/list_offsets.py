@@ -18,6 +18,7 @@ from functools import partial
 from itertools import chain
 from operator import itemgetter
 
+from samelog.format.batch import Attribute, read_header
 from samelog.format.errors import LogFormatError
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import (
@@ -186,14 +187,22 @@ async def _look(
 
 
 async def _record_since(call: AnyCall, there: Readable, wanted: int) -> tuple[int, int]:
-    """(offset, timestamp) of the first record that is not older; -1 if there is none. Raises
-    LogFormatError.
+    """(offset, timestamp) of the first record that is not older; -1 if there is none. Where nothing
+    is as new as a marker, that is the newest, as with Kafka. Raises LogFormatError.
     """
-    log = there.stream.log
+    log, marker = there.stream.log, None
     since = log.highest_timestamp() if wanted == YOUNGEST else wanted
     for batch in () if since is None else log.batches_since(since):
         look = partial(record_since, batch, since or 0, log.start_offset)
         found = await call.broker.batches.checker.look(call.client.who, look)
         if found is not None:
             return found
-    return -1, -1
+        marker = marker or _marker(batch)
+    return marker if marker is not None and wanted == YOUNGEST else (-1, -1)
+
+
+def _marker(batch: bytes) -> tuple[int, int] | None:
+    """(offset, timestamp) of a batch without records of clients; None for all others."""
+    header = read_header(batch)
+    is_marker = header.attributes & Attribute.CONTROL
+    return (header.base_offset, header.max_timestamp) if is_marker else None

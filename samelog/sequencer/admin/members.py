@@ -11,7 +11,7 @@ from samelog.admin import requests
 from samelog.admin.answers import LeadershipMoved, MaintenanceSet, NodeAdded, NodeRemoved
 from samelog.config.values import parse_address
 from samelog.consensus import NotLeader
-from samelog.placement.operations import check_removal
+from samelog.placement.operations import check_readmission, check_removal
 from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.tasks import refused
@@ -46,7 +46,14 @@ async def remove_node(node: ServedNode, request: requests.RemoveNode) -> NodeRem
 
 async def readmit_node(node: ServedNode, request: requests.ReadmitNode) -> NodeAdded:
     """Have a member that lost its directory take part again, under a new number."""
-    readmitted = await _as_leader(node).readmit(request.node)
+    changes, lives = _as_leader(node), node.peers.lives.met
+    members = node.logs.machine.state.members
+    sure = {members[n].name for n, life in lives.items() if life.is_sure and n in members}
+    try:
+        check_readmission(node.placing.look(), request.node, has_all=request.node in sure)
+    except PlacementRefused as error:
+        raise refused(error) from error
+    readmitted = await changes.readmit(request.node)
     return NodeAdded(readmitted.name, readmitted.number)
 
 

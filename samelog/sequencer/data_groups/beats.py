@@ -21,6 +21,12 @@ from samelog.wire.peer_messages import Beat, BeatAnswer, NotQuiet
 PATIENCE = 1.5
 """Times the election timeout: so long a member is silent before what rests with it wakes."""
 DIGEST_BYTES = 16
+SPARSE = 2
+"""Heartbeats that a group would have sent to one beat: each member exchanges beats with every other
+one, in both directions, for as long as nothing happens.
+"""
+BEATS_HEARD = 5
+"""Of these there are at least so many in an election timeout, if heartbeats are as many."""
 
 
 class QuietGroups:
@@ -69,11 +75,17 @@ class QuietGroups:
         """Another member is gone, or in another life."""
         self._wake(self._beats.lost(node))
 
+    @property
+    def _pause_s(self) -> float:
+        heartbeat_ms, election_ms = self._settings.heartbeat_ms, self._settings.election_ms
+        longest_ms = max(heartbeat_ms, election_ms / BEATS_HEARD)
+        return min(SPARSE * heartbeat_ms, longest_ms) / 1000
+
     async def _run(self) -> None:
         """Until cancelled."""
         patience_s = PATIENCE * self._settings.election_ms / 1000
         while True:
-            await asyncio.sleep(self._settings.heartbeat_ms / 1000)
+            await asyncio.sleep(self._pause_s)
             now = self._clock.now()
             for number, beat in self._beats.due(now):
                 digest = beat.digest.to_bytes(DIGEST_BYTES, "big")

@@ -60,8 +60,8 @@ def begin_unused(replica: GroupReplica, cluster: State, session: str, run_id: st
     any other.
     """
     machine, known = replica.logs.machine, cluster.sessions.get(session)
-    run = known.runs[-1] if known is not None and known.runs else None
-    if known is None or run is None or run.run_id != run_id or run.closed or run.stage is not None:
+    run = _awaited(known)
+    if known is None or run is None or run.run_id != run_id:
         return
     noted = _noted(machine.state, cluster, session)
     if noted and machine.run_of(session, run_id) is None:
@@ -69,6 +69,12 @@ def begin_unused(replica: GroupReplica, cluster: State, session: str, run_id: st
         with suppress(NotLeader, Busy):
             place = partition.topic_id, partition.index
             replica.raft.group.propose([opening_of(known, run, *place)])
+
+
+def _awaited(session: Session | None) -> Run | None:
+    """The run of which group 0 is to hear from all groups. What is staged ends otherwise."""
+    run = session.runs[-1] if session is not None and session.runs else None
+    return None if run is None or run.closed or run.stage is not None else run
 
 
 def opening_of(session: Session, run: Run, topic_id: str, index: int) -> OpenPlacedInput:
@@ -91,6 +97,8 @@ def opening_of(session: Session, run: Run, topic_id: str, index: int) -> OpenPla
 def groups_of(cluster: State, session: str) -> set[int]:
     """The data groups that group 0 waits for, of a session."""
     known = cluster.placement
+    if not known.partitions or _awaited(cluster.sessions.get(session)) is None:
+        return set()
     numbers = (each.partition for each in cluster.inputs.values() if each.session == session)
     return {known.group_of(number) for number in numbers if number in known.partitions}
 

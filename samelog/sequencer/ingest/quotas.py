@@ -27,6 +27,8 @@ class NodeQuotas:
 
     def __init__(self, quotas: Quotas) -> None:
         self.unmerged: Counter[str] = Counter()
+        self.pending_bytes = 0
+        """Of what is to be written to merged logs, in all groups, as of lately."""
         self.limit(quotas)
 
     def limit(self, quotas: Quotas) -> None:
@@ -48,18 +50,26 @@ class QuotaKeeper:
         self._node = node
         self._own: Counter[str] = Counter()
         """Bytes that are not merged here, as `node` has them of all replicas."""
+        self._pending_bytes = 0
+        """The same of `node.pending_bytes`."""
 
-    def recount(self, disk_bytes: int) -> int:
-        """Count the bytes that are held and not merged anew, for a disk of this size. Returns their
-        sum.
+    def recount(self, disk_bytes: int, pending_bytes: int) -> int:
+        """Count the bytes that are held and not merged anew, for a disk of this size;
+        `pending_bytes`: what is to be written to merged logs here. Returns the sum of both, of all
+        replicas of the node: they share its disk.
         """
         self._node.measured(disk_bytes)
         self.count()
-        return self._own.total()
+        self._note_pending(pending_bytes)
+        return self._node.unmerged.total() + self._node.pending_bytes
+
+    def _note_pending(self, pending_bytes: int) -> None:
+        self._node.pending_bytes += pending_bytes - self._pending_bytes
+        self._pending_bytes = pending_bytes
 
     def count(self) -> None:
         """Count anew what is held here and not merged."""
-        self.forget()
+        self._uncount()
         for entry in self._machine.state.inputs.values():
             identity = self._machine.state.sessions[entry.session].identity
             held = self._sessions.unmerged_bytes(entry)
@@ -67,7 +77,11 @@ class QuotaKeeper:
             self._node.unmerged[identity] += held
 
     def forget(self) -> None:
-        """Nothing is held here any more, or it is counted anew."""
+        """Nothing is held here any more, nor to be written."""
+        self._uncount()
+        self._note_pending(0)
+
+    def _uncount(self) -> None:
         for identity, held in self._own.items():
             self._node.unmerged[identity] -= held
         self._own.clear()

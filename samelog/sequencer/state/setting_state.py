@@ -16,6 +16,7 @@ from samelog.archiver.compaction import (
     apply_order,
     apply_rewritten,
 )
+from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.access_state import ACCESS_COMMANDS, Problem, change_access
 from samelog.sequencer.state.commands import (
@@ -47,7 +48,7 @@ def _set_members(state: State, command: SetMembers) -> Problem:
     state.next_member = max([state.next_member, *(number + 1 for number in state.members)])
     state.started = {n: life for n, life in state.started.items() if n in state.members}
     state.listeners = {n: there for n, there in state.listeners.items() if n in state.members}
-    state.placement.sites.keep(state.members)
+    state.placement.keep(state.members, drained=state.level < GROUP_RECOVERY)
     names = {member.name for member in command.members}
     state.maintenance = {n: until for n, until in state.maintenance.items() if n in names}
     return None

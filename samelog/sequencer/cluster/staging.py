@@ -25,8 +25,13 @@ from samelog.sequencer.judging.process import CannotCheck
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.refusing.stage_checks import StageChecks
-from samelog.sequencer.spanning.ranges import RANGE_BYTES, RANGES_MAX, StagedInput, ranges_of
+from samelog.sequencer.spanning.ranges import (
+    RANGE_BYTES,
+    RANGES_MAX,
+    StagedInput,
+    UnitChecks,
+    ranges_of,
+)
 from samelog.sequencer.state.commands import CloseRun, PublishStageCommand, Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.stage_state import refused_batch
@@ -51,7 +56,7 @@ class Staging:
     def __init__(
         self,
         machine: StateMachine,
-        checks: StageChecks,
+        checks: UnitChecks,
         *,
         group: RaftGroup,
         coordinator: Coordinator,

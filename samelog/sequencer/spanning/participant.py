@@ -10,7 +10,7 @@ and proposing it nothing else runs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -19,10 +19,9 @@ from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.sequencer.judging.process import CannotCheck
-from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
-from samelog.sequencer.spanning.ranges import RANGES_MAX, StagedInput, ranges_of
+from samelog.sequencer.spanning.ranges import RANGES_MAX, StagedInput, UnitChecks, ranges_of
 from samelog.sequencer.spanning.steps import groups_concerned, lost_groups, next_steps
 from samelog.sequencer.state.commands import AnyCommand, EndStage, Merge, PinStage, Range
 from samelog.sequencer.state.machine import StateMachine
@@ -43,15 +42,6 @@ class UnitOwner(Protocol):
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
         """Run something that ends with the member, and ends it if it fails."""
-
-
-class UnitChecks(Protocol):
-    """What is staged, and whether it may be published."""
-
-    sessions: SessionStore
-
-    async def why_unfit(self, ranges: Mapping[int, Sequence[Range]]) -> str:
-        """The first record that keeps a unit from being published. Raises CannotCheck."""
 
 
 class Participant:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+from msgspec import UNSET
 
 from bench.machine import percentile
 from bench.processes import READY
@@ -215,7 +216,9 @@ def acknowledged(bootstrap: str, tls: dict[str, str], *, rate: int, seconds: flo
     return found[warm_up:]
 
 
-def measure(there: Network, *, delay_ms: float, rate: int, seconds: float) -> dict[str, Any]:
+def measure(
+    there: Network, *, delay_ms: float, rate: int, seconds: float, copies: int
+) -> dict[str, Any]:
     """One round: p50 and p99 of each state, in milliseconds."""
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -223,7 +226,7 @@ def measure(there: Network, *, delay_ms: float, rate: int, seconds: float) -> di
     ):
         cluster.start()
         client = cluster.client_config()
-        ask(client, CreateTopic("t", 1, {}))
+        ask(client, CreateTopic("t", 1, {}, copies or UNSET))
         world = World(directory, there, cluster)
         paced: dict[str, Any] = {"rate": rate, "seconds": seconds}
         found = {}
@@ -248,10 +251,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="of each state")
     parser.add_argument("--rate", type=int, default=200, help="records a second")
     parser.add_argument("--delay-ms", type=float, default=80.0, help="round trip")
+    parser.add_argument("--copies", type=int, default=0, help="2: in a data group")
     given = parser.parse_args()
     with network() as there:
-        paced = {"delay_ms": given.delay_ms, "rate": given.rate, "seconds": given.seconds}
-        rounds = [measure(there, **paced) for _ in range(given.rounds)]
+        paced = {"rate": given.rate, "seconds": given.seconds, "copies": given.copies}
+        rounds = [measure(there, delay_ms=given.delay_ms, **paced) for _ in range(given.rounds)]
     medians = {
         state: {each: statistics.median(r[state][each] for r in rounds) for each in TARGETS}
         for state in rounds[0]

@@ -33,10 +33,10 @@ cdef Fault look_at_records(
     return fault
 
 
-def check_records(data not None, codec_decompress) -> int:
+def check_records(data not None, codec_decompress, *, bint takes_sparse=False) -> int:
     """Check that the records of all batches in `data` can be decoded: what `decode_records` would raise, at a fraction of
-    its price. CRCs are not verified. A batch that lacks records is invalid here: only compaction makes such. Returns how
-    many records have no key.
+    its price. CRCs are not verified. A batch that lacks records is invalid here, as only compaction makes such, unless
+    `takes_sparse`. Returns how many records have no key.
 
     Raises:
         CorruptBatch: a batch or a record in it is invalid, or the data stops inside a batch.
@@ -53,7 +53,7 @@ def check_records(data not None, codec_decompress) -> int:
         while start < view.len:
             fault = read_header(base + start, view.len - start, INT32_MAX, &header)
             failed = -1
-            if fault == FINE and (header.records == 0 or is_sparse(&header)):
+            if fault == FINE and not takes_sparse and (header.records == 0 or is_sparse(&header)):
                 fault = BAD_COUNT
             if fault == FINE and header.attributes & CODEC_BITS:
                 unpacked = unpack(base + start, &header, codec_decompress)

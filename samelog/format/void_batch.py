@@ -1,4 +1,5 @@
-"""Void batches: what stands in a merged log for records that no copy of it has any more.
+"""Void batches: what stands in a merged log for records that no copy of it has any more; and empty
+ones, for offsets that compaction has left nothing of.
 
 A void batch is a Kafka control batch that holds one commit marker for each lost record. Every Kafka
 client and samelog's own readers pass over control batches, while offsets stay dense and the batch
@@ -20,6 +21,8 @@ RECORDS_LIMIT = 32_768
 _MARKER_KEY = struct.pack(">hh", 0, 1)  # version, type: commit (Kafka's ControlRecordType)
 _MARKER_VALUE = struct.pack(">hi", 0, 0)  # version, coordinator epoch (EndTransactionMarker)
 _CRC_AT, _ATTRIBUTES_AT = 17, 21
+EMPTY_OFFSETS_MOST = 1 << 29
+"""One empty batch stands for so many offsets at most."""
 
 
 def void_batches(records: int, timestamp_ms: int) -> bytearray:
@@ -27,6 +30,23 @@ def void_batches(records: int, timestamp_ms: int) -> bytearray:
     whole, rest = divmod(records, RECORDS_LIMIT)
     counts = [RECORDS_LIMIT] * whole + ([rest] if rest else [])
     return bytearray(b"".join(_void_batch(count, timestamp_ms) for count in counts))
+
+
+def empty_batches(first: int, behind: int, epoch: int) -> bytes:
+    """Batches without records that take the offsets [first, behind)."""
+    return b"".join(
+        kernels.build_sparse(
+            (),
+            keys=(),
+            headers=(),
+            timestamps=(),
+            offsets=(),
+            first=start,
+            behind=min(behind, start + EMPTY_OFFSETS_MOST),
+            leader_epoch=epoch,
+        )
+        for start in range(first, behind, EMPTY_OFFSETS_MOST)
+    )
 
 
 def is_void(header: bytes) -> bool:

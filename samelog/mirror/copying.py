@@ -18,7 +18,7 @@ from samelog.admin.mirror_requests import LeaveGap
 from samelog.mirror.destination import Destination
 from samelog.mirror.errors import MirrorStopped, NotFollowing
 from samelog.mirror.following import BatchFollower
-from samelog.mirror.source import BatchReader, SourceCluster, Where
+from samelog.mirror.source import BatchBefore, BatchReader, SourceCluster, Where
 
 
 class PartitionMirror:
@@ -34,8 +34,11 @@ class PartitionMirror:
         is_ready: Callable[[], Awaitable[None]],
         skips_archived: bool = False,
         stop: int | None = None,
+        is_compacted: bool = False,
     ) -> None:
-        """`is_ready` returns once the schemas of what is at the source now are at the mirror."""
+        """`is_ready` returns once the schemas of what is at the source now are at the mirror;
+        `is_compacted`: the source lets go of records.
+        """
         self.where = where
         self.mirror = mirror
         self.following: BatchFollower | None = None
@@ -48,12 +51,15 @@ class PartitionMirror:
         self._is_ready = is_ready
         self._skips_archived = skips_archived
         self._stop = stop
+        self._is_compacted = is_compacted
 
     async def run(self, here: MirroredPartition, there: SourcePartition, first: int) -> None:
         """Mirror until cancelled, or all that is wanted is there. `first`: where a mirror begins
         that is empty. Raises SourceUnreadable, DestinationFault, MirrorStopped, NotFollowing.
         """
-        following = BatchFollower(here.next_offset, here.checksum, stop=self._stop)
+        following = BatchFollower(
+            here.next_offset, here.checksum, stop=self._stop, is_compacted=self._is_compacted
+        )
         await self._compare(here, there)
         start = await self._start(following, here, there, first)
         self.following, self.brought_to = following, following.expected
@@ -79,9 +85,17 @@ class PartitionMirror:
             return
         place = end if here.behind is None else here.behind
         found = await self._source.batch_before(self.where, place)
-        if found is not None and (found.next_offset, found.crc) != (place, here.crc):
+        if found is not None and not self._is_same(found, place, here.crc):
             text = f"the batch before offset {place} is another one at the source: it lost records"
             raise MirrorStopped(text)
+
+    def _is_same(self, found: BatchBefore, place: int, crc: int) -> bool:
+        """Whether the source has that batch, or may have compacted it since: then it lacks records
+        there, or is gone.
+        """
+        if (found.next_offset, found.crc) == (place, crc):
+            return True
+        return not found.is_whole or (self._is_compacted and found.next_offset != place)
 
     async def _start(
         self, following: BatchFollower, here: MirroredPartition, there: SourcePartition, first: int

@@ -4,7 +4,8 @@ A source gives whole batches, the first of which may lie before the wanted offse
 that is passed over. Everything else has to follow, batch by batch.
 
 Invariant: what is given out begins at `expected`, has no hole in it, and is to the byte what the
-source gave (docs/mirror.md, M2, M4, M5).
+source gave, but for the empty batches that stand for what a source has compacted away
+(docs/mirror.md, M2, M4, M5).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import NamedTuple
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
+from samelog.format.void_batch import empty_batches
 from samelog.mirror.errors import MirrorStopped
 
-_OFFSET, _RECORDS = struct.Struct(">q"), struct.Struct(">i")
-_RECORDS_AT = 57
+_OFFSET, _EPOCH, _RECORDS = struct.Struct(">q"), struct.Struct(">i"), struct.Struct(">i")
+_EPOCH_AT, _RECORDS_AT = 12, 57
 CHECKSUMS_KEPT = 4096
 
 
@@ -32,16 +34,56 @@ class Followed(NamedTuple):
     is_over: bool
 
 
+class _GivenOut:
+    """What is given out of some batches, and what stands for the holes between them."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._pieces: list[bytes] = []
+        self._begin = self._end = 0
+
+    def take(self, begin: int, end: int) -> None:
+        """These bytes."""
+        if begin != self._end:
+            self._cut()
+            self._begin = begin
+        self._end = end
+
+    def put(self, batches: bytes) -> None:
+        """Others, behind them."""
+        self._cut()
+        self._pieces.append(batches)
+
+    def _cut(self) -> None:
+        if self._begin < self._end:
+            self._pieces.append(self._data[self._begin : self._end])
+        self._begin = self._end
+
+    def joined(self) -> bytes:
+        """All of it."""
+        self._cut()
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+
+
 class BatchFollower:
     """One partition's."""
 
-    def __init__(self, expected: int, checksum: int | None, *, stop: int | None = None) -> None:
+    def __init__(
+        self,
+        expected: int,
+        checksum: int | None,
+        *,
+        stop: int | None = None,
+        is_compacted: bool = False,
+    ) -> None:
         """`expected`: the mirror's next offset, where its running checksum is `checksum` (None:
-        not known). `stop`: nothing at this offset or behind it is wanted.
+        not known). `stop`: nothing at this offset or behind it is wanted. `is_compacted`: the
+        source leaves holes, and its running checksums are of what was there before.
         """
         self.expected = expected
-        self.checksum = checksum
+        self.checksum = None if is_compacted else checksum
         self._stop = stop
+        self._is_compacted = is_compacted
         self._checksums: OrderedDict[int, int] = OrderedDict()
         """Offset -> running checksum there, behind the newest batches."""
 
@@ -56,30 +98,42 @@ class BatchFollower:
         if scan.end != len(data):
             reason = scan.error or "the last batch is cut"
             raise MirrorStopped(f"behind offset {self.expected}: {reason}")
-        begin = end = None
+        found = _GivenOut(data)
         for header in kernels.batch_headers(data, 0, len(data)):
             base = _OFFSET.unpack_from(data, header[0])[0]
+            if self._is_compacted:
+                self._fill(found, data, header)
             if base + header[2] <= self.expected:
                 continue
             if base > self.expected or self._ends_before(base + header[2]):
                 is_over = base == self.expected or self.is_over
-                hole = None if is_over else base
-                return Followed(self._cut(data, begin, end), hole, is_over)
-            self._check(data, header, base)
-            begin = header[0] if begin is None else begin
+                return Followed(found.joined(), None if is_over else base, is_over)
+            self._check(base)
             end = header[0] + header[1]
+            found.take(header[0], end)
             self._step(data[header[0] : end], header[2])
-        return Followed(self._cut(data, begin, end), None, self.is_over)
+        return Followed(found.joined(), None, self.is_over)
 
     def _ends_before(self, next_offset: int) -> bool:
         return self._stop is not None and next_offset > self._stop
 
-    def _check(self, data: bytes, header: tuple[int, ...], base: int) -> None:
+    def _fill(self, found: _GivenOut, data: bytes, header: tuple[int, ...]) -> None:
+        """Empty batches for the hole before a batch, and for the rest of an empty one that spans
+        the mirror's end: compaction makes one of many.
+        """
+        base = up_to = _OFFSET.unpack_from(data, header[0])[0]
+        is_empty = not _RECORDS.unpack_from(data, header[0] + _RECORDS_AT)[0]
+        if base < self.expected and is_empty:
+            up_to = base + header[2]
+        up_to = up_to if self._stop is None else min(up_to, self._stop)
+        if up_to > self.expected:
+            epoch = _EPOCH.unpack_from(data, header[0] + _EPOCH_AT)[0]
+            found.put(empty_batches(self.expected, up_to, epoch))
+            self.expected = up_to
+
+    def _check(self, base: int) -> None:
         if base != self.expected:
             text = f"no batch begins at offset {self.expected}: the source has others than before"
-            raise MirrorStopped(text)
-        if _RECORDS.unpack_from(data, header[0] + _RECORDS_AT)[0] != header[2]:
-            text = f"the batch at offset {base} lacks records: the topic was compacted"
             raise MirrorStopped(text)
 
     def _step(self, batch: bytes, records: int) -> None:
@@ -90,12 +144,9 @@ class BatchFollower:
             if len(self._checksums) > CHECKSUMS_KEPT:
                 self._checksums.popitem(last=False)
 
-    def _cut(self, data: bytes, begin: int | None, end: int | None) -> bytes:
-        return b"" if begin is None else data[begin:end]
-
     def leave_gap(self, up_to: int, checksum: int | None) -> None:
         """The mirror goes on there."""
-        self.expected, self.checksum = up_to, checksum
+        self.expected, self.checksum = up_to, None if self._is_compacted else checksum
         self._checksums.clear()
 
     def compare(self, offset: int, checksum: int) -> None:

@@ -17,7 +17,6 @@ from itertools import islice
 
 from samelog.admin import mirror_requests as asked
 from samelog.admin.mirror_answers import MirrorInfo, SourceState, SourceTopic
-from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.config.tables.mirror import MirrorConfig
 from samelog.mirror.choosing import copied_settings, is_chosen, matches, mirror_name
 from samelog.mirror.destination import Destination
@@ -128,8 +127,6 @@ class MirrorRounds:
         """The mirror of a topic, as it is to be. Raises MirrorStopped, DestinationFault."""
         if known is not None and known.promoted_ms >= 0:
             raise MirrorStopped(f"{name} was promoted, and is a topic of its own")
-        if is_compacted(topic.settings.get(CLEANUP_POLICY, "")):
-            raise MirrorStopped("it is compacted, which mirrors do not take yet")
         settings = copied_settings(topic.settings)
         wanted = asked.PutMirror(
             name,

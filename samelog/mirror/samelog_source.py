@@ -23,9 +23,8 @@ from samelog.admin.mirror_requests import GetSource
 from samelog.config.authorisation import NODE_PREFIX
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
-from samelog.format import _kernels as kernels
 from samelog.mirror.errors import MirrorStopped, SourceUnreadable
-from samelog.mirror.source import READ_BYTES, BatchBefore, Where
+from samelog.mirror.source import READ_BYTES, BatchBefore, Where, first_of
 from samelog.replicator.known_nodes import nodes_of
 from samelog.replicator.pull.handles import PullRefused
 from samelog.replicator.pull.range_pull import RangePull, Wanted
@@ -95,9 +94,7 @@ class SamelogSource:
                 data = await pull.next(number)
             finally:
                 pull.close(number)
-        header = kernels.batch_headers(data, 0, len(data))[0]
-        base = int.from_bytes(data[:8], "big")
-        return BatchBefore(base + header[2], header[9])
+        return first_of(data)
 
     async def offset_at(self, where: Where, timestamp_ms: int) -> int:
         pull = await self._connected(where)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from samelog.admin.mirror_answers import MirroredPartition, SourcePartition, SourceState
+from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.mirror import MirrorConfig, MirrorFrom
 from samelog.format.errors import LogFormatError
@@ -225,6 +226,7 @@ class MirrorSidecar:
             is_ready=rounds.gate.passed,
             skips_archived=self._config.skip_archived,
             stop=self._ends.of(topic.topic, there.partition),
+            is_compacted=is_compacted(topic.settings.get(CLEANUP_POLICY, "")),
         )
         self._mirrors[key] = mirror
         is_new = here.next_offset == 0

@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from samelog.admin.mirror_answers import SourceState
+from samelog.format import _kernels as kernels
 
+RECORDS_AT = 57
+"""Of a batch: where it says how many records it has."""
 READ_BYTES = 4 << 20
 """What is taken from a source at once."""
 
@@ -23,10 +26,20 @@ class Where(NamedTuple):
 
 
 class BatchBefore(NamedTuple):
-    """The batch that ends at an offset, or spans it: where it ends, and its CRC."""
+    """The batch that ends at an offset, or spans it: where it ends, its CRC, and whether it has a
+    record at each of its offsets, as it had when it was written.
+    """
 
     next_offset: int
     crc: int
+    is_whole: bool = True
+
+
+def first_of(data: bytes) -> BatchBefore:
+    """The first of whole batches."""
+    header = kernels.batch_headers(data, 0, len(data))[0]
+    records = int.from_bytes(data[RECORDS_AT : RECORDS_AT + 4], "big")
+    return BatchBefore(int.from_bytes(data[:8], "big") + header[2], header[9], records == header[2])
 
 
 class BatchReader(Protocol):

@@ -6,8 +6,9 @@ need too, with what is in the way, so that it can be seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from zlib import crc32
 
 from samelog.placement.domains import Domains
 from samelog.placement.holdings import Holdings
@@ -62,11 +63,13 @@ class Outlook:
             default=None,
         )
 
-    def reader_for(self, group: PlacedGroup, site: str) -> int | None:
-        """Who in a site that only reads had best get a replica: groups are dealt out in turn."""
-        there = self.states.may_read(site)
-        able = [each for each in there if each not in group.everybody]
-        return able[group.number % len(able)] if able else None
+    def reader_of(self, group: PlacedGroup, site: str, reading: Collection[int]) -> int | None:
+        """Who of a site that only reads should have the replica there. `reading`: who has one that
+        is good. Whoever comes gets a share of all groups, and others keep what they have.
+        """
+        able = [each for each in self.states.may_read(site) if each not in group.members]
+        those = [*able, *reading]
+        return max(those, key=lambda each: reads_first(group.number, each), default=None)
 
     def need(
         self,
@@ -236,17 +239,32 @@ def _reading(look: Outlook, group: PlacedGroup) -> Need | None:
     return None
 
 
+def reads_first(group: int, member: int) -> tuple[int, int]:
+    """How much a member is to have a group's replica that only reads: as good as by chance, and the
+    same for ever.
+    """
+    return crc32(b"%d %d" % (group, member)), member
+
+
 def _read_in(look: Outlook, group: PlacedGroup, site: str, there: list[int]) -> Need | None:
     """Of one site; where it is empty, nobody is to read. `there`: who has such a replica."""
-    good = [each for each in there if site and not look.states.reads_no_more(each)]
+    if not site:
+        return _read_no_more(look, group, there)
+    good = [each for each in there if not look.states.reads_no_more(each)]
     bad = [each for each in there if each not in good]
-    if not site or good:
-        return _read_no_more(look, group, [*bad, *good[1:]])
-    gets = look.reader_for(group, site)
-    if gets is None:  # whoever is away may come back
+    best = look.reader_of(group, site, good)
+    if best is None:  # whoever is away may come back
         return _read_no_more(look, group, list(filter(look.table.is_leaving, bad)))
+    if best in good:
+        return _read_no_more(look, group, bad + _read_meanwhile(group, good, best))
     loses, reason = next(iter(bad), None), f"to be read in site {site}"
-    return look.need(TaskKind.READ, group, reason, gets=gets, loses=loses)
+    return look.need(TaskKind.READ, group, reason, gets=best, loses=loses)
+
+
+def _read_meanwhile(group: PlacedGroup, good: list[int], best: int) -> list[int]:
+    """Who was read until the best one is whole, and it is."""
+    whole = [each.member for each in group.readers if each.is_whole]
+    return [each for each in good if each != best] if best in whole else []
 
 
 def _read_no_more(look: Outlook, group: PlacedGroup, over: list[int]) -> Need | None:

@@ -123,7 +123,7 @@ class Node:
         self.data_groups = DataGroups(
             given, self, self.member, links, presence=presence, lives=lives
         )
-        self._intake = RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups)
+        self._intake = RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups, presence)
         self.placing = self._new_placing(presence, links)
         self.stages = self._new_stages(links)
 

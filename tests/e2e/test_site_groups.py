@@ -16,6 +16,7 @@ from samelog.admin.client import ask
 from samelog.admin.requests import CreateTopic
 from samelog.cli.local_cluster import LocalCluster, LocalNode
 from samelog.config.schema.render import to_toml
+from tests.e2e import test_promotion
 from tests.e2e.harness import World, read_segments, wait_for
 from tests.e2e.test_promotion import Sites, voters
 from tests.e2e.test_sites import ports, readers
@@ -65,6 +66,11 @@ def preferred(sites: Sites, partition: int) -> int | None:
     return None
 
 
+def sent_to(sites: Sites) -> set[int | None]:
+    """Where consumers in nyc are sent to, over all partitions; None: the leader serves them."""
+    return {preferred(sites, partition) for partition in range(PARTITIONS)}
+
+
 def read(sites: Sites, config: str, name: str, count: int) -> dict[int, list[bytes]]:
     """So many records, by partition."""
     found: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
@@ -106,7 +112,7 @@ def test_data_groups_are_read_where_a_site_only_reads_and_go_on_there(sites: Sit
     for each in groups(sites, config):
         assert set(each.readers) <= near
         assert near.isdisjoint(each.members), "nobody there has one that votes"
-    publish(sites, "before", config)
+    publish(sites, "before", sites.client)
 
     def far() -> dict[str, bytes]:
         return {name: data for node in sites.nyc for name, data in logs(node).items()}
@@ -118,19 +124,25 @@ def test_data_groups_are_read_where_a_site_only_reads_and_go_on_there(sites: Sit
     for node in sites.nyc:
         found = [*Path(node.data).glob("groups/*/sessions/**/log.*")]
         assert not found, "no session's bytes cross the line"
-    for partition in range(PARTITIONS):
-        wait_for(
-            lambda number=partition: preferred(sites, number) in ports(sites.nyc),  # type: ignore[misc]
-            "Kafka's consumers are sent to their site",
-        )
+    wait_for(lambda: sent_to(sites) <= ports(sites.nyc), "Kafka's consumers are sent to their site")
     assert read(sites, "", "near", COUNT) == written("before")
+    before = sent_to(sites)
+    gone = next(each for each in sites.nyc if ports([each]) <= before)
+    gone.kill()
+    wait_for(lambda: sent_to(sites).isdisjoint(ports([gone])), "nobody is sent to who is away")
+    gone.start()
+    wait_for(lambda: sent_to(sites) == before, "they are sent there again")
+    test_promotion.publish(sites, "everywhere", sites.client)
     wait_for(sites.has_all, "the far site lacks nothing, and says so")
+    for node in sites.nyc:
+        found = [*Path(node.data, "sessions").rglob("log.*")]
+        assert not found, "though publishers are told of its nodes"
 
     for node in sites.lon:
         node.kill()
     looked = sites.promote()
     assert "placed-0: next offset" in looked.stderr
-    assert "would be lost: no replica" not in looked.stderr
+    assert "NOTHING of data groups" not in looked.stderr
     wait_for(lambda: "perhaps only" in sites.confirmed().stderr, "no leader is heard")
     done = sites.confirmed("--first-site-is-down")
     assert done.returncode == 0, done.stderr

@@ -298,6 +298,40 @@ def test_the_manifests_variables_are_ours() -> None:
     assert names - known == {"SAMELOG_CA", "SAMELOG_CERT", "SAMELOG_KEY"}  # a client's
 
 
+# --- Raft's files on a volume of their own --------------------------------------------------------
+
+
+@pytest.fixture
+def with_raft_volume(tmp_path: Path) -> Path:
+    """An overlay of somebody's own."""
+    said = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [os.path.relpath(DEPLOY / "overlays" / "prod-bootstrap", tmp_path)],
+        "components": [os.path.relpath(DEPLOY / "components" / "raft-volume", tmp_path)],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(said))
+    return tmp_path
+
+
+def test_rafts_files_get_a_volume_of_their_own(with_raft_volume: Path) -> None:
+    nodes = find(render(with_raft_volume), "StatefulSet", "rt-sequencer")
+    check(nodes)
+    claims = [each["metadata"]["name"] for each in nodes["spec"]["volumeClaimTemplates"]]
+    assert claims == ["data", "raft"]
+    [container] = containers(nodes)
+    where = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}["raft"]
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    assert environment[variable_names(NODE_FILE)["node.raft_dir"]] == where
+
+
+@pytest.mark.skipif(KUSTOMIZE is None, reason="there is neither kustomize nor kubectl")
+def test_kustomize_gives_rafts_files_a_volume(with_raft_volume: Path) -> None:
+    command = [*(KUSTOMIZE or ()), str(with_raft_volume)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert _sorted(list(yaml.safe_load_all(output))) == _sorted(render(with_raft_volume))
+
+
 if __name__ == "__main__":
     OPERATORS_ALERTS.write_text(alerts(), encoding="utf-8")
     CHARTS_ALERTS.write_bytes(ALERTS.read_bytes())

@@ -19,7 +19,7 @@ from samelog.admin.mirror_answers import (
 from samelog.admin.mirror_requests import FollowMirrored, LeaveGap, PutMirror
 from samelog.format import _kernels as kernels
 from samelog.mirror.errors import SourceUnreadable
-from samelog.mirror.source import BatchBefore, Where
+from samelog.mirror.source import BatchBefore, Where, first_of
 from tests.sequencer.mirroring import source_batch
 
 WHERE = Where("t", "log", 0)
@@ -75,7 +75,7 @@ class FakeSource:
     async def batch_before(self, where: Where, offset: int) -> BatchBefore | None:
         for batch in self.batches if offset > self.start else ():
             if next_of(batch) >= offset:
-                return BatchBefore(next_of(batch), kernels.scan(batch).last_crc)
+                return first_of(batch)
         return None
 
     async def offset_at(self, where: Where, timestamp_ms: int) -> int:

@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
+from samelog.format.void_batch import empty_batches
 from samelog.mirror.copying import PartitionMirror
 from samelog.mirror.errors import MirrorStopped, NotFollowing
 from tests.mirror.fakes import WHERE, FakeDestination, FakeSource, batches
-from tests.sequencer.mirroring import source_batch
+from tests.sequencer.mirroring import compacted, source_batch
 
 
 async def mirror(source: FakeSource, destination: FakeDestination, **options: object) -> None:
@@ -105,3 +106,33 @@ def test_other_records_before_a_hole_stop_it() -> None:
     with pytest.raises(MirrorStopped, match="before offset 3 is another one"):
         asyncio.run(mirror(source, destination))
     assert destination.here.next_offset == 20
+
+
+def test_a_compacted_source_is_one_log_with_the_same_offsets() -> None:
+    """Holes stand as empty batches: no gap is asked for, and the copy goes on."""
+    source, destination = FakeSource(source_batch(4), source_batch(20)), FakeDestination()
+    source.batches.append(compacted(23, 30, 25))
+    asyncio.run(mirror(source, destination, is_compacted=True))
+    first, second, third = source.batches
+    holes = empty_batches(0, 4, 7), empty_batches(7, 20, 7)
+    assert destination.log == holes[0] + first + holes[1] + second + third
+    assert (destination.here.next_offset, destination.gaps) == (30, [])
+
+
+def test_what_the_source_compacts_behind_the_mirror_stops_nothing() -> None:
+    source, destination = FakeSource(*batches(3, 2)), FakeDestination()
+    asyncio.run(mirror(source, destination, is_compacted=True))
+    before = destination.log
+    for left in (compacted(3, 5, 4), empty_batches(0, 5, 7)):
+        source.batches = [left, source_batch(destination.here.next_offset)]
+        asyncio.run(mirror(source, destination, is_compacted=True))
+    assert destination.log == before + source_batch(5) + source_batch(8)
+
+
+def test_a_compacted_source_that_has_written_others_stops_it() -> None:
+    """A batch that has all its records was not compacted: it is another one."""
+    source, destination = FakeSource(*batches(3, 2)), FakeDestination()
+    asyncio.run(mirror(source, destination, is_compacted=True))
+    source.batches = [source_batch(0), source_batch(3, 2, producer_id=7), source_batch(5)]
+    with pytest.raises(MirrorStopped, match="before offset 5 is another one"):
+        asyncio.run(mirror(source, destination, is_compacted=True))

@@ -24,9 +24,9 @@ FOUND_IN: dict[Callable[[], AbstractContextManager[None]], int] = {
 """Planted bugs, and the first world in which each shows."""
 
 
-def run(seed: int) -> World:
+def run(seed: int, *, is_compacted: bool = False) -> World:
     with TemporaryDirectory() as directory:
-        world = World(seed)
+        world = World(seed, is_compacted=is_compacted)
         asyncio.run(world.run(Path(directory)))
         return world
 
@@ -55,3 +55,26 @@ def test_planted_bugs_are_found(mutant: Callable[[], AbstractContextManager[None
     run(FOUND_IN[mutant])
     with mutant(), pytest.raises((Harm, KeyError)):
         run(FOUND_IN[mutant])
+
+
+def test_what_a_source_compacts_is_where_it_was_or_gone() -> None:
+    seen: Counter[str] = Counter()
+    for seed in SEEDS:
+        world = run(seed, is_compacted=True)
+        seen["kills"] += world.kills
+        seen["dropped"] += len(world.source.dropped)
+        seen["records"] += world.mirror.next_offset
+        seen["goes on"] += not world.stopped
+    assert seen["records"] > 20 * len(SEEDS), seen
+    assert seen["dropped"] > 5 * len(SEEDS), seen
+    assert seen["goes on"] > len(SEEDS) / 4, seen
+
+
+def test_a_mirror_that_stops_at_what_is_compacted_is_found() -> None:
+    with planted.stop_at_what_is_compacted(), pytest.raises(Harm):
+        _run_all()
+
+
+def _run_all() -> None:
+    for seed in SEEDS:
+        run(seed, is_compacted=True)

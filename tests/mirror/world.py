@@ -31,7 +31,7 @@ from samelog.mirror.errors import (
     NotFollowing,
     SourceUnreadable,
 )
-from samelog.mirror.source import BatchBefore, Where
+from samelog.mirror.source import BatchBefore, Where, first_of
 from samelog.sequencer.admin.mirroring.mirrors import mirror_info
 from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.planner import Planner
@@ -40,7 +40,7 @@ from samelog.sequencer.state.group_commands import CommittedOffset
 from samelog.sequencer.state.mirrors.commands import FollowSource, MirrorGap, PromoteMirrors
 from samelog.sequencer.state.types import Rejection
 from tests.mirror.fakes import WHERE, next_of
-from tests.sequencer.mirroring import MirrorWorld, content, source_batch
+from tests.sequencer.mirroring import MirrorWorld, compacted, content, source_batch
 
 STEPS = 250
 REST_STEPS = 800
@@ -64,6 +64,11 @@ class ModelSource:
         self.is_away = False
         self.grew = asyncio.Event()
         self.history = 0
+        self.is_compacted = False
+        self.records: set[int] = set()
+        """Offsets at which there ever was one."""
+        self.dropped: set[int] = set()
+        """Those of which compaction has let go."""
         self._count = 0
         self._last: bytes | None = None
 
@@ -77,6 +82,7 @@ class ModelSource:
         self._count += 1
         batch = source_batch(offset, self.chance.randint(1, 4), producer_id=self._count)
         self.before[batch] = self.batches[-1] if self.batches else self._last
+        self.records.update(range(offset, next_of(batch)))
         self.batches.append(batch)
         self._last = batch
         self.grew.set()
@@ -89,6 +95,24 @@ class ModelSource:
         if len(self.batches) > lost:
             del self.batches[-lost:]
             self._last = self.batches[-1]
+
+    def compact(self, chance: random.Random) -> None:
+        """Of a few batches some records stay, or none: then there is a hole, or an empty batch."""
+        first = chance.randrange(max(1, len(self.batches)))
+        some = self.batches[first : first + chance.randint(1, 3)]
+        if not some or some[-1] is self.batches[-1]:
+            return
+        begin, behind = int.from_bytes(some[0][:8], "big"), next_of(some[-1])
+        left = chance.choice([[], [], [offset_in(some[0], chance)]])
+        left = [each for each in left if each in self.records - self.dropped]
+        if left and next_of(some[0]) == begin + 1:
+            return  # all of it stays, to the byte
+        kept = [compacted(begin, behind if not left else next_of(some[0]), *left)]
+        kept = kept if left or chance.random() < 0.5 else []
+        gone = range(begin, next_of(some[0])) if left else range(begin, behind)
+        self.dropped.update(each for each in gone if each not in left)
+        self.batches[first : first + len(some)] = kept + (some[1:] if left else [])
+        self.before.update(dict.fromkeys(kept))
 
     def archive(self) -> None:
         """Readers begin later, perhaps inside of a batch."""
@@ -116,7 +140,7 @@ class ModelSource:
         self._check()
         for batch in self.batches if offset > self.start else ():
             if next_of(batch) >= offset:
-                return BatchBefore(next_of(batch), kernels.scan(batch).last_crc)
+                return first_of(batch)
         return None
 
     async def state(self, patterns: Sequence[str], groups: Sequence[str]) -> Any:
@@ -136,6 +160,8 @@ class ModelReader:
         while True:
             if source.is_away or source.history != self._history:
                 raise SourceUnreadable("the connection broke")
+            if source.is_compacted and self._offset < source.start:
+                raise SourceUnreadable("it is archived")
             left = [each for each in source.batches if next_of(each) > self._offset]
             if left:
                 self._offset = next_of(left[0])
@@ -183,12 +209,14 @@ class Brought:
 class World:
     """One source, one mirror of it, and a sidecar that is killed and started again."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, is_compacted: bool = False) -> None:
         self.chance = random.Random(seed)
         self.source = ModelSource(self.chance)
         self.mirror = MirrorWorld()
         self.brought = Brought(self.mirror)
         self.skips = self.chance.random() < 0.5
+        self.luck = random.Random(f"compaction {seed}")
+        self.is_compacted = self.source.is_compacted = is_compacted
         self.task: asyncio.Task[None] | None = None
         self.stopped = ""
         """Why the sidecar does not go on by itself."""
@@ -255,6 +283,7 @@ class World:
             "eu.flights",
             is_ready=ready,
             skips_archived=self.skips,
+            is_compacted=self.is_compacted,
         )
         await copying.run(here, self.source.partition(), 0)
 
@@ -273,6 +302,8 @@ class World:
     def act(self) -> None:
         """One thing."""
         chance, source = self.chance.random(), self.source
+        if self.is_compacted and self.luck.random() < 0.2:
+            source.compact(self.luck)
         if chance < 0.25:
             source.grow(leaves_hole=self.chance.random() < 0.1)
         elif chance < 0.75:
@@ -281,7 +312,7 @@ class World:
             if self.task is not None:
                 self.task.cancel()
                 self.kills += 1
-        elif chance < 0.805:
+        elif chance < 0.805 and not self.is_compacted:
             source.lose()
             self.forks += 1
         elif chance < 0.85:
@@ -330,6 +361,7 @@ class World:
 
     def promote(self) -> None:
         """Perhaps twice, as by an operator whose first request got no answer."""
+        self.check_dedup()
         for _ in range(self.chance.randint(1, 2)):
             self.mirror.machine.apply(PromoteMirrors(["m"], 9, "me"))
         if self.promoted_at is None:
@@ -359,17 +391,32 @@ class World:
             batch = merged[header[0] : header[0] + header[1]]
             if is_void(batch):
                 continue
+            if not header_records(batch):
+                self.check_empty(batch)
+                continue
             if batch not in self.source.before:
                 raise Harm("the mirror has a batch that the source never had")
-            self.check_follows(batch, last)
+            if not self.is_compacted:
+                self.check_follows(batch, last)
             last = batch
         self.check_position()
-        if self.mirror.machine.state.producers:
-            raise Harm("dedup has learnt of producers of the source")
+        self.check_dedup()
         self.check_promotion()
         goes_on = not self.stopped and self.promoted_at is None
         if goes_on and self.mirror.next_offset != self.source.end:
             raise Harm(f"it is at {self.mirror.next_offset}, its source at {self.source.end}")
+
+    def check_dedup(self) -> None:
+        """Nothing that is mirrored counts before the promotion."""
+        if self.promoted_at is None and self.mirror.machine.state.producers:
+            raise Harm("dedup has learnt of producers of the source")
+
+    def check_empty(self, batch: bytes) -> None:
+        """Where the mirror has nothing the source had nothing, or has let go of it."""
+        offsets = range(int.from_bytes(batch[:8], "big"), next_of(batch))
+        lost = (self.source.records - self.source.dropped).intersection(offsets)
+        if lost:
+            raise Harm(f"records are not there, as if they had been compacted: {sorted(lost)}")
 
     def check_follows(self, batch: bytes, last: bytes | None) -> None:
         """The one that is before it here was before it there, too. What the source has archived
@@ -392,3 +439,12 @@ class World:
         known = self.mirror.machine.state.mirrors.topics["m"]
         if known.ends != [self.promoted_at]:
             raise Harm(f"it says that it was promoted at {known.ends}")
+
+
+def offset_in(batch: bytes, chance: random.Random) -> int:
+    return chance.randrange(int.from_bytes(batch[:8], "big"), next_of(batch))
+
+
+def header_records(batch: bytes) -> int:
+    """How many records a batch says that it has."""
+    return int.from_bytes(batch[57:61], "big")

@@ -16,13 +16,17 @@ from samelog.mirror.ends import RestoreEnds
 from samelog.mirror.following import BatchFollower
 from samelog.mirror.progress import MirrorProgress
 from samelog.mirror.rounds import SchemaGate
-from samelog.sequencer.merge import merger, transaction_view
+from samelog.sequencer.ingest import batch_check
+from samelog.sequencer.merge import merger, mirrored, transaction_view
+from samelog.sequencer.merge.dedup import DedupView
 from samelog.sequencer.merge.mirrored import MirroredRanges
 from samelog.sequencer.state import machine, setting_state
-from samelog.sequencer.state.commands import Merge, Sequence5, Verdict
+from samelog.sequencer.state.commands import Merge, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors import changes
+from samelog.sequencer.state.mirrors.state import MirrorPlace
 from samelog.sequencer.state.placement import topics
+from samelog.sequencer.state.sequences import remember
 from samelog.sequencer.state.types import State
 
 
@@ -68,14 +72,13 @@ def merge_into_mirrors() -> Iterator[None]:
 @contextmanager
 def teach_dedup_what_is_mirrored() -> Iterator[None]:
     """Producers of the source are remembered as if they were here."""
-    original = MirroredRanges.take
 
-    def take(self: MirroredRanges, entry: Any, place: Any, data: bytes, draft: Any) -> int:
-        draft.sequences.setdefault(5, []).append(Sequence5(5, 0, 0, 2, draft.next_offset))
-        draft.learnt += 1
-        return original(self, entry, place, data, draft)
+    def learn(state: State, command: Merge) -> None:
+        for sequence in command.sequences:
+            known = state.producers.setdefault(sequence.producer_id, {})
+            remember(known.setdefault(command.partition, []), sequence)
 
-    with patch.object(MirroredRanges, "take", take):
+    with patch.object(machine, "learn", learn):
         yield
 
 
@@ -223,6 +226,52 @@ def forget_gaps_that_wait() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def leave_compacted_holes() -> Iterator[None]:
+    """What is compacted away at the source is nothing at the mirror either."""
+    with patch.object(BatchFollower, "_fill", lambda self, found, data, header: None):
+        yield
+
+
+@contextmanager
+def stop_at_what_is_compacted() -> Iterator[None]:
+    """A source that compacts what is mirrored is taken for one that lost it."""
+
+    def is_same(self: PartitionMirror, found: Any, place: int, crc: int) -> bool:
+        return (found.next_offset, found.crc) == (place, crc)
+
+    with patch.object(PartitionMirror, "_is_same", is_same):
+        yield
+
+
+@contextmanager
+def take_holes_from_anybody() -> Iterator[None]:
+    """Any client may send batches that lack records."""
+    with patch.object(batch_check, "MIRRORED", batch_check.ANY_PRODUCER):
+        yield
+
+
+@contextmanager
+def let_segments_be_wide() -> Iterator[None]:
+    """A segment has whatever offsets come, though its index counts in 31 bits."""
+    with patch.object(mirrored, "SEGMENT_OFFSETS", 1 << 62):
+        yield
+
+
+@contextmanager
+def forget_producers_of_the_source() -> Iterator[None]:
+    """What was sent to a source is not known where its mirror is promoted."""
+    with patch.object(MirrorPlace, "_remember", lambda self, sequence: None):
+        yield
+
+
+@contextmanager
+def forget_twins_of_the_source() -> Iterator[None]:
+    """What twins had reached at a source is not known where its mirror is promoted."""
+    with patch.object(DedupView, "_mirrored", lambda *given: None):
+        yield
+
+
 _STATE = "tests/sequencer/test_mirrors.py::"
 _COPYING = "tests/mirror/test_copying.py::"
 _SIDECAR = "tests/mirror/test_sidecar.py::"
@@ -270,5 +319,23 @@ MIRRORING = (
     (230, publishers_may_mirror, "tests/config/test_authorisation.py::test_mirrors_take_a_right"),
     (231, unknown_lag_is_none, _SIDECAR + "test_a_lag_that_is_not_known_is_no_number"),
     (232, look_for_the_end_again, _SIDECAR + "test_a_restore_has_one_end"),
+    (
+        304,
+        leave_compacted_holes,
+        _COPYING + "test_a_compacted_source_is_one_log_with_the_same_offsets",
+    ),
+    (
+        304,
+        stop_at_what_is_compacted,
+        _COPYING + "test_what_the_source_compacts_behind_the_mirror_stops_nothing",
+    ),
+    (304, take_holes_from_anybody, _STATE + "test_only_mirrors_take_what_was_compacted"),
+    (
+        305,
+        let_segments_be_wide,
+        _STATE + "test_a_segment_has_no_more_offsets_than_its_index_takes",
+    ),
+    (307, forget_producers_of_the_source, _STATE + "test_producers_go_on_after_a_promotion"),
+    (307, forget_twins_of_the_source, _STATE + "test_twins_go_on_after_a_promotion"),
 )
 """Rule, bug, and the test that finds it."""

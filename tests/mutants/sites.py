@@ -18,12 +18,14 @@ from samelog.sequencer.admin.siting import promoting
 from samelog.sequencer.cluster import node_dir, promotion
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.sites import lags, leading, sources, staying
 from samelog.sequencer.sites.agreeing import Agreement
 from samelog.sequencer.sites.lags import MemberLag, SiteLags
+from samelog.sequencer.state import machine
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.sites import state
-from samelog.sequencer.state.sites.commands import SetSiteCommand
+from samelog.sequencer.state.sites.commands import PromoteSiteCommand, SetSiteCommand
 from samelog.wire.pull import nearness
 from samelog.wire.pull.nearness import Nearness
 
@@ -257,6 +259,33 @@ def bring_to_readers() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forget_producers_at_a_promotion() -> Iterator[None]:
+    """A promoted site knows nothing of what producers have sent before."""
+    original: Any = CHANGES[PromoteSiteCommand]
+
+    def promote(whole: Any, command: Any) -> Any:
+        whole.producers.clear()
+        return original(whole, command)
+
+    with patch.dict(cast(Any, CHANGES), {PromoteSiteCommand: promote}):
+        yield
+
+
+@contextmanager
+def merge_from_anywhere() -> Iterator[None]:
+    """A session goes on wherever its publisher still has something."""
+    with patch.object(machine, "follows", lambda place, part: True):
+        yield
+
+
+@contextmanager
+def bring_to_whoever_is_named() -> Iterator[None]:
+    """Members of a site that only reads take what publishers bring, if a client names them."""
+    with patch.object(RoutedIntake, "_check_takes", lambda self, topic, partition: None):
+        yield
+
+
 _ROUTING = "tests/sequencer/test_routing.py::test_"
 _READERS = "tests/placement/test_readers.py::test_"
 _SITES = "tests/sequencer/test_sites.py::"
@@ -333,6 +362,21 @@ SITES = (
         303,
         bring_to_readers,
         _ROUTING + "publishers_bring_nothing_to_a_replica_that_only_reads",
+    ),
+    (
+        306,
+        forget_producers_at_a_promotion,
+        _PROMOTED + "a_producer_goes_on_behind_what_was_lost_once",
+    ),
+    (
+        306,
+        merge_from_anywhere,
+        _PROMOTED + "a_session_whose_files_are_gone_does_not_go_on_behind_a_hole",
+    ),
+    (
+        303,
+        bring_to_whoever_is_named,
+        _ROUTING + "where_a_site_only_reads_nobody_takes_what_publishers_bring",
     ),
     (276, stay_with_more, _PROMOTED + "who_got_more_since_is_of_before"),
     (279, stay_by_hearsay, _PROMOTED + "only_who_knows_of_a_promotion_says_who_stays"),

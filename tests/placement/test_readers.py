@@ -8,6 +8,7 @@ from msgspec.structs import replace as changed
 
 from samelog.placement import operations
 from samelog.placement.changes import ConfirmGroup, RecoverGroup, TurnTask
+from samelog.placement.needs import reads_first
 from samelog.placement.planner import PlacementPlanner
 from samelog.placement.steps import TaskStep, next_step
 from samelog.placement.table import PlacementTable
@@ -17,6 +18,7 @@ from tests.placement.tables import LIMITS, apply, begun, states_of, table_of
 
 LATER = LIMITS.replace_after_ms
 SITE_OF = {1: "lon", 2: "lon", 3: "lon", 4: "lon", 5: "nyc", 6: "nyc", 7: "tok"}
+OTHER, BEST = sorted((5, 6), key=lambda each: reads_first(1, each))
 
 
 def two_far_sites() -> PlacementTable:
@@ -57,16 +59,16 @@ def silence(table: PlacementTable, *members: int) -> None:
 def test_a_group_is_read_once_in_each_site_that_only_reads() -> None:
     table = two_far_sites()
     [task] = begun(table)
-    assert (task.kind, task.gets, task.reason) == (TaskKind.READ, 6, "to be read in site nyc")
+    assert (task.kind, task.gets, task.reason) == (TaskKind.READ, BEST, "to be read in site nyc")
     group = table.groups[1]
-    assert (group.members, group.everybody) == ((1, 2, 3), (1, 2, 3, 6))
+    assert (group.members, group.everybody) == ((1, 2, 3), (1, 2, 3, BEST))
     order = step(table, task).order
     assert order is not None
-    assert (order.action, order.member) == (Action.ADD_LEARNER, 6)
+    assert (order.action, order.member) == (Action.ADD_LEARNER, BEST)
     table = two_far_sites()
     add_reader(table, is_whole=True)
     group = add_reader(table, is_whole=True)
-    assert [each.member for each in group.readers] == [6, 7]
+    assert [each.member for each in group.readers] == [BEST, 7]
     assert group.voters == (1, 2, 3)
     assert begun(table) == [], "nothing is left to do"
 
@@ -77,8 +79,8 @@ def test_it_is_no_copy_that_counts() -> None:
     silence(table, 3)
     [task] = begun(table, LATER)
     assert (task.kind, task.gets, task.loses) == (TaskKind.REPLACE, 4, 3)
-    assert not table.placement.has_replicas(6)
-    operations.check_removal(table, "n6")
+    assert not table.placement.has_replicas(BEST)
+    operations.check_removal(table, f"n{BEST}")
 
 
 def test_nobody_waits_until_it_is_whole() -> None:
@@ -92,15 +94,15 @@ def test_one_that_is_lost_is_made_anew_in_its_site_only() -> None:
     table = two_far_sites()
     add_reader(table, is_whole=True)
     add_reader(table, is_whole=True)
-    silence(table, 6, 7)
+    silence(table, BEST, 7)
     assert begun(table, LATER - 1) == []
     [task] = begun(table, LATER)
-    assert (task.gets, task.loses) == (5, 6), "in tok nobody else is: that one may come back"
+    assert (task.gets, task.loses) == (OTHER, BEST), "in tok nobody else is: that one may come back"
     group = table.groups[1]
     confirm(table, *group.replicas, *group.readers, *group.coming)
     order = step(table, task, LATER).order
     assert order is not None
-    assert (order.action, order.member) == (Action.REMOVE, 6)
+    assert (order.action, order.member) == (Action.REMOVE, BEST)
 
 
 def test_a_member_that_is_drained_is_read_no_more() -> None:
@@ -140,16 +142,33 @@ def test_where_a_site_votes_none_only_reads() -> None:
     apply(table, *operations.allow())
     table.placement.sites.votes["tok"] = True
     [task] = begun(table)
-    assert (task.kind, task.gets, task.loses) == (TaskKind.READ, None, 6)
+    assert (task.kind, task.gets, task.loses) == (TaskKind.READ, None, BEST)
 
 
 def test_a_promoted_site_goes_on_with_what_was_only_read_there() -> None:
     table = two_far_sites()
     add_reader(table, is_whole=True)
     placement = table.placement
-    assert operations.go_on_with_readers(placement, {5, 6}, own=5) == [RecoverGroup(1, 6)]
-    assert operations.go_on_with_readers(placement, {5}, own=5) == [], "nobody there has it"
-    assert operations.go_on_with_readers(placement, {1, 6}, own=6) == [], "one that votes is left"
-    apply(table, RecoverGroup(1, 6))
+    assert operations.go_on_with_readers(placement, {5, 6}, own=5) == [RecoverGroup(1, BEST)]
+    assert operations.go_on_with_readers(placement, {OTHER}, own=OTHER) == [], "nobody there has it"
+    assert operations.go_on_with_readers(placement, {1, BEST}, own=BEST) == [], (
+        "one that votes is left"
+    )
+    apply(table, RecoverGroup(1, BEST))
     group = table.groups[1]
-    assert (group.voters, group.readers, group.preferred) == ((6,), (), 6)
+    assert (group.voters, group.readers, group.preferred) == ((BEST,), (), BEST)
+
+
+def test_a_member_that_comes_gets_a_share_and_is_read_once_it_is_whole() -> None:
+    table = two_far_sites()
+    silence(table, BEST)
+    add_reader(table, is_whole=True)
+    add_reader(table, is_whole=True)
+    assert [each.member for each in table.groups[1].readers] == [OTHER, 7]
+    table.put_member(replace(table.members[BEST], silent_since_ms=None))
+    group = add_reader(table, is_whole=False)
+    assert [each.member for each in group.readers] == [OTHER, 7, BEST]
+    assert begun(table) == [], "the other one is read meanwhile"
+    confirm(table, *group.replicas, *(changed(each, is_whole=True) for each in group.readers))
+    [task] = begun(table)
+    assert (task.kind, task.gets, task.loses) == (TaskKind.READ, None, OTHER)

@@ -14,6 +14,8 @@ import msgspec
 from samelog.admin.site_answers import Standing
 from samelog.consensus import Effects, Entry, HardState, Raft, RaftConfig, Role, Snapshot
 from samelog.consensus.messages import RaftMessage
+from samelog.placement import operations
+from samelog.placement.changes import apply_change
 from samelog.sequencer.cluster import node_dir
 from samelog.sequencer.cluster.node_dir import (
     FORMAT_VERSION,
@@ -25,6 +27,7 @@ from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.raft.alone import Held, goes_on
 from samelog.sequencer.raft.replica import SnapshotBody
 from samelog.sequencer.sites.agreeing import Agreement
+from samelog.sequencer.state.commands import decode_commands
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.sites.commands import PromoteSiteCommand
 from samelog.sequencer.state.types import Rejection
@@ -32,7 +35,17 @@ from tests.promotions.memory_files import MemoryFiles
 
 CONFIG = RaftConfig()
 DIRECTORY = "node"
-RECORD = b"record "
+RECORD, MERGE = b"record ", b"merge "
+
+
+def name_of(merge: Any) -> bytes:
+    """The one record of an instruction: of which producer or session, and its number."""
+    if merge.sequences:
+        return RECORD + b"producer %d %d" % (
+            merge.sequences[0].producer_id,
+            merge.sequences[0].first,
+        )
+    return RECORD + b"session %d %d" % (merge.ranges[0].input, merge.ranges[0].start)
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -106,6 +119,17 @@ class Member:
 
     # --- Raft -------------------------------------------------------------------------------------
 
+    def _apply(self, data: bytes) -> None:
+        """An entry is committed, or taken as that: a record, or an instruction that may not hold
+        any more.
+        """
+        if data.startswith(RECORD):
+            self.records.append(data)
+        elif data.startswith(MERGE):
+            (merge,) = decode_commands(data[len(MERGE) :])
+            if not isinstance(self.machine.apply(merge), Rejection):
+                self.records.append(name_of(merge))
+
     def carry_out(self, effects: Effects) -> list[tuple[int, RaftMessage]]:
         """Save, apply: what is to be sent."""
         if effects.snapshot is not None:
@@ -119,7 +143,8 @@ class Member:
         if effects.hard_state is not None:
             self.hard_state = effects.hard_state
         self.raft.saved(effects.token)
-        self.records += [each.data for each in effects.apply if each.data.startswith(RECORD)]
+        for each in effects.apply:
+            self._apply(each.data)
         return [*effects.send, *effects.send_after_save]
 
     @property
@@ -165,8 +190,9 @@ class Member:
         """As `samelog.sequencer.recovery` does: behind all that it has, committed or not."""
         raft = self.raft
         behind = raft.log.entries(raft.applied_index + 1, raft.last_index + 1)
-        added = (each.data for each in behind if each.data.startswith(RECORD))
-        records = [*self.records, *added]
+        for each in behind:
+            self._apply(each.data)
+        records = list(self.records)
         term = raft.log.term_at(raft.last_index) or 0
         state = self.machine.state
         state.members = {
@@ -176,6 +202,8 @@ class Member:
         done = self.machine.apply(PromoteSiteCommand(self.site, promotion, *place, 1, "lost"))
         if isinstance(done, Rejection):
             raise AssertionError(done.message)
+        for change in operations.go_on_with_readers(state.placement, state.members, self.number):
+            apply_change(state.placement, change)
         held = Held(self.machine, [], raft.last_index, term, raft.term, raft.commit_index)
         effects = goes_on(held, self.number, others)
         if effects.snapshot is None or effects.hard_state is None:

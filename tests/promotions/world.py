@@ -20,21 +20,25 @@ from typing import Any, cast
 from samelog.admin.site_requests import PromoteSite
 from samelog.consensus import Busy, ChangePending, Configuration, NotLeader, ProgressState
 from samelog.consensus.messages import RaftMessage
-from samelog.placement.cluster_ids import ends
+from samelog.placement.cluster_ids import ends, parse_cluster_id
 from samelog.replicator.cluster_pin import ClusterPin
 from samelog.sequencer.admin.siting import promoting
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
 from samelog.sequencer.cluster.promotion import SiteWasPromoted, follow
+from samelog.sequencer.levels import SITES
 from samelog.sequencer.sites import staying
-from samelog.sequencer.state.commands import AnyCommand, SetMembers
+from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, SetMembers
 from samelog.sequencer.state.commands import Member as NamedMember
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.sites.commands import AddSite, SetSiteCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import ProtocolFault
+from tests.promotions.data_group import DataGroup, place
+from tests.promotions.harm import Harm
 from tests.promotions.member import DIRECTORY, RECORD, Member
 from tests.promotions.memory_files import MemoryFiles
+from tests.promotions.programs import TOPIC, Programs, open_inputs
 
 STEP_S = 0.1
 FAULTS_S = 60.0
@@ -42,10 +46,6 @@ REST_S = 25.0
 FIRST_ID = "0123456789abcdef"
 ENDS_S = 0.5
 """So long a process takes to end that was told that it is of before."""
-
-
-class Harm(Exception):
-    """What must never be."""
 
 
 @dataclass(slots=True)
@@ -73,8 +73,11 @@ class Waiting:
 class World:
     """Two or three sites, of which the first one votes."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, is_busy: bool = False) -> None:
+        """`is_busy`: programs write, and a data group is there, too."""
+        self.is_busy = is_busy
         self.chance = random.Random(seed)
+        self.inputs: list[int] = []
         self.now = 100.0
         sizes = {"lon": 3, "nyc": self.chance.randint(1, 3)}
         if self.chance.random() < 0.4:
@@ -99,6 +102,9 @@ class World:
         """Who was told that it is of before, and has ended."""
         self.told_of: dict[int, SiteWasPromoted] = {}
         self._records = 0
+        own = random.Random(f"programs {seed}")
+        self.programs = Programs(self.inputs, own)
+        self.group = DataGroup(self._holders(), own)
         for member in self.members:
             self.start(member)
 
@@ -113,11 +119,20 @@ class World:
         commands: list[AnyCommand] = [SetMembers(named, FIRST_ID)]
         commands += [AddSite(name, name == "lon", 1) for name in sizes]
         commands += [SetSiteCommand(number, site) for number, site in enumerate(sites)]
+        commands.append(CreateTopicCommand(TOPIC, "t", 1, {}, 3))
         base = StateMachine()
+        base.state.level = SITES
         for command in commands:
             if isinstance(base.apply(command), Rejection):
                 raise Harm(f"{command} is refused")
+        self.inputs += open_inputs(base)
+        place(base, voters, [sites.index(name) for name in sizes if name != "lon"])
         return [Member(n, site, base, voters, learners) for n, site in enumerate(sites)]
+
+    def _holders(self) -> list[int]:
+        """Who has a replica of the data group: all of the first site, one of each other."""
+        sites = [each.site for each in self.members]
+        return [n for n, site in enumerate(sites) if site == "lon" or sites.index(site) == n]
 
     # --- a whole world ----------------------------------------------------------------------------
 
@@ -152,6 +167,9 @@ class World:
             if member.up and member.told is not None and self.now - member.told > ENDS_S:
                 self.end(member)
         self.grow()
+        if self.is_busy:
+            self.programs.step(self)
+            self.group.step(self)
         self.clients()
 
     # --- lines ------------------------------------------------------------------------------------
@@ -439,6 +457,9 @@ class World:
             acknowledged = self.acknowledged.get(member.cluster_id, set())
             if member.leads and not acknowledged <= set(member.records):
                 raise Harm(f"n{member.number} leads without what was acknowledged")
+        for cluster_id, history in self.histories.items():
+            self.programs.check(history, parse_cluster_id(cluster_id).promotions)
+        self.group.check(self)
 
 
 def newest_of(member: Member) -> tuple[int, int]:

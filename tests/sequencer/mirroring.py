@@ -40,6 +40,20 @@ def source_batch(
     return _placed(batch, offset, epoch, flags)
 
 
+def compacted(first: int, behind: int, *left: int, epoch: int = 7) -> bytes:
+    """What compaction left of a batch of [first, behind): the records at these offsets."""
+    return kernels.build_sparse(
+        [b"%d of %d" % (offset - first, first) for offset in left],
+        keys=[None] * len(left),
+        headers=[None] * len(left),
+        timestamps=[first] * len(left),
+        offsets=left,
+        first=first,
+        behind=behind,
+        leader_epoch=epoch,
+    )
+
+
 def in_transaction(offset: int, producer_id: int, records: int = 2) -> bytes:
     """A batch of a transaction of the source."""
     return source_batch(offset, records, producer_id=producer_id, flags=TRANSACTIONAL)

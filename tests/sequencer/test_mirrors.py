@@ -13,7 +13,17 @@ import pytest
 
 from samelog.consensus import Entry
 from samelog.format import _kernels as kernels
+from samelog.format.dedup import dedup_producer_id
+from samelog.format.void_batch import EMPTY_OFFSETS_MOST, empty_batches
+from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.admin.mirroring.mirrors import mirror_info
+from samelog.sequencer.ingest.batch_check import (
+    ANY_PRODUCER,
+    MIRRORED,
+    Unpacking,
+    check_batches,
+)
+from samelog.sequencer.merge.dedup import SEQUENCES, BatchFacts, DedupView
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import (
@@ -47,6 +57,7 @@ from tests.sequencer.mirroring import (
     SESSION,
     SOURCE,
     MirrorWorld,
+    compacted,
     content,
     in_transaction,
     source_batch,
@@ -104,13 +115,39 @@ def test_what_does_not_follow_is_passed_over(offset: int, verdict: Verdict) -> N
     assert world.next_offset == 6
 
 
-def test_a_batch_with_holes_is_passed_over() -> None:
-    """What compaction left: more offsets than records."""
+def test_what_is_compacted_at_the_source_is_merged_as_it_is(tmp_path: Path) -> None:
+    """Batches with more offsets than records, and empty ones, which stand for what is gone."""
     world = MirrorWorld()
-    batch = bytearray(source_batch(0, 3))
-    batch[57:61] = (2).to_bytes(4, "big")
-    world.bring(bytes(batch))
-    assert world.next_offset == 0
+    brought = compacted(0, 5, 2, 3), empty_batches(5, 50, 7), source_batch(50)
+    world.bring(*brought)
+    assert world.next_offset == 53
+    assert content(world.merged(tmp_path)) == b"".join(brought)
+
+
+def test_only_mirrors_take_what_was_compacted() -> None:
+    for batch in (compacted(0, 5, 2, 3), empty_batches(0, 9, 7)):
+        given = memoryview(batch)
+        asked: Any = {"batch_bytes": 1 << 20, "unpacking": Unpacking()}
+        assert check_batches(given, own=lambda: MIRRORED, **asked)[0] == batch[26] + 1
+        with pytest.raises(RequestRefused):
+            check_batches(given, own=lambda: ANY_PRODUCER, **asked)
+        with pytest.raises(RequestRefused):
+            check_batches(given[:-1], own=lambda: MIRRORED, **asked)
+
+
+def test_a_segment_has_no_more_offsets_than_its_index_takes(tmp_path: Path) -> None:
+    """Years of a compacted topic are few bytes and billions of offsets."""
+    world, end = MirrorWorld(), 0
+    for _ in range(9):
+        following = end + EMPTY_OFFSETS_MOST
+        world.bring(empty_batches(end, following, 7) + source_batch(following))
+        end = following + 3
+    assert world.next_offset == end > 1 << 32
+    begins = [merge.base_offset for merge in world.merges if merge.roll]
+    segments = zip([0, *begins], [*begins, end], strict=True)
+    assert all(behind - first < 1 << 31 for first, behind in segments)
+    merged = world.merged(tmp_path)
+    assert merged.log.next_offset == end
 
 
 def test_a_mirror_merge_needs_the_next_offset() -> None:
@@ -156,6 +193,34 @@ def test_dedup_learns_nothing() -> None:
     world.bring(source_batch(0, producer_id=5), source_batch(3, producer_id=5))
     assert not world.machine.state.producers
     assert not world.machine.state.producers_seen
+
+
+def test_producers_go_on_after_a_promotion() -> None:
+    """What they send again is known, by what the mirrored batches say of themselves."""
+    world = MirrorWorld()
+    world.bring(source_batch(0, producer_id=5), source_batch(3, producer_id=5))
+
+    def verdict(first: int) -> Verdict:
+        facts = BatchFacts(3, 5, 0, first)
+        return DedupView(world.machine).judge(facts, world.number).verdict
+
+    assert verdict(3) is Verdict.TAKE, "nothing is known while it is a mirror"
+    world.machine.apply(PromoteMirrors(["m"], 9, "me"))
+    assert [verdict(0), verdict(3)] == [Verdict.DUPLICATE] * 2
+    assert [verdict(6), verdict(9)] == [Verdict.TAKE, Verdict.OUT_OF_ORDER]
+
+
+def test_twins_go_on_after_a_promotion() -> None:
+    """Batches say the low 31 bits of an id: it is the nearest that is meant."""
+    world, era = MirrorWorld(), 5 * SEQUENCES
+    world.bring(source_batch(0, producer_id=dedup_producer_id("twin")))
+    view, ids = DedupView(world.machine), (era + 1, era, era + 1000, era - 1000)
+    assert view.watermark("twin", world.number, era) is None, "it is a mirror"
+    world.machine.apply(PromoteMirrors(["m"], 9, "me"))
+    assert {view.watermark("twin", world.number, near) for near in ids} == {era + 2}
+    assert view.watermark("another", world.number, era) is None
+    view.set_watermark("twin", world.number, era + 7)
+    assert view.watermark("twin", world.number, era) == era + 7, "what came here counts more"
 
 
 def test_records_do_not_go_in_circles() -> None:

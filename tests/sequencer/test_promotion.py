@@ -36,6 +36,10 @@ from samelog.sequencer.state.commands import (
     AnyCommand,
     CreateTopicCommand,
     Member,
+    Merge,
+    OpenInputCommand,
+    OpenRunCommand,
+    Range,
     Sequence5,
     SetMembers,
     Verdict,
@@ -169,6 +173,24 @@ def test_a_producer_goes_on_behind_what_was_lost_once(machine: StateMachine) -> 
     view.add_sequence(number, Sequence5(7, 0, 60, 69, 50))
     assert verdict(view, 80) is Verdict.OUT_OF_ORDER, "it was behind the promotion"
     assert verdict(view, 70) is Verdict.TAKE
+
+
+def test_a_session_whose_files_are_gone_does_not_go_on_behind_a_hole(machine: StateMachine) -> None:
+    """Its publisher released what was merged at the first site, and has not come here."""
+    machine.apply(OpenRunCommand("s", "s", "i", 0, "s", None, None))
+    machine.apply(OpenInputCommand("s", "t" * 32, 0))
+    (number,) = machine.state.partitions
+    entry = machine.input_of("s", number)
+    assert entry is not None
+    machine.apply(PROMOTE)
+
+    def merge(start: int) -> str:
+        part = Range(entry.number, entry.run, entry.roll, start, start + 1, 1, 1, 0)
+        base_offset = machine.state.partitions[number].next_offset
+        return code(machine, Merge(number, base_offset, 1, 1, roll=False, ranges=[part]))
+
+    assert merge(4) == "PRECONDITION"
+    assert [merge(0), merge(1)] == ["", ""], "what is here goes on"
 
 
 # --- whether it is done ---------------------------------------------------------------------------

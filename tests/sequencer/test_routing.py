@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from samelog.placement.values import PlacedReplica
 from samelog.replicator.interfaces import HeldElsewhere, RequestRefused
+from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.data_groups.routing import RoutedLogs
 from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.state.commands import Member
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset
 from samelog.wire.errors import FaultCode
 from tests.sequencer.test_ending import TOPIC, data_group, group_0
@@ -71,9 +73,31 @@ def test_publishers_bring_nothing_to_a_replica_that_only_reads() -> None:
     anything.holding = lambda number: SimpleNamespace()
     anything.is_to_come = lambda number: DataGroups.is_to_come(anything, number)
     anything.holders = lambda number: DataGroups.holders(anything, number)
-    group_0_s: Any = SimpleNamespace(open_run=None, open_topic=None, end_run=None)
-    opening = RoutedIntake(group_0_s, cluster, anything).open_input(
-        identity="", session="s", run_id="", topic="t", partition=0
-    )
     with pytest.raises(HeldElsewhere):
-        asyncio.run(opening)
+        open_input(cluster, anything, "t")
+
+
+def test_where_a_site_only_reads_nobody_takes_what_publishers_bring() -> None:
+    """They are sent to the voters of group 0, who have such topics."""
+    cluster, anything = group_0(), cast(Any, None)
+    cluster.state.members[1] = Member(1, "b", "b:1", "y", voter=False)
+    open_input(cluster, anything, "own")
+    sites = cluster.state.placement.sites
+    sites.votes, sites.members = {"nyc": False}, {1: "nyc"}
+    with pytest.raises(HeldElsewhere) as refused:
+        open_input(cluster, anything, "own")
+    assert [each.name for each in refused.value.holders] == ["a"]
+    sites.votes["nyc"] = True
+    open_input(cluster, anything, "own")
+
+
+def open_input(cluster: StateMachine, groups: Any, topic: str) -> None:
+    """At member 1, by a publisher."""
+
+    async def opened(**asked: object) -> None:
+        """Group 0 takes it."""
+
+    own: Any = SimpleNamespace(open_run=None, open_topic=None, end_run=None, open_input=opened)
+    intake = RoutedIntake(own, cluster, groups, Presence(1))
+    asked: Any = {"identity": "", "session": "s", "run_id": "", "partition": 0}
+    asyncio.run(intake.open_input(topic=topic, **asked))

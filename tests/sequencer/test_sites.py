@@ -211,15 +211,16 @@ def test_a_member_agrees_to_one_promotion_at_a_time() -> None:
 
 
 def test_all_others_have_to_agree() -> None:
-    asking = Agreement()
-    asking.ask("p", [4, 5])
+    asking, answers = Agreement(), list[str]()
+    asking.ask("p", [4, 5], lambda: answers.append("told"))
     asking.told(4, "older", "")
     asking.told(9, "p", "")
-    assert asking.silent == [4, 5]
+    assert (asking.silent, answers) == ([4, 5], [])
     asking.told(4, "p", "")
     assert (asking.is_over, asking.silent) == (False, [5])
     asking.told(5, "p", "n5 has more")
     assert (asking.is_over, asking.refused) == (True, "n5 has more")
+    assert len(answers) == 2, "whoever waits is told of each answer"
     asking.ask("p", [])
     assert (asking.is_over, asking.refused) == (True, "")
 

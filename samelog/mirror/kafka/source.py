@@ -26,7 +26,7 @@ from samelog.mirror.choosing import COPIED_SETTINGS, is_chosen, matches
 from samelog.mirror.errors import MirrorStopped, SourceUnreadable
 from samelog.mirror.kafka.cluster import EARLIEST, LATEST, KafkaCluster, KafkaTopic
 from samelog.mirror.kafka.connection import BrokerConnection, check
-from samelog.mirror.source import READ_BYTES, BatchBefore, BatchReader, Where
+from samelog.mirror.source import READ_BYTES, BatchBefore, BatchReader, Where, first_of
 
 FETCH = (1, 13)
 WAIT_MS = 500
@@ -105,8 +105,7 @@ class KafkaClusterSource:
             data = await fetcher.next()
         finally:
             await fetcher.close()
-        header = kernels.batch_headers(data, 0, len(data))[0]
-        return BatchBefore(int.from_bytes(data[:8], "big") + header[2], header[9])
+        return first_of(data)
 
     async def offset_at(self, where: Where, timestamp_ms: int) -> int:
         topic = self._cluster.topics[where.topic]

@@ -21,11 +21,13 @@ from samelog.replicator.interfaces import (
     RollByte,
     RunEnds,
 )
+from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.ending import opening_of
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Topic
+from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode
 from samelog.wire.refusals import RefusedBatch
 
@@ -74,13 +76,16 @@ class _OfGroup:
 class RoutedIntake:
     """One member's."""
 
-    def __init__(self, cluster: Intake, machine: StateMachine, groups: DataGroups) -> None:
-        """`cluster` and `machine`: of group 0."""
+    def __init__(
+        self, cluster: Intake, machine: StateMachine, groups: DataGroups, presence: Presence
+    ) -> None:
+        """`cluster` and `machine`: of group 0; `presence`: of this member."""
         self._cluster = cluster
         self.open_run, self.open_topic = cluster.open_run, cluster.open_topic
         self.end_run = cluster.end_run
         self._machine = machine
         self._groups = groups
+        self._presence = presence
         self._listeners: dict[IntakeListener, None] = {}
         self._watched: dict[int, Intake] = {}
         """Group -> the intake of its replica here, which may be a later one's by now."""
@@ -103,6 +108,7 @@ class RoutedIntake:
         """One partition of a run. Raises RequestRefused, HeldElsewhere."""
         known = self._machine.topic_named(check_topic_name(topic))
         if known is None or not known.is_placed or not 0 <= partition < known.partitions:
+            self._check_takes(topic, partition)
             return await self._cluster.open_input(
                 identity=identity,
                 session=session,
@@ -111,6 +117,16 @@ class RoutedIntake:
                 partition=partition,
             )
         return await self._open_placed(session, run_id, known, partition)
+
+    def _check_takes(self, topic: str, partition: int) -> None:
+        """Where a site only reads, nobody takes what publishers bring: it copies merged bytes, once
+        for the site. Raises HeldElsewhere.
+        """
+        state, own = self._machine.state, self._presence.number
+        if state.placement.sites.only_reads(own):
+            voters = (each for each in state.members.values() if each.voter)
+            holders = [Holder(each.name, each.address, "") for each in voters]
+            raise HeldElsewhere(topic, partition, holders)
 
     async def _open_placed(
         self, session: str, run_id: str, topic: Topic, partition: int

@@ -134,8 +134,18 @@ def check_batches(
     try:
         keyless = kernels.check_records(data, unpacking)
     except LogFormatError as error:
-        raise _refused(str(error)) from error
+        if not (scan.is_sparse and own() == MIRRORED):
+            raise _refused(str(error)) from error
+        keyless = _check_compacted(data, unpacking)
     return scan.records, keyless
+
+
+def _check_compacted(data: memoryview, unpacking: Unpacking) -> int:
+    """What compaction left at a mirror's source. Raises RequestRefused, TurnIsOver."""
+    try:
+        return kernels.check_records(data, unpacking, takes_sparse=True)
+    except LogFormatError as error:
+        raise _refused(str(error)) from error
 
 
 def _check_flags(scan: kernels.Scan, own: OwnProducer) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from samelog.format.dedup import dedup_producer_id
 from samelog.sequencer.state.commands import Sequence5, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.sequences import remember
@@ -135,12 +136,25 @@ class DedupView:
         """Note a batch that is about to be proposed."""
         remember(self.remembered(sequence.producer_id, partition), sequence)
 
-    def watermark(self, dedup_id: str, partition: int) -> int | None:
-        """The highest id merged or proposed."""
+    def watermark(self, dedup_id: str, partition: int, near: int) -> int | None:
+        """The highest id merged or proposed; `near`: the one that is asked about."""
         known = self._watermarks.get((dedup_id, partition))
         if known is None:
             known = self.machine.state.watermarks.get(dedup_id, {}).get(partition)
-        return known
+        return self._mirrored(dedup_id, partition, near) if known is None else known
+
+    def _mirrored(self, dedup_id: str, partition: int, near: int) -> int | None:
+        """The highest id that came before a mirror was promoted. Its batches say the low 31 bits:
+        of all that have these the nearest is meant.
+        """
+        state = self.machine.state
+        if partition not in state.mirrors.promoted:
+            return None
+        known = state.producers.get(dedup_producer_id(dedup_id), {}).get(partition)
+        if not known:
+            return None
+        half = SEQUENCES // 2
+        return near + (known[-1].last - near + half) % SEQUENCES - half
 
     def set_watermark(self, dedup_id: str, partition: int, value: int) -> None:
         """Note ids that are about to be proposed."""

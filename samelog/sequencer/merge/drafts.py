@@ -54,6 +54,8 @@ class MirrorTail(msgspec.Struct):
     crc: int
     checksum: int | None
     open: set[int]
+    segment_base: int = 0
+    """Where its newest segment begins."""
 
 
 class MirrorDraft(msgspec.Struct):

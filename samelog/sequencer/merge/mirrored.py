@@ -3,9 +3,10 @@
 A batch is taken if it begins at the mirror's next offset, with what was proposed and not yet seen
 applied on top. Any other one is passed over: it is there already, or something before it was passed
 over, or the topic is a mirror no more. Nothing of dedup or of this cluster's transactions is asked
-or taught: producer ids in mirrored batches are the source's.
+or taught: producer ids in mirrored batches are the source's. What was sent under them is noted, for
+the time after a promotion.
 
-Invariant: what is taken follows what is there, batch by batch (docs/mirror.md, M4, M7, M8).
+Invariant: what is taken follows what is there, batch by batch (docs/mirror.md, M4, M7 to M9).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.names import is_mirror_session
 from samelog.format.positions import SessionPosition
+from samelog.format.transactions import is_marker
+from samelog.sequencer.merge.dedup import last_sequence
 from samelog.sequencer.merge.drafts import Draft, MirrorDraft, MirrorTail
 from samelog.sequencer.state.commands import (
     Merge,
@@ -25,14 +28,25 @@ from samelog.sequencer.state.commands import (
     MergeTyped,
     MirrorMerge,
     Range,
+    Sequence5,
     Verdict,
 )
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors.state import Mirror
+from samelog.sequencer.state.sequences import remember
 from samelog.sequencer.state.types import Input
 
-_OFFSET, _EPOCH, _RECORDS = struct.Struct(">q"), struct.Struct(">i"), struct.Struct(">i")
-_EPOCH_AT, _RECORDS_AT = 12, 57
+_OFFSET, _EPOCH = struct.Struct(">q"), struct.Struct(">i")
+_EPOCH_AT = 12
+BASE_OFFSET, ROLL = 1, 4
+"""Places of fields of a Merge."""
+SEQUENCES_MOST = 512
+"""So many batches of producers are in one instruction at most."""
+INSTRUCTION_OFFSETS = 1 << 29
+SEGMENT_OFFSETS, FULL = 1 << 30, 1 << 62
+"""The index of a segment counts offsets in 31 bits, and what is compacted at a source takes more of
+them than it has records.
+"""
 
 
 class MirroredRanges:
@@ -58,14 +72,18 @@ class MirroredRanges:
         verdict = self._verdict(entry, data, headers[0], draft.next_offset)
         offset, stop = draft.next_offset, 0
         for header in headers:
-            if self._verdict(entry, data, header, offset) is not verdict:
+            if self._verdict(entry, data, header, offset) is not verdict or _is_full(
+                draft, offset, header[2]
+            ):
                 break
             if verdict is Verdict.TAKE:
                 epoch = _EPOCH.unpack_from(data, header[0] + _EPOCH_AT)[0]
                 self._drafted(draft, entry).take(header, epoch, offset)
+                _learn(draft, header, offset)
                 offset += header[2]
             stop = header[0] + header[1]
-        self._add(entry, place, data[:stop], verdict, draft)
+        if stop:
+            self._add(entry, place, data[:stop], verdict, draft)
         return stop
 
     def _verdict(
@@ -76,8 +94,7 @@ class MirroredRanges:
         offset = _OFFSET.unpack_from(data, header[0])[0]
         if offset < next_offset:
             return Verdict.DUPLICATE
-        is_whole = _RECORDS.unpack_from(data, header[0] + _RECORDS_AT)[0] == header[2]
-        return Verdict.TAKE if offset == next_offset and is_whole else Verdict.OUT_OF_ORDER
+        return Verdict.TAKE if offset == next_offset else Verdict.OUT_OF_ORDER
 
     def _add(
         self, entry: Input, place: SessionPosition, data: bytes, verdict: Verdict, draft: Draft
@@ -91,6 +108,8 @@ class MirroredRanges:
             drafted.sums.append(kernels.crc32c(data) if scan.records else 0)
             if added[1] and drafted.tail.checksum is not None:
                 drafted.tail.checksum = kernels.crc32c(data, drafted.tail.checksum)
+            if draft.next_offset - drafted.tail.segment_base > SEGMENT_OFFSETS:
+                draft.tail.segment_bytes = FULL
 
     def _drafted(self, draft: Draft, entry: Input) -> MirrorDraft:
         if draft.mirrored is None:
@@ -102,7 +121,9 @@ class MirroredRanges:
         known = self.tails.get(number)
         if known is None:
             place = self._machine.state.mirrors.places[number]
-            known = MirrorTail(place.crc or 0, place.checksum, set(place.open))
+            begins = self._machine.state.partitions[number]
+            base = begins.rolls[-1][0] if begins.rolls else begins.start_segment
+            known = MirrorTail(place.crc or 0, place.checksum, set(place.open), base)
             self.tails[number] = known
         return known
 
@@ -111,9 +132,30 @@ class MirroredRanges:
         return state.mirrors.topics[state.partitions[entry.partition].topic_id]
 
 
+def _learn(draft: Draft, header: tuple[int, ...], offset: int) -> None:
+    """What is to be known of a batch's producer once the topic is a mirror no more."""
+    producer_id, epoch, sequence = header[6:9]
+    if producer_id < 0 or is_marker(header[3]):
+        return
+    last = last_sequence(sequence, header[2])
+    known = draft.sequences.pop(producer_id, [])
+    remember(known, Sequence5(producer_id, epoch, sequence, last, offset))
+    draft.sequences[producer_id] = known  # the one that came last is behind the others
+    draft.learnt += 1
+
+
+def _is_full(draft: Draft, offset: int, offsets: int) -> bool:
+    """Whether a batch there is for the next instruction."""
+    behind = offset + offsets - draft.base_offset
+    is_wide = offset > draft.base_offset and behind > INSTRUCTION_OFFSETS
+    return is_wide or draft.learnt >= SEQUENCES_MOST
+
+
 def mirror_merge(fields: tuple[Any, ...], drafted: MirrorDraft) -> MirrorMerge:
     """The instruction; `fields` are a Merge's but for `stamp`: batches stay as they are."""
     tail, keeps_epochs = drafted.tail, drafted.keeps_epochs
+    if fields[ROLL]:
+        tail.segment_base = fields[BASE_OFFSET]
     values: tuple[Any, ...] = (
         *fields,
         False,  # nothing is stamped

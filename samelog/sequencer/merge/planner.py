@@ -21,13 +21,7 @@ from samelog.format.errors import DecompressionError, LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.format.transactions import TRANSACTIONAL
 from samelog.sequencer.merge.bookings import Bookings
-from samelog.sequencer.merge.dedup import (
-    BatchFacts,
-    DedupView,
-    judge_ids,
-    last_sequence,
-    unwrap,
-)
+from samelog.sequencer.merge.dedup import BatchFacts, DedupView, judge_ids, last_sequence, unwrap
 from samelog.sequencer.merge.drafts import (
     Draft,
     EntryBudget,
@@ -416,7 +410,8 @@ class Planner:
         dedup_id = run.dedup_id or ""
         first = unwrap(self._dedup.last_id(entry.number, run.dedup_base or 0), facts.sequence)
         last = first + facts.records - 1
-        judged = judge_ids(self._dedup.watermark(dedup_id, entry.partition), first, facts.records)
+        mark = self._dedup.watermark(dedup_id, entry.partition, first)
+        judged = judge_ids(mark, first, facts.records)
         output = (facts.records, len(batch)) if judged.verdict is Verdict.TAKE else (0, 0)
         if judged.verdict is Verdict.SLICE:
             output = (facts.records - judged.detail, len(slice_batch(batch, judged.detail)))

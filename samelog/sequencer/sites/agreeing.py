@@ -10,7 +10,7 @@ that has less (invariants.md, rule 275).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 PROMISED_S = 30.0
 """Longer than a promotion takes from the question to the new life."""
@@ -25,6 +25,7 @@ class Agreement:
         self._promotion = ""
         """The one that this member asks the others about."""
         self._waits: set[int] = set()
+        self._on_told: Callable[[], None] = lambda: None
         self.refused = ""
         """Why another member does not agree to that; empty: none has refused."""
 
@@ -35,9 +36,14 @@ class Agreement:
         self._promised_to, self._until = to, now + PROMISED_S
         return True
 
-    def ask(self, promotion: str, others: Iterable[int]) -> None:
-        """This member asks these others, having promised to itself."""
+    def ask(
+        self, promotion: str, others: Iterable[int], on_told: Callable[[], None] = lambda: None
+    ) -> None:
+        """This member asks these others, having promised to itself; `on_told` is called with each
+        answer.
+        """
         self._promotion, self._waits, self.refused = promotion, set(others), ""
+        self._on_told = on_told
 
     def told(self, node: int, promotion: str, refused: str) -> None:
         """Another member has answered."""
@@ -45,6 +51,7 @@ class Agreement:
             return
         self._waits.discard(node)
         self.refused = self.refused or refused
+        self._on_told()
 
     @property
     def is_over(self) -> bool:

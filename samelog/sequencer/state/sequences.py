@@ -26,7 +26,11 @@ def remember(batches: list[Sequence5], sequence: Sequence5) -> None:
 
 
 def learn(state: State, command: Merge) -> None:
-    """Take over what dedup learns from an instruction."""
+    """Take over what dedup learns from an instruction. That for a mirror teaches it nothing, before
+    it is promoted.
+    """
+    if command.is_mirrored:
+        return
     for sequence in command.sequences:
         per_partition = state.producers.setdefault(sequence.producer_id, {})
         remember(per_partition.setdefault(command.partition, []), sequence)

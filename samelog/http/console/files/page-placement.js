@@ -70,6 +70,8 @@ function tasks({ tasks: found, problem }, reload) {
 // --- who has what ---------------------------------------------------------------------------------
 
 const GROUPS = ["Group", "Leader", "Replicas", "Copies", "Partitions#", "Entries that are lacked"];
+const readers = (each) => each.readers ?? [];
+const holders = (each) => [...each.members, ...readers(each)];
 const lacks = (each) => Math.max(0, each.copies - each.members.length);
 
 function figures({ groups, partitions }, found) {
@@ -86,7 +88,7 @@ function figures({ groups, partitions }, found) {
 
 const memberRow = (name, { groups, drained = [] }, reload) => {
   const isDrained = drained.includes(name);
-  const own = groups.filter((each) => each.group > 0 && each.members.includes(name));
+  const own = groups.filter((each) => each.group > 0 && holders(each).includes(name));
   return {
     key: name,
     cells: [
@@ -112,7 +114,7 @@ const groupRow = (each, partitions) => ({
   cells: [
     each.group ? count(each.group) : "0, of all nodes",
     each.leader ?? state("none", "bad"),
-    list(each.members),
+    list([...each.members, ...readers(each).map((name) => `${name} (only reads)`)]),
     copies(each),
     number(count(partitions.filter((one) => one.group === each.group).length)),
     lagging(each.lag),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 
 from samelog.admin.site_answers import PartitionStanding, PromotionBegun, Standing
 from samelog.admin.site_requests import GetStanding, PromoteSite
@@ -28,7 +29,6 @@ SURELY_DOWN_S = 600.0
 """One that was silent for so long is down, unless the line is; an operator may know it earlier."""
 AGREED_S = 5.0
 """So long the others of the site may take to agree."""
-LOOK_S = 0.02
 ANSWERED_S = 0.5
 """So long after the answer the node begins anew."""
 
@@ -104,12 +104,15 @@ async def _agreed(node: ServedNode, asked: PromotionAsked, others: Collection[st
         text = "another member of this site was asked a moment ago"
         raise ChangeRefused(FaultCode.CHANGE_PENDING, text, "samelog site list")
     asking = [each for each in _mates(node) if name(each) in others]
-    agreement.ask(asked.promotion, asking)
+    told = asyncio.Event()
+    agreement.ask(asked.promotion, asking, told.set)
     for each in asking:
         node.peers.links.send(each, asked)
-    deadline = node.member.clock.now() + AGREED_S
-    while not agreement.is_over and node.member.clock.now() < deadline:  # noqa: ASYNC110
-        await asyncio.sleep(LOOK_S)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(AGREED_S):
+            while not agreement.is_over:
+                await told.wait()
+                told.clear()
     if agreement.refused or agreement.silent:
         silent = ", ".join(map(name, agreement.silent))
         text = agreement.refused or f"{silent} of the same site did not answer"

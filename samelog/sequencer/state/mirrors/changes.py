@@ -251,6 +251,9 @@ def _promote_topic(state: State, topic: Topic, command: PromoteMirrors) -> None:
     for number in topic.partition_numbers:
         known.ends.append(state.partitions[number].next_offset)
         place = mirrors.places.pop(number)
+        for producer_id, batches in place.producers.items():
+            state.producers.setdefault(producer_id, {})[number] = batches
+            state.producers_seen[producer_id] = command.at_ms
         mirrors.promoted.append(number)
         bases = state.placement.epoch_bases
         bases[number] = bases.get(number, 0) + 1  # no mirrored batch has the epoch of a later one

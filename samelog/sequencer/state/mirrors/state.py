@@ -10,8 +10,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from samelog.sequencer.state.commands import MirrorMerge
+from samelog.sequencer.state.commands import MirrorMerge, Sequence5
 from samelog.sequencer.state.mirrors.commands import MirrorSource
+from samelog.sequencer.state.sequences import remember
+
+PRODUCERS_MOST = 1000
+"""Of one partition; those that were silent for longest are forgotten."""
 
 
 class MirrorPlace(msgspec.Struct):
@@ -28,16 +32,29 @@ class MirrorPlace(msgspec.Struct):
     """Producer id -> (epoch, first offset) of its open transaction."""
     behind: int | None = None
     """Where the batch ends that `crc` is of, if all behind it is void; None: at the next offset."""
+    producers: dict[int, list[Sequence5]] = {}
+    """Producer id -> its newest batches, the one that came last behind the others. They count once
+    it is a mirror no more: its producers, and twins, go on here then.
+    """
 
     def take(self, merge: MirrorMerge) -> None:
         """An instruction is applied."""
         if merge.records:
             self.crc, self.checksum, self.behind = merge.crc, merge.checksum, None
         self.top_epoch = max(self.top_epoch, merge.top_epoch)
+        for sequence in merge.sequences:
+            self._remember(sequence)
         for producer_id in merge.ends:
             self.open.pop(producer_id, None)
         for producer_id, epoch, offset in merge.begins:
             self.open[producer_id] = epoch, offset
+
+    def _remember(self, sequence: Sequence5) -> None:
+        known = self.producers.pop(sequence.producer_id, [])
+        remember(known, sequence)
+        self.producers[sequence.producer_id] = known
+        if len(self.producers) > PRODUCERS_MOST:
+            del self.producers[next(iter(self.producers))]
 
 
 class Mirror(msgspec.Struct):

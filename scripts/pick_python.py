@@ -16,7 +16,7 @@ MUCH = 0.8
 """Takes another less than this share of the first one's time, it is chosen."""
 ROUNDS = 4
 PROGRAM = """
-import os, sys, time
+import sys, time
 class Record:
     __slots__ = ("size",)
     def __init__(self, size): self.size = size
@@ -25,17 +25,16 @@ def loop():
     begin = time.process_time()
     for number in range(40_000): Record(number).grown(1)
     return time.process_time() - begin
-print(*sys.version_info[:2], min(loop() for _ in range(7)), os.path.realpath(sys.executable))
+print(*sys.version_info[:2], min(loop() for _ in range(7)))
 """
 
 
 class Found(NamedTuple):
-    """One Python: how it is called, which it is, and how long it takes."""
+    """One Python: how it is called, its version, and how long it takes."""
 
     name: str
     version: tuple[int, int]
     seconds: float
-    file: str
 
 
 def measured(name: str) -> Found | None:
@@ -43,8 +42,8 @@ def measured(name: str) -> Found | None:
     ran = subprocess.run([name, "-I", "-c", PROGRAM], capture_output=True, text=True, check=False)
     if ran.returncode:
         return None
-    major, minor, seconds, file = ran.stdout.strip().split(" ", 3)
-    return Found(name, (int(major), int(minor)), float(seconds), file)
+    major, minor, seconds = ran.stdout.split()
+    return Found(name, (int(major), int(minor)), float(seconds))
 
 
 def least(name: str) -> Found | None:

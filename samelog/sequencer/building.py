@@ -80,6 +80,9 @@ class ReplicaOwner(Protocol):
     def cluster_machine(self) -> StateMachine:
         """Of group 0, as it is here."""
 
+    async def catch_up(self) -> None:
+        """Wait until what was committed in group 0 before is applied here. Raises TimeoutError."""
+
     @property
     def checker(self) -> BatchChecker | None:
         """Looks into what clients send, for all replicas of the member; None: this one makes it."""
@@ -163,7 +166,13 @@ def raft_parts(
     group, entry_bytes = _group(site, store, replica, sessions)
     planner = Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster)
     keys = _key_filter(machine, merging)
-    schemas = SchemaFilter(machine, site.member.judge, site.owner.spawn)
+    schemas = SchemaFilter(
+        machine,
+        site.member.judge,
+        site.owner.spawn,
+        cluster=cluster,
+        catch_up=site.owner.catch_up,
+    )
     planner.filters = [schemas, keys]
     coordinator = Coordinator(
         site.member.directory.record.number,

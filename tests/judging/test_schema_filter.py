@@ -61,13 +61,27 @@ def batch(*values: bytes | None, producer: int = -1, sequence: int = -1) -> byte
 class World:
     """A topic that is checked, sessions, a planner, and what is merged."""
 
-    def __init__(self, sessions: str = "a", text: str = FIRST, **settings: str) -> None:
+    def __init__(
+        self,
+        sessions: str = "a",
+        text: str = FIRST,
+        cluster: StateMachine | None = None,
+        **settings: str,
+    ) -> None:
         self.machine = StateMachine()
         self.apply(CreateTopicCommand("t", "ticks", 1, NODE | settings, 0))
         self.apply(SetSchemaCommand("t", 0, text, 1))
         self.judge = InlineJudge()
         self.work: list[Coroutine[Any, Any, None]] = []
-        self.schemas = SchemaFilter(self.machine, self.judge, self.work.append)
+        self.cluster = cluster or self.machine
+        self.is_cut_off = False
+        self.schemas = SchemaFilter(
+            self.machine,
+            self.judge,
+            self.work.append,
+            cluster=self.cluster,
+            catch_up=self._catch_up,
+        )
         self.asked_for: list[int] = []
         self.schemas.plan_inputs = self.asked_for.extend
         self.planner = Planner(self.machine, PlannerLimits())
@@ -80,6 +94,11 @@ class World:
         self.values: list[bytes | None] = []
         for name in sessions:
             self.open(name)
+
+    async def _catch_up(self) -> None:
+        """What group 0 has is here, unless nobody leads it."""
+        if self.is_cut_off:
+            raise TimeoutError
 
     def apply(self, command: Any) -> Any:
         outcome = self.machine.apply(command)

@@ -10,6 +10,7 @@ from unittest.mock import patch
 from samelog.format.transactions import OpenTransactions
 from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.merge.transaction_view import TransactionView
+from samelog.sequencer.state import expiry
 from samelog.sequencer.state.commands import MergeTransactions, Verdict
 from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.transactions import changes
@@ -51,6 +52,13 @@ def end_again() -> Iterator[None]:
         return None
 
     with patch.object(Transactions, "problem_with", problem_with):
+        yield
+
+
+@contextmanager
+def trust_every_clock() -> Iterator[None]:
+    """A transaction that began by a clock that was a day ahead is open for that day."""
+    with patch.object(expiry, "_looked_at", lambda unit, now_ms: now_ms):
         yield
 
 
@@ -113,6 +121,11 @@ DECIDING = (
         _STATE + "test_offsets_are_committed_by_the_decision_and_the_marker_ends_it",
     ),
     (75, fence_nobody, _STATE + "test_who_is_overdue_is_aborted_and_fenced"),
+    (
+        280,
+        trust_every_clock,
+        _STATE + "test_a_transaction_that_began_by_a_clock_that_was_far_ahead_is_overdue_at_once",
+    ),
     (75, abort_with_offsets, _STATE + "test_who_is_overdue_is_aborted_and_fenced"),
     (76, all_is_stable, _STATE + "test_what_is_open_and_aborted_follows_from_the_bytes"),
     (76, forget_what_is_aborted, _STATE + "test_what_is_open_and_aborted_follows_from_the_bytes"),

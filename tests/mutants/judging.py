@@ -100,6 +100,19 @@ def judge_by_an_older_setting() -> Iterator[None]:
 
 
 @contextmanager
+def refuse_by_what_was_heard() -> Iterator[None]:
+    """A record is refused by the version that a data group has heard of, though there is a newer
+    one.
+    """
+
+    async def is_current(self: SchemaFilter, topic_id: str, by: By) -> bool:
+        return True
+
+    with patch.object(SchemaFilter, "_is_current", is_current):
+        yield
+
+
+@contextmanager
 def check_with_whoever_lacks_it() -> Iterator[None]:
     """Nodes are to check records though one of them could not."""
     with patch.object(libraries, "why_not_checked", lambda presence, state, formats: ""):
@@ -232,6 +245,7 @@ def read_by_what_was_known() -> Iterator[None]:
 
 
 _FILTER = "tests/judging/test_schema_filter.py::test_"
+_LATE = "tests/judging/test_late_groups.py::test_"
 _BYTES = "tests/typed/test_judging.py::test_"
 _NODES = "tests/sequencer/test_schemas.py::test_"
 _FRAMES = "tests/typed/test_framing.py::test_"
@@ -262,6 +276,11 @@ JUDGING = (
     ),
     (293, cut_what_a_column_cannot_hold, _SPARK + "what_a_column_cannot_hold_is_corrupt"),
     (294, read_by_what_was_known, _READ + "tasks_ask_again_when_newer_records_come"),
+    (
+        295,
+        refuse_by_what_was_heard,
+        _LATE + "nothing_is_refused_by_an_older_version_than_the_cluster_has",
+    ),
     (
         266,
         judge_any_mark_by_the_newest,

@@ -11,6 +11,7 @@ session's records are there from the first on, without a hole, each once.
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -69,7 +70,7 @@ class Sent:
     cluster_id: str
 
 
-class Program:
+class Program(ABC):
     """Sends one record after the other."""
 
     def __init__(self, number: int, chance: random.Random) -> None:
@@ -121,17 +122,17 @@ class Program:
         elif leader.raft.applied_index == leader.raft.last_index:
             self._sent, self.refused = None, self.refused + 1
 
+    @abstractmethod
     def plan(self, member: Member) -> Merge | None:
         """What comes next there, if anything may."""
-        raise NotImplementedError
 
+    @abstractmethod
     def acknowledged(self, sent: Sent) -> None:
         """It is there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def check(self, history: Sequence[bytes], promotions: int) -> None:
         """Raises Harm if a history has other records of it than it may have."""
-        raise NotImplementedError
 
 
 class IdempotentProducer(Program):

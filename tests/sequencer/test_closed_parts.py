@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from samelog.replicator.interfaces import RequestRefused
+from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.placement.commands import PlaceTopic
@@ -101,7 +102,7 @@ def test_who_is_to_have_a_partition_says_so_before_it_has(
         holding=lambda number: None, is_to_come=lambda number: is_to_come, holders=lambda number: []
     )
     cluster: Any = SimpleNamespace(open_run=None, open_topic=None, end_run=None)
-    intake = RoutedIntake(cluster, machine, groups)
+    intake = RoutedIntake(cluster, machine, groups, Presence(1))
     opening = intake.open_input(identity="", session="s", run_id=RUN, topic="placed", partition=0)
     with pytest.raises(RequestRefused) as caught:
         asyncio.run(opening)
@@ -114,7 +115,10 @@ def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(tmp_path: P
     """
 
     async def body(nodes: list[Node]) -> None:
-        intakes = [RoutedIntake(n.logs.intake, n.logs.machine, n.data_groups) for n in nodes]
+        intakes = [
+            RoutedIntake(n.logs.intake, n.logs.machine, n.data_groups, n.peers.presence)
+            for n in nodes
+        ]
         told = Told()
         intakes[2].watch(told)  # type: ignore[arg-type]
         await make_groups(nodes, [0, 1, 2], [0, 1, 2])

@@ -213,7 +213,9 @@ async def write_to_group(nodes: list[Node]) -> list[MergedLog]:
     """Batches in a partition of a data group: the copies of its log."""
     states = [n.data_groups.replicas[1].group_replica.logs.machine.state for n in nodes]
     await until(lambda: all("f" * 32 in state.topics for state in states), "the topic")
-    intakes = [RoutedIntake(n.logs.intake, n.logs.machine, n.data_groups) for n in nodes]
+    intakes = [
+        RoutedIntake(n.logs.intake, n.logs.machine, n.data_groups, n.peers.presence) for n in nodes
+    ]
     inputs = [await opened(intake, 0) for intake in intakes]
     byte = 0
     for number in range(COUNT):

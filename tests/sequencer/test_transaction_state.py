@@ -16,7 +16,7 @@ from samelog.format.transactions import (
 from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.commands import CreateTopicCommand, MergeTransactions, Verdict
-from samelog.sequencer.state.expiry import idle_transactions, overdue
+from samelog.sequencer.state.expiry import MOST_AHEAD_MS, idle_transactions, overdue
 from samelog.sequencer.state.group_commands import (
     CommittedOffset,
     NativeMember,
@@ -116,6 +116,15 @@ def test_the_leader_finds_what_is_overdue_and_what_nobody_uses() -> None:
     assert found == ForgetTransactionalIds([("x", 1005)])
     machine.apply(found)
     assert machine.state.transactions.by_id == {}
+
+
+def test_a_transaction_that_began_by_a_clock_that_was_far_ahead_is_overdue_at_once() -> None:
+    """It would be open for as long as that clock was ahead."""
+    machine, day_ms = begun(), 86_400_000
+    assert overdue(machine, 1000 - MOST_AHEAD_MS) == []  # clocks may differ by that
+    (late,) = overdue(machine, 1000 - day_ms)
+    assert late == TimeOutTransaction("x", 1, 1005)
+    assert machine.apply(late) == ProducerIdAndEpoch(77, 1)
 
 
 def test_a_planner_that_always_has_something_under_way_goes_from_one_to_the_next() -> None:

@@ -107,18 +107,3 @@ def test_who_is_gone_is_not_looked_at() -> None:
     groups.look(LINGER_S)
     groups.working.end(0)
     assert groups.look(200.0) == []
-
-
-def test_many_that_rest_are_looked_at_one_after_the_other() -> None:
-    """However many they are, one is looked at each second: the others cost nothing."""
-    count = 200
-    groups = Groups(count)
-    for each in groups.all:
-        each.due_at = 0.0  # at once, if nobody else were to be
-    at_work, begun = set[int](), list[int]()
-    for second in range(int(LINGER_S), 3 * count):
-        works = set(groups.look(float(second)))
-        begun.append(len(works - at_work))
-        at_work = works
-    assert max(begun[count:]) <= 3
-    assert sum(begun[count:]) >= count, "each of them again and again"

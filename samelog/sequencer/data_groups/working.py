@@ -17,8 +17,6 @@ from typing import Generic, Protocol, TypeVar
 LINGER_S = 5.0
 """What comes in bursts does not begin and end its tasks each time."""
 LOOK_S = 60.0
-SPACING_S = 1.0
-"""Between two looks, where many rest: what they cost does not depend on how many they are."""
 
 
 class Worker(Protocol):
@@ -99,6 +97,6 @@ class Working(Generic[W]):
         self.end(replica.number)
         replica.rest()
         if (at := replica.due_at) is not None:
-            at = max(at, now + SPACING_S * len(self._look_at))
+            at = max(at, now)
             self._look_at[replica.number] = at
             heapq.heappush(self._looks, (at, replica.number, replica))

@@ -7,14 +7,14 @@ batch of a Kafka client is refused as a whole, as Kafka's brokers do, as if it h
 
 Invariant: nothing is planned that was not checked by the version that the instruction names; what
 is refused of a publisher is told in the same instruction, and more is refused only when the
-publisher has kept what was before.
+publisher has kept what was before. Nothing is refused by what the cluster knows better by then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 from samelog.config.authorisation import NODE_PREFIX
@@ -26,7 +26,7 @@ from samelog.sequencer.merge.filters import GivenBatch, InputWaits, flags_of
 from samelog.sequencer.refusing.verdicts import By, Verdicts
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Topic
-from samelog.typed.enforcing import oldest_accepted
+from samelog.typed.enforcing import is_judged, oldest_accepted
 from samelog.typed.judging import BatchMisfits, Terms
 from samelog.wire.refusals import RefusedBatch, ToldMisfit
 
@@ -50,7 +50,13 @@ class SchemaFilter:
         machine: StateMachine,
         judge: BatchJudge,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        *,
+        cluster: StateMachine,
+        catch_up: Callable[[], Awaitable[None]],
     ) -> None:
+        """`cluster`: of group 0; `catch_up`: waits until that has what was committed before, or raises
+        TimeoutError.
+        """
         self.plan_inputs: Callable[[Iterable[int]], None] = lambda numbers: None
         """To be called when these may be planned again."""
         self.hand_over: Callable[[], None] = lambda: None
@@ -60,6 +66,8 @@ class SchemaFilter:
         self._machine = machine
         self._judge = judge
         self._spawn = spawn
+        self._cluster = cluster
+        self._catch_up = catch_up
         self._verdicts = Verdicts()
         self._put_off: set[int] = set()
         """Inputs that wait for room among what is asked."""
@@ -154,7 +162,24 @@ class SchemaFilter:
             await self._failed(topic, why)
             return None
         self._troubles.pop(topic.topic_id, None)
+        if any(each.records for each in found):
+            by = len(texts), terms.oldest
+            return found if await self._is_current(topic.topic_id, by) else None
         return found
+
+    async def _is_current(self, topic_id: str, by: By) -> bool:
+        """Whether the cluster says of a topic what it was judged by: a data group hears of it later
+        than who publishes may.
+        """
+        try:
+            await self._catch_up()
+        except TimeoutError:
+            return False
+        known = self._cluster.state.topics.get(topic_id)
+        is_current = known is None or not _is_newer(known, by)
+        if not is_current:
+            await asyncio.sleep(LOOK_S)
+        return is_current
 
     async def _failed(self, topic: Topic, why: CannotCheck) -> None:
         """Nothing is taken unchecked: somebody else may lead, or it is tried again."""
@@ -250,6 +275,13 @@ class SchemaFilter:
     def reset(self) -> None:
         """What was said of bytes stays true."""
         self._last = None
+
+
+def _is_newer(known: Topic, by: By) -> bool:
+    """Whether the cluster has other versions or settings than records were judged by."""
+    version, oldest = by
+    is_same = is_judged(known.settings) and oldest_accepted(known.settings, version) == oldest
+    return len(known.schemas) > version or not is_same
 
 
 def tasks(batches: Iterable[bytes]) -> Iterator[list[bytes]]:

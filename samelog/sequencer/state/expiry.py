@@ -24,8 +24,11 @@ from samelog.sequencer.state.transactions.commands import (
     ForgetTransactionalIds,
     TimeOutTransaction,
 )
+from samelog.sequencer.state.transactions.two_phase import TwoPhase
 from samelog.sequencer.state.types import Input, Session
 
+MOST_AHEAD_MS = 10_000
+"""By so much may clocks of nodes differ."""
 LIMIT = 1_000
 """Of each kind in one entry; more go with the next."""
 
@@ -59,11 +62,21 @@ def overdue(machine: StateMachine, now_ms: int) -> list[TimeOutTransaction]:
     """The commands that abort transactions whose producers seem to be gone."""
     known = machine.state.transactions
     late = (
-        TimeOutTransaction(name, known.by_id[name].number, now_ms)
+        TimeOutTransaction(name, known.by_id[name].number, at_ms)
         for name in known.ongoing
-        if (unit := known.by_id[name].unit) is not None and unit.is_overdue(now_ms)
+        if (unit := known.by_id[name].unit) is not None
+        and unit.is_overdue(at_ms := _looked_at(unit, now_ms))
     )
     return list(islice(late, LIMIT))
+
+
+def _looked_at(unit: TwoPhase, now_ms: int) -> int:
+    """At which time a transaction is judged: now, or, if it began so far ahead of now that the
+    clock of the leader of that time must have been wrong, when it is overdue by that clock
+    (invariants.md, rule 280).
+    """
+    overdue_ms = unit.began_ms + unit.timeout_ms
+    return overdue_ms if unit.began_ms > now_ms + unit.timeout_ms + MOST_AHEAD_MS else now_ms
 
 
 def idle_transactions(

@@ -5,14 +5,24 @@ Invariant: the newest five batches of a producer's newest epoch, as in Kafka's b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from samelog.sequencer.state.commands import Merge, Sequence5
 
-if TYPE_CHECKING:
-    from samelog.sequencer.state.types import State
-
 BATCHES_REMEMBERED = 5
+
+
+class Learner(Protocol):
+    """What learning changes of a State, which imports this module by way of mirrors."""
+
+    producers: dict[int, dict[int, list[Sequence5]]]
+    producers_seen: dict[int, int]
+    watermarks: dict[str, dict[int, int]]
+
+    @property
+    def inputs(self) -> Mapping[int, Any]:
+        """By number."""
 
 
 def remember(batches: list[Sequence5], sequence: Sequence5) -> None:
@@ -25,7 +35,7 @@ def remember(batches: list[Sequence5], sequence: Sequence5) -> None:
     del batches[:-BATCHES_REMEMBERED]
 
 
-def learn(state: State, command: Merge) -> None:
+def learn(state: Learner, command: Merge) -> None:
     """Take over what dedup learns from an instruction. That for a mirror teaches it nothing, before
     it is promoted.
     """

@@ -166,13 +166,7 @@ def raft_parts(
     group, entry_bytes = _group(site, store, replica, sessions)
     planner = Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster)
     keys = _key_filter(machine, merging)
-    schemas = SchemaFilter(
-        machine,
-        site.member.judge,
-        site.owner.spawn,
-        cluster=cluster,
-        catch_up=site.owner.catch_up,
-    )
+    schemas = _schema_filter(site, machine, cluster)
     planner.filters = [schemas, keys]
     coordinator = Coordinator(
         site.member.directory.record.number,
@@ -218,6 +212,13 @@ def raft_parts(
     )
     decided = proposer, upgrade, coordinator, staging, participant, snapshotter
     return RaftParts(group, replica, *decided, entry_bytes, keys, schemas)
+
+
+def _schema_filter(site: ReplicaSite, machine: StateMachine, cluster: StateMachine) -> SchemaFilter:
+    member, owner = site.member, site.owner
+    return SchemaFilter(
+        machine, member.judge, owner.spawn, cluster=cluster, catch_up=owner.catch_up
+    )
 
 
 def _group(

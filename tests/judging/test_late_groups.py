@@ -29,14 +29,11 @@ from tests.judging.test_stage_checks import why_unfit
 class LateGroup(World):
     """A data group that has not heard yet what the cluster says of the topic."""
 
-    def __init__(self, **settings: str) -> None:
+    def group_0(self) -> StateMachine:
         cluster = StateMachine()
-        for command in (
-            CreateTopicCommand("t", "ticks", 1, NODE | settings, 0),
-            SetSchemaCommand("t", 0, FIRST, 1),
-        ):
-            cluster.apply(command)
-        super().__init__(cluster=cluster, **settings)
+        cluster.apply(CreateTopicCommand("t", "ticks", 1, NODE, 0))
+        cluster.apply(SetSchemaCommand("t", 0, FIRST, 1))
+        return cluster
 
     def look(self) -> list[Merge]:
         """What is planned once it was checked."""

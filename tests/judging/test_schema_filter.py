@@ -61,19 +61,13 @@ def batch(*values: bytes | None, producer: int = -1, sequence: int = -1) -> byte
 class World:
     """A topic that is checked, sessions, a planner, and what is merged."""
 
-    def __init__(
-        self,
-        sessions: str = "a",
-        text: str = FIRST,
-        cluster: StateMachine | None = None,
-        **settings: str,
-    ) -> None:
+    def __init__(self, sessions: str = "a", text: str = FIRST, **settings: str) -> None:
         self.machine = StateMachine()
         self.apply(CreateTopicCommand("t", "ticks", 1, NODE | settings, 0))
         self.apply(SetSchemaCommand("t", 0, text, 1))
         self.judge = InlineJudge()
         self.work: list[Coroutine[Any, Any, None]] = []
-        self.cluster = cluster or self.machine
+        self.cluster = self.group_0()
         self.is_cut_off = False
         self.schemas = SchemaFilter(
             self.machine,
@@ -94,6 +88,10 @@ class World:
         self.values: list[bytes | None] = []
         for name in sessions:
             self.open(name)
+
+    def group_0(self) -> StateMachine:
+        """The state of the cluster."""
+        return self.machine
 
     async def _catch_up(self) -> None:
         """What group 0 has is here, unless nobody leads it."""

@@ -54,7 +54,7 @@ class SchemaFilter:
         cluster: StateMachine,
         catch_up: Callable[[], Awaitable[None]],
     ) -> None:
-        """`cluster`: of group 0; `catch_up`: waits until that has what was committed before, or raises
+        """`cluster`: of group 0; `catch_up`: wait until it has what was committed before, or raise
         TimeoutError.
         """
         self.plan_inputs: Callable[[Iterable[int]], None] = lambda numbers: None

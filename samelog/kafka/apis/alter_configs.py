@@ -134,7 +134,12 @@ def _topic(call: NodeCall, name: str) -> Altered:
     return Altered(
         topic.settings,
         topic_defaults(broker, topic),
-        partial(check_settings, majority=broker.majority_of(topic), level=broker.level),
+        partial(
+            check_settings,
+            majority=broker.majority_of(topic),
+            level=broker.level,
+            longest=broker.longest_batch,
+        ),
         partial(AlterTopicCommand, topic.topic_id),
     )
 

@@ -133,23 +133,15 @@ def _topic(call: NodeCall, name: str) -> Altered:
     broker.views.refuse_writes(topic)
 
     def checked(settings: Mapping[str, str | None]) -> dict[str, str]:
-        found = check_settings(settings, broker.majority_of(topic), broker.level)
+        majority, longest = broker.majority_of(topic), broker.longest_batch
+        found = check_settings(settings, majority, broker.level, longest)
         broker.check_libraries(found, topic)
         return found
 
     return Altered(
         topic.settings,
         topic_defaults(broker, topic),
-<<<<<<< HEAD
-        partial(
-            check_settings,
-            majority=broker.majority_of(topic),
-            level=broker.level,
-            longest=broker.longest_batch,
-        ),
-=======
         checked,
->>>>>>> main
         partial(AlterTopicCommand, topic.topic_id),
     )
 

@@ -2,7 +2,8 @@
 the line to it is cut: the second site shall cost them nothing.
 
 Three nodes vote in one network, two read in a network namespace of their own, across a slow line
-(`bench.slow_line`). They run at a low priority, as they would be other machines. Without the right
+(`bench.slow_line`). They and the line run only when nobody else wants the processor, as they would
+be other machines. Without the right
 to make namespaces all of them are in one network, and only the line's process is cut.
 """
 
@@ -42,6 +43,10 @@ from samelog.config.values import Address
 NAMESPACE, VETH = "samelog-nyc", ("samelog-lon0", "samelog-nyc0")
 LOCAL, NEAR, FAR = "127.0.0.1", "10.77.0.1", "10.77.0.2"
 FAR_NODES = 2
+LOW_PRIORITY = ["chrt", "--idle", "0"] if shutil.which("chrt") else []
+"""Of what would be on other machines, and of the line."""
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+"""Where the far site's data is: its disks are others."""
 TARGETS = {"p50": 1.05, "p99": 1.2}
 WARM_UP_S = 2.0
 PATIENCE_S = 120.0
@@ -94,10 +99,10 @@ def network() -> Iterator[Network]:
 
 
 class World:
-    """One round: a cluster, and the far site once it is added."""
+    """One round: a cluster, and the far site once it is added, with its data in `directory`."""
 
     def __init__(self, directory: str, there: Network, cluster: LocalCluster) -> None:
-        self._directory = directory
+        self._far_directory = directory
         self._there = there
         self._cluster = cluster
         self._processes: list[subprocess.Popen[str]] = []
@@ -126,7 +131,7 @@ class World:
 
     def _start_line(self, delay_ms: float, ways: list[str]) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "bench.slow_line", "--delay-ms", str(delay_ms / 2), *ways]
-        line = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        line = subprocess.Popen([*LOW_PRIORITY, *command], stdout=subprocess.PIPE, text=True)
         self._processes.append(line)
         if line.stdout is None or line.stdout.readline().strip() != READY:
             raise RuntimeError("the line did not get ready")
@@ -144,6 +149,7 @@ class World:
         here = Address(far, node.address.port)
         changed = replace(
             known,
+            data=os.path.join(self._far_directory, node.name),
             place=NodePlaces(site="nyc"),
             peers=(*peers, *mates),
             listen=here,
@@ -154,8 +160,7 @@ class World:
         Path(node.config_file).write_text(to_toml(changed), encoding="utf-8")
 
     def _start(self, node: LocalNode) -> None:
-        nice = ["nice", "-n", "19"] if shutil.which("nice") else []
-        command = [*self._there.prefix, *nice, sys.executable, "-m", "samelog", "node"]
+        command = [*self._there.prefix, *LOW_PRIORITY, sys.executable, "-m", "samelog", "node"]
         with open(node.log_file, "a", encoding="utf-8") as log:
             run = subprocess.Popen(
                 [*command, "--config", node.config_file], stdout=log, stderr=log, text=True
@@ -222,12 +227,13 @@ def measure(
     """One round: p50 and p99 of each state, in milliseconds."""
     with (
         tempfile.TemporaryDirectory() as directory,
+        tempfile.TemporaryDirectory(dir=MEMORY) as far_directory,
         LocalCluster(os.path.join(directory, "c")) as cluster,
     ):
         cluster.start()
         client = cluster.client_config()
         ask(client, CreateTopic("t", 1, {}, copies or UNSET))
-        world = World(directory, there, cluster)
+        world = World(far_directory, there, cluster)
         paced: dict[str, Any] = {"rate": rate, "seconds": seconds}
         found = {}
         try:

@@ -58,7 +58,7 @@ from samelog.sequencer.state.topic_settings import (
 )
 from samelog.sequencer.state.types import Topic
 from samelog.typed.compatibility import BY_DEFAULT, COMPATIBILITY
-from samelog.typed.enforcing import ENFORCE, Enforce
+from samelog.typed.enforcing import ACCEPT, ENFORCE, Enforce
 
 
 class ConfigSource(IntEnum):
@@ -219,6 +219,7 @@ def _archiving(broker: Broker) -> dict[str, str]:
         VALUE_SCHEMA: "",
         COMPATIBILITY: BY_DEFAULT.value,
         ENFORCE: Enforce.OFF.value,
+        ACCEPT: "1",
         ARCHIVE_COPY: ",".join(broker.config.archive.copy_formats) or NO_COPY,
     }
 

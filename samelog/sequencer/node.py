@@ -23,7 +23,7 @@ from samelog.format.errors import LogFormatError
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.sequencer.admin.parts import MembersDesk, NodeServices
-from samelog.sequencer.admin.status import own_state
+from samelog.sequencer.admin.status import tell_state
 from samelog.sequencer.building import Seat
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.housekeeping import Housekeeper
@@ -468,7 +468,7 @@ class Node:
 
     def _tell_state(self) -> None:
         self._told = self.member.status.state
-        self.peers.links.send_all(own_state(self))
+        tell_state(self)
 
     def _stop_if_halted(self) -> None:
         """With another history than the leader it takes nothing in, and answers no Kafka client."""

@@ -131,10 +131,16 @@ def _topic(call: NodeCall, name: str) -> Altered:
     broker = call.broker
     topic = administered(broker, call.client, AclOperation.ALTER_CONFIGS, name)
     broker.views.refuse_writes(topic)
+
+    def checked(settings: Mapping[str, str | None]) -> dict[str, str]:
+        found = check_settings(settings, broker.majority_of(topic), broker.level)
+        broker.check_libraries(found, topic)
+        return found
+
     return Altered(
         topic.settings,
         topic_defaults(broker, topic),
-        partial(check_settings, majority=broker.majority_of(topic), level=broker.level),
+        checked,
         partial(AlterTopicCommand, topic.topic_id),
     )
 

@@ -189,6 +189,7 @@ def _new_topic(call: NodeCall, wanted: Any) -> CreateTopicCommand:
     partitions = check_partitions(_partitions(call, wanted))
     given = {each.name: each.value for each in wanted.configs}
     settings = check_settings(given, _majority(broker, wanted), broker.level)
+    broker.check_libraries(settings)
     if broker.topic(wanted.name) is not None:
         text = f"topic {wanted.name!r} exists already"
         raise ApiError(ErrorCode.topic_already_exists, text)

@@ -372,6 +372,10 @@ class DataReplica:
         """See building.ReplicaOwner."""
         return self._host.cluster_machine
 
+    async def catch_up(self) -> None:
+        """See building.ReplicaOwner."""
+        await self._host.catch_up()
+
     async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
         """See building.ReplicaOwner."""
         await self._host.tell_cluster(commands)

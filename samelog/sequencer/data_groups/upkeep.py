@@ -83,8 +83,9 @@ class DataGroupUpkeep:
 
     def tick(self) -> None:
         """Take the next step, if there is one."""
-        raft = self._raft.raft
-        raft.patience.weigh(patience(raft.node_id, self._cluster().placement.sites))
+        raft, sites = self._raft.raft, self._cluster().placement.sites
+        raft.patience.weigh(patience(raft.node_id, sites))
+        raft.gather_for(sites.who_only_read(raft.learners))
         if not self._raft.is_leader:
             return
         state = self._replica.logs.machine.state

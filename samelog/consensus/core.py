@@ -48,6 +48,7 @@ class Leadership:
         "commit_message",
         "counted",
         "dirty",
+        "far_due",
         "heartbeat_deadline",
         "noop_index",
         "progress",
@@ -82,6 +83,8 @@ class Leadership:
         self.append_key = (0, 0, 0, 0, 0)
         """The newest append, and what it depends on: the next follower can usually share it."""
         self.commit_message = Commit(core.term, 0, 0)
+        self.far_due = float("inf")
+        """When somebody far away is to be sent what was gathered."""
         self.beat_index = 0
         """Where the log ended at the last heartbeat."""
         self.awake_since = now

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 
 from samelog.consensus.types import Snapshot
 
@@ -49,8 +50,10 @@ class Progress:
     __slots__ = (
         "commit_sent",
         "counts",
+        "due_at",
         "first_stream",
         "inflight",
+        "is_far",
         "last_active",
         "long_until",
         "match",
@@ -71,6 +74,9 @@ class Progress:
         self.last_active = now
         self.commit_sent = 0
         self.counts = True
+        self.is_far = False
+        """What it lacks is gathered before it is sent, until `due_at`."""
+        self.due_at = inf
         self.probe_sent = False
         self.inflight: list[int] = []
         self.long_until = 0.0

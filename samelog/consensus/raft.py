@@ -9,7 +9,7 @@ any interleaving with other nodes as long as each batch's own order is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -156,8 +156,8 @@ class Raft(Core):
 
     def next_deadline(self) -> float:
         """When `tick` has something to do, if nothing else happens before."""
-        if self.leadership is not None:
-            return min(self.leadership.heartbeat_deadline, self.leadership.quorum_deadline)
+        if (lead := self.leadership) is not None:
+            return min(lead.heartbeat_deadline, lead.quorum_deadline, lead.far_due)
         deadline = min(self.election_deadline, self.forwarded.next_deadline())
         return min(deadline, self.retry_deadline) if self.votes else deadline
 
@@ -243,6 +243,11 @@ class Raft(Core):
         self.touched = True
         if self.leadership is not None and node in self.leadership.progress:
             replication.peer_restarted(self.leadership, node)
+
+    def gather_for(self, peers: Collection[int]) -> None:
+        """What this leader sends these followers is gathered, as long as they keep up."""
+        for peer, progress in self.leadership.progress.items() if self.leadership else ():
+            progress.is_far = peer in peers
 
     def loop_delayed(self, by_s: float, now: float) -> None:
         """The driver's event loop ran so late: this node is to be as patient with its leader."""
@@ -336,8 +341,7 @@ class Raft(Core):
         """Forget entries up to `index`; followers that need them get `snapshot`, which reaches at
         least as far.
 
-        Raises InvariantError if the snapshot is not of applied entries or would leave a gap behind
-        it.
+        Raises InvariantError if the snapshot is not of applied entries or would leave a gap.
         """
         if not index <= snapshot.last_index <= self.applied:
             raise InvariantError(
@@ -395,9 +399,7 @@ class Raft(Core):
 
     @property
     def is_elected_in_doubt(self) -> bool:
-        """Whether this node leads by the votes of all voters, too many of them doubtful: committed
-        entries may be lost.
-        """
+        """Whether it leads by all votes, too many doubtful: committed entries may be lost."""
         return self.role is Role.LEADER and self.trust.elected_in_doubt
 
     @property

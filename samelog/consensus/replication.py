@@ -27,7 +27,12 @@ from samelog.consensus.messages import (
     TimeoutNow,
 )
 from samelog.consensus.progress import Progress, ProgressState, SnapshotTransfer
+from samelog.consensus.quiet import NEVER
 from samelog.format.errors import InvariantError
+
+GATHER_S = 0.05
+"""Nobody who publishes waits for those who are far away: what they are sent is gathered for so
+long. Else each record would wait until it was sent to them, too."""
 
 # --- driven by time, the disk and the caller ------------------------------------------------------
 
@@ -42,6 +47,9 @@ def tick(core: Core, lead: Leadership) -> None:
         core.election_deadline = core.now + core.config.election_timeout_s
     elif core.now >= lead.heartbeat_deadline and not quiet.begin(core, lead):
         _broadcast_heartbeat(core, lead)
+    if core.now >= lead.far_due:
+        lead.far_due = NEVER
+        lead.dirty = True
 
 
 def woke(core: Core, lead: Leadership, late_s: float) -> None:
@@ -87,7 +95,8 @@ def flush(core: Core, lead: Leadership) -> None:
         last_index, commit = core.log.last_index, core.commit
         for peer, progress in lead.progress.items():
             if progress.next <= last_index or progress.commit_sent < commit:
-                _feed(core, lead, peer, progress)
+                feed = _feed_afar if progress.is_far else _feed
+                feed(core, lead, peer, progress)
     if core.node_id not in lead.counted and core.commit >= core.memberships.index:
         _leave(core, lead)
 
@@ -284,6 +293,16 @@ def _broadcast_heartbeat(core: Core, lead: Leadership) -> None:
         raise InvariantError(f"committed entry {core.commit} is not in the log")
     message = Heartbeat(core.term, core.commit, commit_term, lead.reads.round)
     core.send_queue.extend((peer, message) for peer in core.peers)
+
+
+def _feed_afar(core: Core, lead: Leadership, peer: int, progress: Progress) -> None:
+    """As `_feed`, for one that is far away: what it lacks is gathered as long as it keeps up."""
+    if core.now >= progress.due_at or progress.state is not ProgressState.REPLICATE:
+        progress.due_at = NEVER
+        _feed(core, lead, peer, progress)
+        return
+    progress.due_at = min(progress.due_at, core.now + GATHER_S)
+    lead.far_due = min(lead.far_due, progress.due_at)
 
 
 def _feed(core: Core, lead: Leadership, peer: int, progress: Progress) -> None:

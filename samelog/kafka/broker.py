@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -38,6 +38,7 @@ from samelog.kafka.state_topics.topics import MAY, RESERVED, StateTopics, is_res
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
 from samelog.kafka.views import KafkaViews
 from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.judging import libraries
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
 from samelog.sequencer.state.access_state import AccessState
@@ -331,6 +332,13 @@ class Broker(AnyBroker):
         known = self.placed.leader(topic, index)
         return -1 if known is None else known[0] + self.placed.epoch_base(topic, index)
 
+    def check_libraries(self, settings: Mapping[str, str], topic: Topic | None = None) -> None:
+        """Raises ApiError if a member could not check records that nodes are to check."""
+        presence = self.parts.peers.presence
+        why = libraries.why_not_from_now_on(presence, self.machine.state, settings, topic)
+        if why:
+            raise ApiError(ErrorCode.invalid_config, f"{why}: {libraries.REMEDY}")
+
     def majority_of(self, topic: Topic) -> int:
         """How many nodes each record of a topic is on before it is acknowledged."""
         if not topic.is_placed:
@@ -373,9 +381,14 @@ class Broker(AnyBroker):
         """The groups that have settings of their own."""
         return sorted(self.access.groups)
 
+    @property
+    def longest_batch(self) -> int:
+        """How long a record batch of any topic may be, with its header."""
+        return self.parts.logs.intake.longest_batch()
+
     def max_message_bytes(self, topic: Topic | None) -> int:
-        """How long a record batch of the topic may be, with its header."""
-        longest = self.parts.logs.intake.longest_batch()
+        """How long one of the topic may be."""
+        longest = self.longest_batch
         by_default = self.defaults.message_max_bytes or longest
         given = by_default if topic is None else topic.settings.get(MAX_MESSAGE_BYTES, by_default)
         return min(longest, int(given))

@@ -58,7 +58,7 @@ from samelog.sequencer.state.topic_settings import (
 )
 from samelog.sequencer.state.types import Topic
 from samelog.typed.compatibility import BY_DEFAULT, COMPATIBILITY
-from samelog.typed.enforcing import ENFORCE, Enforce
+from samelog.typed.enforcing import ACCEPT, ENFORCE, Enforce
 
 
 class ConfigSource(IntEnum):
@@ -219,6 +219,7 @@ def _archiving(broker: Broker) -> dict[str, str]:
         VALUE_SCHEMA: "",
         COMPATIBILITY: BY_DEFAULT.value,
         ENFORCE: Enforce.OFF.value,
+        ACCEPT: "1",
         ARCHIVE_COPY: ",".join(broker.config.archive.copy_formats) or NO_COPY,
     }
 
@@ -228,6 +229,8 @@ def of_topic(broker: Broker, topic: Topic) -> list[ConfigEntry]:
     defaults, own = topic_defaults(broker, topic), dict(topic.settings)
     if int(own.get(MIN_INSYNC, 0)) > int(defaults[MIN_INSYNC]):  # there were more when it was set
         own[MIN_INSYNC] = defaults[MIN_INSYNC]
+    if MAX_MESSAGE_BYTES in own:
+        own[MAX_MESSAGE_BYTES] = str(broker.max_message_bytes(topic))
     return [
         _entry(
             key,

@@ -13,9 +13,16 @@ from samelog.archiver.copies.value_schema import VALUE_SCHEMA
 from samelog.config.tables.mirror import PLACEHOLDER
 from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES, TIMESTAMP_TYPE
 from samelog.typed.compatibility import COMPATIBILITY
-from samelog.typed.enforcing import ENFORCE
+from samelog.typed.enforcing import ACCEPT, ENFORCE
 
-COPIED_SETTINGS = (MAX_MESSAGE_BYTES, TIMESTAMP_TYPE, VALUE_SCHEMA, COMPATIBILITY, ENFORCE)
+COPIED_SETTINGS = (
+    MAX_MESSAGE_BYTES,
+    TIMESTAMP_TYPE,
+    VALUE_SCHEMA,
+    COMPATIBILITY,
+    ENFORCE,
+    ACCEPT,
+)
 """Of format, limits and schema. Others, such as retention, are the destination's (M17)."""
 INTERNAL = "__"
 

@@ -20,10 +20,11 @@ FILE = "ends.json"
 
 class StoredEnds(Versioned, frozen=True, kw_only=True):
     """The whole file: by topic, its log and the ends of its partitions. `until`: as it was asked
-    for.
+    for; `what`: which topics, of which source.
     """
 
     until: str
+    what: str = ""
     logs: dict[str, str]
     ends: dict[str, list[int]]
 
@@ -31,13 +32,14 @@ class StoredEnds(Versioned, frozen=True, kw_only=True):
 class RestoreEnds:
     """Of one sidecar; without `until` there are none."""
 
-    def __init__(self, directory: str, until: str) -> None:
+    def __init__(self, directory: str, until: str, what: str = "") -> None:
         """Raises LogFormatError."""
-        self.until = until
+        self.until, self._what = until, what
         self._fs = OsFileSystem()
         self._path = os.path.join(directory, FILE)
         stored = read_json_file(self._fs, self._path, StoredEnds) if until else None
-        self._stored = stored if stored is not None and stored.until == until else None
+        is_same = stored is not None and (stored.until, stored.what) == (until, what)
+        self._stored = stored if is_same else None
 
     @property
     def are_known(self) -> bool:
@@ -58,7 +60,7 @@ class RestoreEnds:
                 for each in topic.partitions
             ]
         logs = {topic.topic: topic.log_id for topic in topics}
-        stored = StoredEnds(until=self.until, logs=logs, ends=ends)
+        stored = StoredEnds(until=self.until, what=self._what, logs=logs, ends=ends)
         write_json_file(self._fs, self._path, stored, durable=True)
         self._stored = stored
 

@@ -28,6 +28,7 @@ from samelog.placement.cluster_ids import root_of
 log = logging.getLogger(__name__)
 
 POSITIONS_AT_ONCE = 500
+MISSING = "nobody who answers has some of its partitions"
 
 
 @dataclass(slots=True)
@@ -103,7 +104,7 @@ class MirrorRounds:
         if root_of(rows.cluster_id) == root_of(state.cluster_id):
             raise MirrorStopped("source and destination are the same cluster")
         known = {each.topic: each for each in rows.mirrors}
-        found, refused = [], self._placed(state)
+        found, refused = [], dict.fromkeys(self.missing(state), MISSING)
         for topic in topics:
             name = mirror_name(self._config.named, topic.topic)
             try:
@@ -115,11 +116,10 @@ class MirrorRounds:
         self._progress.topics = refused
         return found
 
-    def _placed(self, state: SourceState) -> dict[str, str]:
-        reason = "no node that answers has a replica of some of its partitions"
+    def missing(self, state: SourceState) -> list[str]:
+        """The topics that are to be mirrored, and of which some partition is out of reach."""
         patterns = self._config.topics
-        chosen = (name for name in state.placed if is_chosen(patterns, name, is_mirror=False))
-        return dict.fromkeys(chosen, reason)
+        return [name for name in state.placed if is_chosen(patterns, name, is_mirror=False)]
 
     async def _mirror(
         self, state: SourceState, topic: SourceTopic, name: str, known: MirrorInfo | None

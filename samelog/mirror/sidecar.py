@@ -11,10 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
-from samelog.admin.mirror_answers import MirroredPartition, SourcePartition, SourceState
+from samelog.admin.mirror_answers import (
+    MirroredPartition,
+    SourcePartition,
+    SourceState,
+    SourceTopic,
+)
 from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.mirror import MirrorConfig, MirrorFrom
@@ -24,7 +29,7 @@ from samelog.mirror.destination import Destination
 from samelog.mirror.ends import RestoreEnds
 from samelog.mirror.errors import DestinationFault, MirrorError, MirrorStopped, SourceUnreadable
 from samelog.mirror.progress import MirrorProgress
-from samelog.mirror.rounds import MirrorRounds, Pair
+from samelog.mirror.rounds import MISSING, MirrorRounds, Pair
 from samelog.mirror.source import SourceCluster, Where
 from samelog.runtime.clock import Clock
 from samelog.runtime.loop import end_all, spawn
@@ -58,7 +63,7 @@ class MirrorSidecar:
         self._source = source
         self._open_destination = destination
         self._clock = clock
-        self._ends = RestoreEnds(config.directory, config.until)
+        self._ends = RestoreEnds(config.directory, config.until, _what(config))
         self._tasks: dict[MirrorKey, asyncio.Task[None]] = {}
         self._mirrors: dict[MirrorKey, PartitionMirror] = {}
         self._unsettled: dict[MirrorKey, tuple[int, int]] = {}
@@ -125,6 +130,7 @@ class MirrorSidecar:
         self.progress.heard_s = self._clock.now()
         topics = rounds.chosen(state)
         if not self._ends.are_known:
+            _check_all(rounds.missing(state), topics)
             await self._ends.take(self._source, topics)
         if self._config.until:
             topics = [each for each in topics if each.topic in self._ends.topics]
@@ -156,11 +162,14 @@ class MirrorSidecar:
         """Whether every partition that has an end is there."""
         if self.progress.topics or {pair.topic.topic for pair in pairs} != self._ends.topics:
             return False
-        return all(
-            each.next_offset >= (self._ends.of(pair.topic.topic, each.partition) or 0)
-            for pair in pairs
-            for each in pair.mirror.partitions
-        )
+        return all(self._is_there(pair, each) for pair in pairs for each in pair.mirror.partitions)
+
+    def _is_there(self, pair: Pair, here: MirroredPartition) -> bool:
+        """Whether a mirror is at its end, or lacks only a batch that spans it."""
+        known = self._mirrors.get((pair.mirror.topic, here.partition))
+        is_over = known is not None and known.is_over and known.brought_to == here.next_offset
+        end = self._ends.of(pair.topic.topic, here.partition) or 0
+        return is_over or here.next_offset >= end
 
     # --- tasks ------------------------------------------------------------------------------------
 
@@ -284,6 +293,21 @@ class MirrorSidecar:
         tasks, self._tasks = list(self._tasks.values()), {}
         self._mirrors.clear()
         await end_all(tasks)
+
+
+def _what(config: MirrorConfig) -> str:
+    """What it restores: another restore in the same directory has other ends."""
+    return repr((config.source, config.kafka and config.kafka.bootstrap, config.topics))
+
+
+def _check_all(missing: Collection[str], topics: Sequence[SourceTopic]) -> None:
+    """The ends of all topics are taken at once: none may be out of reach then. Raises
+    SourceUnreadable.
+    """
+    if missing:
+        raise SourceUnreadable(f"{', '.join(sorted(missing))}: {MISSING}")
+    if not topics:
+        raise SourceUnreadable("the source has none of the topics that are to be restored")
 
 
 def samelog_destination(config: MirrorConfig, cluster: ClientConfig) -> Callable[[], Destination]:

@@ -6,6 +6,7 @@ Invariant: both clusters' configurations are read and checked before anything is
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,10 +14,12 @@ from contextlib import AbstractContextManager
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.mirror import MirrorConfig
+from samelog.config.values import ConfigError
 from samelog.http.metrics.sidecar import Side
 from samelog.http.server import HttpServer
 from samelog.http.sidecar_api import SidecarApi
 from samelog.mirror.destination import Destination
+from samelog.mirror.files_source import FilesSource
 from samelog.mirror.samelog_source import SamelogSource
 from samelog.mirror.serving import mirror_api
 from samelog.mirror.sidecar import MirrorSidecar
@@ -28,6 +31,10 @@ from samelog.runtime.loop import end_all, spawn
 
 def source_of(config: MirrorConfig) -> SourceCluster:
     """The source that it names. Raises ConfigError, TlsFault."""
+    if config.source is not None and os.path.isdir(config.source):
+        if not config.until:
+            raise ConfigError(f"{config.source}: files do not grow: say in `until` where to end")
+        return FilesSource(config.source)
     if config.source is not None:
         return SamelogSource(load_client(config.source))
     from samelog.mirror.kafka.source import KafkaClusterSource

@@ -5,7 +5,7 @@ Invariant: a member is in at most one site.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -45,6 +45,12 @@ class Sites(msgspec.Struct):
     def only_reads(self, member: int) -> bool:
         """Whether a member is in a site that only reads: it takes merged bytes, no session's."""
         return not self.votes.get(self.members.get(member, ""), True)
+
+    def who_only_read(self, members: Iterable[int]) -> frozenset[int]:
+        """Those of these members that are in sites that only read."""
+        if all(self.votes.values()):
+            return frozenset()
+        return frozenset(each for each in members if self.only_reads(each))
 
     def may_lead(self, member: int) -> bool:
         """Whether a member is where leaders should be."""

@@ -191,6 +191,8 @@ class OwnPlacement(msgspec.Struct):
     """With which version of the configuration one replica went on alone last: what others had
     committed before may be missing.
     """
+    ends: dict[int, int] | None = None
+    """By partition: where its log ended then; None: that is not known."""
 
     def pass_of(self, task: int) -> PassStage | None:
         """How far this group is with what a task moves; None: it has not begun."""

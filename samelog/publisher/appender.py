@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Buffer
 
+    from samelog.admin.known_schemas import KnownSchemas
     from samelog.admin.registry import SchemaRegistry
     from samelog.publisher.row_checks import GivenValues, HeadersColumn, RowChecks
     from samelog.publisher.typed_rows import RowEncoder
@@ -236,8 +237,14 @@ class Appender:
         if self._checks is None:
             from samelog.publisher.row_checks import RowChecks
 
-            self._checks = RowChecks(self._options)
+            self._checks = RowChecks(self._known_schemas())
         self._checks.check(name, values, headers)
+
+    def _known_schemas(self) -> KnownSchemas:
+        from samelog.admin.known_schemas import KnownSchemas
+        from samelog.store.disk.files import OsFileSystem
+
+        return KnownSchemas(OsFileSystem(), self._options.directory, self._options.config)
 
     def _build(self, by_run: Sequence[RunPart]) -> list[Callable[[], None]]:
         """What is to be done, one after the other, each of it whole or not at all. All batches are
@@ -319,7 +326,8 @@ class Appender:
             if self._encoder is None:
                 from samelog.publisher.typed_rows import RowEncoder
 
-                self._encoder = RowEncoder(self._options, self._registry)
+                known = self._known_schemas()
+                self._encoder = RowEncoder(self._options.topic, known, self._registry)
             return self._encoder
 
     # --- waiting for room ----------------------------------------------------------------------

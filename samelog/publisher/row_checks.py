@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from samelog.admin.known_schemas import KnownSchemas, TopicSchemas
-from samelog.publisher.options import PublisherOptions
-from samelog.store.disk.files import OsFileSystem
 from samelog.typed.misfits import Misfit, RowMisfit
 from samelog.typed.schema import NoSchema
 from samelog.typed.values.codecs import codec_of
@@ -33,8 +31,8 @@ NO_VERSION = 0
 class RowChecks:
     """Of one publisher. Not thread-safe: the publisher's lock is held."""
 
-    def __init__(self, options: PublisherOptions) -> None:
-        self._known = KnownSchemas(OsFileSystem(), options.directory, options.config)
+    def __init__(self, known: KnownSchemas) -> None:
+        self._known = known
         self._asked_at: dict[str, float] = {}
 
     def check(self, topic: str, values: GivenValues, headers: HeadersColumn | None) -> None:

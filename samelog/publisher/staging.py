@@ -17,7 +17,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from samelog.admin.client import ask
 from samelog.admin.errors import AdminError
@@ -30,11 +30,19 @@ from samelog.admin.requests import (
 )
 from samelog.config.tables.client import ClientConfig, Compression
 from samelog.publisher.errors import NotStaged
+from samelog.publisher.options import as_column_of_pairs
 from samelog.publisher.publisher import Publisher
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.session.directory import SessionDirectory
 from samelog.wire.bounds import RunEnd
 from samelog.wire.errors import FaultCode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from samelog.admin.registry import SchemaRegistry
+    from samelog.publisher.staged_checks import StagedChecks
+    from samelog.publisher.typed_rows import RowEncoder
 
 TIMEOUT_S = 60.0
 RETRY_S = 0.05
@@ -65,7 +73,7 @@ class StagedWriter:
         directory: str | os.PathLike[str] | None = None,
         compression: str | Compression | None = None,
     ) -> None:
-        self._config = config
+        self._config, self._topic = config, topic
         self._stage = stage
         self._session = f"{stage}-{secrets.token_hex(8)}"
         self._directory = tempfile.mkdtemp(prefix="samelog-stage-", dir=directory)
@@ -78,7 +86,8 @@ class StagedWriter:
             stage=stage,
             compression=compression,
         )
-        """Takes the records."""
+        """Takes the records; of a topic that nodes check, `append_arrow` does."""
+        self._checks: StagedChecks | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -86,6 +95,39 @@ class StagedWriter:
     def __exit__(self, *_: object) -> None:
         self.publisher.close()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def append_arrow(self, rows: pa.Table, *, partition: int | None = None) -> None:
+        """Take a record per row, as `Publisher.append_arrow`. Where nodes check the topic, each is
+        checked here first, and says which version of the schema it is of.
+
+        Raises: as that; RowMisfit, which names row, column, type and the value's beginning;
+            NotStaged, if nobody says which schema the topic has.
+        """
+        from samelog.publisher.arrow_rows import columns_of
+        from samelog.publisher.staged_checks import StagedChecks
+
+        if self._checks is None:
+            self._checks = StagedChecks(self._topic, self._directory, self._config)
+        columns = columns_of(rows, "value", None, None, None)
+        headers = as_column_of_pairs(columns.headers)
+        marked = self._checks.marked(columns.values, headers)
+        self.publisher.append_many(
+            columns.values,
+            keys=columns.keys,
+            headers=headers if marked is None else marked,
+            timestamps=columns.timestamps,
+            partition=partition,
+        )
+
+    def row_encoder(self, registry: SchemaRegistry | None = None) -> RowEncoder:
+        """What makes values of rows of the topic's schema; with `registry` in Confluent's wire
+        format.
+        """
+        from samelog.admin.known_schemas import KnownSchemas
+        from samelog.publisher.typed_rows import RowEncoder
+
+        known = KnownSchemas(OsFileSystem(), self._directory, self._config)
+        return RowEncoder(self._topic, known, registry)
 
     def hold(self, timeout: float = TIMEOUT_S) -> StagedRun | None:
         """What was appended, once a majority holds it durably; None if nothing was.

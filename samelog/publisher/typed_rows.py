@@ -12,8 +12,7 @@ from typing import Any
 from samelog.admin.known_schemas import KnownSchemas
 from samelog.admin.registry import SchemaRegistry
 from samelog.publisher.arrow_rows import ArrowColumns, binary_column, milliseconds_column
-from samelog.publisher.options import Headers, PlacingKeywords, PublisherOptions
-from samelog.store.disk.files import OsFileSystem
+from samelog.publisher.options import Headers, PlacingKeywords
 from samelog.typed.framing import FrameWriter
 from samelog.typed.rows import table_of
 from samelog.typed.schema import Schema, SchemaFormat
@@ -24,11 +23,12 @@ from samelog.typed.versions import mark
 class RowEncoder:
     """Of one publisher. May be used from several threads."""
 
-    def __init__(self, options: PublisherOptions, registry: SchemaRegistry | None = None) -> None:
+    def __init__(
+        self, topic: str, known: KnownSchemas, registry: SchemaRegistry | None = None
+    ) -> None:
         """`registry`: where values are in Confluent's wire format."""
-        self._topic, self._registry = options.topic, registry
+        self._topic, self._known, self._registry = topic, known, registry
         self._framed: dict[tuple[str, int], FrameWriter] = {}
-        self._known = KnownSchemas(OsFileSystem(), options.directory, options.config)
         self._chosen: dict[str, tuple[int, Schema]] = {}
 
     def columns(

@@ -54,6 +54,7 @@ from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.refusing.schema_filter import SchemaFilter
+from samelog.sequencer.refusing.stage_checks import StageChecks
 from samelog.sequencer.sites.sources import CopySources
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.commands import AnyCommand
@@ -78,6 +79,9 @@ class ReplicaOwner(Protocol):
     @property
     def cluster_machine(self) -> StateMachine:
         """Of group 0, as it is here."""
+
+    async def catch_up(self) -> None:
+        """Wait until what was committed in group 0 before is applied here. Raises TimeoutError."""
 
     @property
     def checker(self) -> BatchChecker | None:
@@ -162,7 +166,7 @@ def raft_parts(
     group, entry_bytes = _group(site, store, replica, sessions)
     planner = Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster)
     keys = _key_filter(machine, merging)
-    schemas = SchemaFilter(machine, site.member.judge, site.owner.spawn)
+    schemas = _schema_filter(site, machine, cluster)
     planner.filters = [schemas, keys]
     coordinator = Coordinator(
         site.member.directory.record.number,
@@ -177,9 +181,10 @@ def raft_parts(
     schemas.plan_inputs, schemas.hand_over = coordinator.plan_inputs, group.hand_over
     proposer = Proposer(group, replica, given.clock, site.peers.send)
     upgrade = Upgrade(machine, site.presence, given.clock, supported=given.level)
+    checks = StageChecks(machine, sessions, schemas)
     staging = Staging(
         machine,
-        sessions,
+        checks,
         group=group,
         coordinator=coordinator,
         proposer=proposer,
@@ -189,7 +194,7 @@ def raft_parts(
         site.seat.group,
         machine=machine,
         cluster=cluster,
-        sessions=sessions,
+        checks=checks,
         group=group,
         coordinator=coordinator,
         clock=given.clock,
@@ -207,6 +212,13 @@ def raft_parts(
     )
     decided = proposer, upgrade, coordinator, staging, participant, snapshotter
     return RaftParts(group, replica, *decided, entry_bytes, keys, schemas)
+
+
+def _schema_filter(site: ReplicaSite, machine: StateMachine, cluster: StateMachine) -> SchemaFilter:
+    member, owner = site.member, site.owner
+    return SchemaFilter(
+        machine, member.judge, owner.spawn, cluster=cluster, catch_up=owner.catch_up
+    )
 
 
 def _group(

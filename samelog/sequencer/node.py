@@ -20,11 +20,10 @@ from samelog.admin.answers import NodeState
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Role
 from samelog.format.errors import LogFormatError
-from samelog.placement.changes import AnyChange
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.sequencer.admin.parts import MembersDesk, NodeServices
-from samelog.sequencer.admin.status import own_state
+from samelog.sequencer.admin.status import tell_state
 from samelog.sequencer.building import Seat
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.housekeeping import Housekeeper
@@ -53,7 +52,6 @@ from samelog.sequencer.sites.whereabouts import AllBehind, Behind, Whereabouts
 from samelog.sequencer.startup import come_up, open_member
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import ChangePlacement
 from samelog.sequencer.state.sites.commands import SetSiteCommand
 from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
@@ -320,10 +318,6 @@ class Node:
         """See replica.ReplicaHost."""
         await self.raft.group.keep_commit_soon()
 
-    async def change_placement(self, changes: list[AnyChange]) -> None:
-        """See replica.ReplicaHost."""
-        await self.raft.proposer.propose(ChangePlacement(-1, changes))
-
     @property
     def elsewhere(self) -> OtherGroups:
         """See building.ReplicaOwner."""
@@ -474,7 +468,7 @@ class Node:
 
     def _tell_state(self) -> None:
         self._told = self.member.status.state
-        self.peers.links.send_all(own_state(self))
+        tell_state(self)
 
     def _stop_if_halted(self) -> None:
         """With another history than the leader it takes nothing in, and answers no Kafka client."""

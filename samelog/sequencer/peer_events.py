@@ -29,6 +29,7 @@ from samelog.wire.peer_messages import (
     Forgotten,
     GroupOrders,
     InGroup,
+    LacksLibraries,
     Leads,
     LogsHeld,
     MemberList,
@@ -115,6 +116,8 @@ class PeerEvents:
         peers = self._node.peers
         if isinstance(message, MemberState):
             peers.presence.say(node, message, self._node.member.clock.now())
+        elif isinstance(message, LacksLibraries):
+            peers.presence.lacks[node] = message.names
         elif isinstance(message, SiteLag):
             peers.whereabouts.lags.say(node, message, self._node.member.clock.now())
         elif isinstance(message, PromotionAsked):

@@ -107,6 +107,8 @@ class ValueFormat(Enum):
     AVRO = "avro"
     ARROW = "arrow"
     CSV = "csv"
+    SCHEMA = "schema"
+    """What the topic's schema says, each by the version that wrote it."""
 
 
 class CorruptMode(Enum):
@@ -372,7 +374,9 @@ def _values(texts: Mapping[str, str]) -> Values:
             "valueSchema, avroSchema, registry, mode and metadataPrefix need a valueFormat"
         )
     given = [name for name in ("avroSchema", "registry") if texts.get(name)]
-    if len(given) != (found.format is ValueFormat.AVRO):
+    if found.format is ValueFormat.SCHEMA and (found.schema or found.avro_schema):
+        raise BadOption("valueSchema, avroSchema: with valueFormat=schema the topics have it")
+    if found.format is not ValueFormat.SCHEMA and len(given) != (found.format is ValueFormat.AVRO):
         raise BadOption(
             "avroSchema, the schema of the values, or registry, which has it, goes with "
             "valueFormat=avro"

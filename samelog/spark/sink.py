@@ -49,9 +49,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType
 
+    from samelog.admin.registry import SchemaRegistry
     from samelog.admin.requests import StagedRun
     from samelog.config.tables.client import ClientConfig
     from samelog.publisher.staging import StagedWriter
+    from samelog.publisher.typed_rows import RowEncoder
     from samelog.spark.logs.nodes import Nodes
 
 RowTarget = tuple[str | None, int | None]
@@ -77,11 +79,10 @@ class Piece(NamedTuple):
     rows: pa.Table
 
 
-def check_columns(schema: StructType, topic: str | None) -> None:
-    """Raises BadOption where these columns cannot be written as records."""
-    kinds = {field.name: field.dataType for field in schema}
-    if "value" not in kinds:
-        raise BadOption(f"a query that writes needs a column value; found: {', '.join(kinds)}")
+def check_columns(schema: StructType, topic: str | None, *, is_typed: bool = False) -> None:
+    """Raises BadOption where these columns cannot be written as records; `is_typed`: of rows."""
+    found = {field.name: field.dataType for field in schema}
+    kinds = _beside_rows(found) if is_typed else _with_value(found)
     if topic is None and "topic" not in kinds:
         raise BadOption("the topic is missing: give the option topic, or a column topic")
     for name, kind in kinds.items():
@@ -95,6 +96,23 @@ def check_columns(schema: StructType, topic: str | None) -> None:
             wanted = " or ".join(each().simpleString() for each in allowed if each is not ArrayType)
             wanted = wanted or "array<struct<key:string,value:binary>>"
             raise BadOption(f"column {name} is {kind.simpleString()}; it must be {wanted}")
+
+
+def _with_value(kinds: dict[str, DataType]) -> dict[str, DataType]:
+    """Raises BadOption."""
+    if "value" not in kinds:
+        raise BadOption(f"a query that writes needs a column value; found: {', '.join(kinds)}")
+    return kinds
+
+
+def _beside_rows(kinds: dict[str, DataType]) -> dict[str, DataType]:
+    """The columns that are the record's, not the row's. Raises BadOption."""
+    if "value" in kinds:
+        raise BadOption("valueFormat=schema makes values of the other columns: drop column value")
+    beside = {name: kind for name, kind in kinds.items() if name in (*_COLUMNS, *PASSED_OVER)}
+    if len(beside) == len(kinds):
+        raise BadOption("valueFormat=schema: the query has no column of the topic's schema")
+    return beside
 
 
 def pieces(batch: pa.RecordBatch, topic: str | None) -> Iterator[Piece]:
@@ -154,7 +172,8 @@ def _stamped(rows: pa.Table) -> pa.Table:
 
 SINK_ID_MAX = 100
 """Characters; sessions are named after it."""
-_KNOWN = {name.lower(): name for name in ("topic", "sinkId", "batchId", "config", "compression")}
+_NAMES = ("topic", "sinkId", "batchId", "config", "compression", "valueFormat", "registry")
+_KNOWN = {name.lower(): name for name in _NAMES}
 _SPARKS_OWN = ("checkpointlocation", "path")
 
 
@@ -163,7 +182,8 @@ class SinkOptions:
     """`topic`: of all rows, whatever their column says. `sink_id`: under which the cluster
     remembers the last batch; by default that of the query, which its checkpoint keeps. `batch_id`:
     of the micro-batch that a batch query writes, within `foreachBatch`. `compression`: of batches;
-    by default the config's.
+    by default the config's. `is_typed`: values are rows of the topic's schema; `registry`: by the
+    ids of the one at this URL.
     """
 
     topic: str | None = None
@@ -171,6 +191,8 @@ class SinkOptions:
     batch_id: int | None = None
     config: str | None = None
     compression: Compression | None = None
+    is_typed: bool = False
+    registry: str = ""
 
 
 def parse_sink_options(told: Mapping[str, str]) -> SinkOptions:
@@ -194,7 +216,19 @@ def parse_sink_options(told: Mapping[str, str]) -> SinkOptions:
     if sink_id is not None and len(sink_id) > SINK_ID_MAX:
         raise BadOption(f"sinkId has {len(sink_id)} characters; {SINK_ID_MAX} are allowed")
     batch_id, packing = _batch_id(texts.get("batchId")), _compression(texts.get("compression"))
-    return SinkOptions(topic, sink_id, batch_id, texts.get("config"), packing)
+    is_typed, registry = _rows(texts), texts.get("registry", "")
+    config = texts.get("config")
+    return SinkOptions(topic, sink_id, batch_id, config, packing, is_typed, registry)
+
+
+def _rows(texts: Mapping[str, str]) -> bool:
+    """Whether rows of schemas are written. Raises BadOption."""
+    kind = texts.get("valueFormat", "").lower()
+    if kind not in ("", "schema"):
+        raise BadOption(f"valueFormat: {kind!r}: what is written is schema, or a column value")
+    if "registry" in texts and not kind:
+        raise BadOption("registry goes with valueFormat=schema")
+    return bool(kind)
 
 
 def _compression(text: str | None) -> Compression | None:
@@ -230,13 +264,14 @@ class Staged(WriterCommitMessage):
 class TaskWriters:
     """One task's staged writers, one for each topic. A context manager."""
 
-    def __init__(self, nodes: Nodes, stage: str, compression: Compression | None) -> None:
+    def __init__(self, nodes: Nodes, stage: str, options: SinkOptions) -> None:
         from samelog.spark.logs.nodes import RemoteLogs
 
         self._nodes = nodes
         self._logs = RemoteLogs(nodes)
         self._stage = stage
-        self._compression = compression
+        self._options = options
+        self._encoders: dict[str, RowEncoder] = {}
         self._writers: dict[str, StagedWriter] = {}
         self._counts: dict[str, int] = {}
         self._stack = ExitStack()
@@ -248,9 +283,9 @@ class TaskWriters:
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
-    def add(self, batch: pa.RecordBatch, topic: str | None) -> None:
-        """Stage a batch of rows. Raises SourceError, PublisherError."""
-        for piece in pieces(batch, topic):
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Stage a batch of rows. Raises SourceError, PublisherError, RowMisfit."""
+        for piece in pieces(batch, self._options.topic):
             writer = self._writer(piece.topic)
             count = self._counts[piece.topic]
             if piece.partition is not None and not 0 <= piece.partition < count:
@@ -258,8 +293,19 @@ class TaskWriters:
                     f"a row is for {piece.topic}-{piece.partition}, but {piece.topic} has the "
                     f"partitions 0 to {count - 1}: mend the column partition, or drop it"
                 )
-            writer.publisher.append_arrow(piece.rows, partition=piece.partition)
+            rows = self._encoded(piece, writer) if self._options.is_typed else piece.rows
+            writer.append_arrow(rows, partition=piece.partition)
         self.rows += len(batch)
+
+    def _encoded(self, piece: Piece, writer: StagedWriter) -> pa.Table:
+        """Rows of a schema as records. Raises RowMisfit, NoSchema, BadOption."""
+        from samelog.spark.sink_rows import encoded
+
+        encoder = self._encoders.get(piece.topic)
+        if encoder is None:
+            registry = _registry(self._options.registry)
+            encoder = self._encoders[piece.topic] = writer.row_encoder(registry)
+        return encoded(piece.rows, encoder, piece.topic)
 
     def _writer(self, topic: str) -> StagedWriter:
         found = self._writers.get(topic)
@@ -271,7 +317,7 @@ class TaskWriters:
                 stage=self._stage,
                 config=self._nodes.config,
                 partitions=self._counts.setdefault(topic, self._partitions(topic)),
-                compression=self._compression,
+                compression=self._options.compression,
             )
             found = self._writers[topic] = self._stack.enter_context(made)
         return found
@@ -286,6 +332,18 @@ class TaskWriters:
         """Wait until all of it is safe. Raises NotStaged."""
         held = (writer.hold() for writer in self._writers.values())
         return tuple(run for run in held if run is not None)
+
+
+def _registry(url: str) -> SchemaRegistry | None:
+    """Raises BadOption."""
+    if not url:
+        return None
+    from samelog.admin.registry import SchemaRegistry
+
+    try:
+        return SchemaRegistry(url)
+    except ValueError as error:
+        raise BadOption(f"registry: {error}") from error
 
 
 def _nodes(options: SinkOptions) -> Nodes:
@@ -303,9 +361,9 @@ def _config(options: SinkOptions) -> ClientConfig:
 def _stage(
     options: SinkOptions, stage: str, writer: str, batches: Iterator[pa.RecordBatch]
 ) -> Staged:
-    with TaskWriters(_nodes(options), stage, options.compression) as writers:
+    with TaskWriters(_nodes(options), stage, options) as writers:
         for batch in batches:
-            writers.add(batch, options.topic)
+            writers.add(batch)
         staged = Staged(stage, writer, writers.hold(), writers.rows)
     settle_modules()
     return staged

@@ -21,7 +21,7 @@ from samelog.subscriber.filters import Corrupt
 from samelog.subscriber.setup import Setup
 from samelog.typed.filters.operands import BadFilter
 from samelog.typed.filters.selection import Selection
-from samelog.typed.reading import TypedReader, TypedRows, marks_of, unread_of
+from samelog.typed.reading import TypedReader, TypedRows, covers, unread_of
 from samelog.typed.schema import NobodyAnswers, NoSchema, Schema, parse_schema
 from samelog.typed.values.codec import reading_schema
 from samelog.typed.versions import FIRST
@@ -158,15 +158,7 @@ class RowReader:
 
 
 def _covers(known: TopicSchemas, partition: int, records: pa.Table) -> bool:
-    """Whether the version of each record is known. Only the cluster can say that of one without a
-    mark, or with one that is not known.
-    """
-    marks, newest = marks_of(records), known.newest
-    values, offsets = records["value"], records["offset"]
-    for place in range(records.num_rows - 1, -1, -1):
-        if marks.get(place, newest + 1) > newest and values[place].is_valid:
-            return int(offsets[place].as_py()) < known.complete(partition)
-    return True
+    return covers(known.newest, known.complete(partition), records)
 
 
 def _with_records(found: TypedRows, records: pa.Table) -> pa.Table | None:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from enum import Enum
 
 ENFORCE = "schema.enforce"
+ACCEPT = "schema.accept"
+"""The oldest version that counts for new records, where nodes check."""
 
 
 class Enforce(Enum):
@@ -29,3 +31,8 @@ def is_checked(settings: Mapping[str, str]) -> bool:
 def is_judged(settings: Mapping[str, str]) -> bool:
     """Whether nodes check what they merge into a topic."""
     return settings.get(ENFORCE) == Enforce.NODE.value
+
+
+def oldest_accepted(settings: Mapping[str, str], newest: int) -> int:
+    """The oldest version that a new record may be of; the newest always counts."""
+    return min(int(settings.get(ACCEPT, "1")), newest)

@@ -42,7 +42,21 @@ class BatchMisfits(msgspec.Struct, frozen=True, array_like=True):
 FITS = BatchMisfits()
 
 
-def judge_batch(schemas: Mapping[int, Schema], newest: int, batch: bytes) -> BatchMisfits:
+class Terms(msgspec.Struct, frozen=True, array_like=True):
+    """What else is asked of a record than that it fits."""
+
+    oldest: int = 1
+    """The version that it is of, or a newer one (`schema.accept`)."""
+    needs_mark: bool = False
+    """That it says its version: what is staged is judged long before it is merged."""
+
+
+PLAIN = Terms()
+
+
+def judge_batch(
+    schemas: Mapping[int, Schema], newest: int, batch: bytes, terms: Terms = PLAIN
+) -> BatchMisfits:
     """What of a batch does not fit. Raises LogFormatError, ArrowMissing."""
     columns = kernels.decode_columns(batch, 0, len(batch), decompress, verify_crc=False)
     marks = _marks(columns)
@@ -51,7 +65,9 @@ def judge_batch(schemas: Mapping[int, Schema], newest: int, batch: bytes) -> Bat
         values = _values(columns.values, start, min(start + STEP, columns.rows))
         for version, places in _together(marks, start, len(values)).items():
             given = values if len(places) == len(values) else [values[place] for place in places]
-            misfits = _of_version(schemas, newest, version, given)
+            misfits = _on_terms(terms, version, given)
+            if misfits is None:
+                misfits = _of_version(schemas, newest, version, given, oldest=terms.oldest)
             found += [replace(each, index=start + places[each.index]) for each in misfits]
     if not found:
         return FITS
@@ -128,24 +144,39 @@ def _together(marks: _Said, start: int, count: int) -> Mapping[int, Sequence[int
     return together
 
 
+def _on_terms(terms: Terms, version: int, values: _Values) -> list[Misfit] | None:
+    """None of these records counts, whatever is in it; None: it is to be seen which do."""
+    if version == UNMARKED and terms.needs_mark:
+        return _none_of(values, "a record that says its version", "no mark")
+    if NO_VERSION < version < terms.oldest:
+        return _none_of(values, f"a record of version {terms.oldest} or newer", f"{version}")
+    return None
+
+
 def _of_version(
-    schemas: Mapping[int, Schema], newest: int, version: int, values: _Values
+    schemas: Mapping[int, Schema], newest: int, version: int, values: _Values, *, oldest: int
 ) -> list[Misfit]:
     """What does not fit a version; the indexes are those of the values."""
     schema = schemas.get(newest if version == UNMARKED else version)
     if schema is None:
-        return _of_no_version(newest, values)
+        wanted = f"a record with a version that the topic has (1 to {newest})"
+        return _none_of(values, wanted, "a mark of another one")
     misfits = codec_of(schema).check(values)
     if version == UNMARKED and misfits and schema.format is SchemaFormat.ARROW:
-        older = [each for each in schemas.values() if each.format is SchemaFormat.ARROW]
+        older = _of_arrow(schemas, oldest)
         misfits = [each for each in misfits if not _fits_any(older, values[each.index])]
     return misfits
 
 
-def _of_no_version(newest: int, values: _Values) -> list[Misfit]:
-    problem = f"a record with a version that the topic has (1 to {newest})"
+def _of_arrow(schemas: Mapping[int, Schema], oldest: int) -> list[Schema]:
+    accepted = [each for number, each in schemas.items() if number >= oldest]
+    return [each for each in accepted if each.format is SchemaFormat.ARROW]
+
+
+def _none_of(values: _Values, wanted: str, found: str) -> list[Misfit]:
+    """A null value fits every version."""
     return [
-        Misfit(place, "", problem, f"a mark of another one: {beginning(value)}")
+        Misfit(place, "", wanted, f"{found}: {beginning(value)}")
         for place, value in enumerate(values)
         if value is not None
     ]

@@ -188,6 +188,19 @@ def marks_of(records: pa.Table) -> dict[int, int]:
     return {place: versions[value] for place, value in found.items()}
 
 
+def covers(newest: int, complete: int, records: pa.Table) -> bool:
+    """Whether the version of each record is known to who knows versions up to `newest`, and which
+    were in force for all before offset `complete`. Only the cluster can say that of a record
+    without a mark, or with one that is not known.
+    """
+    marks = marks_of(records)
+    values, offsets = records["value"], records["offset"]
+    for place in range(records.num_rows - 1, -1, -1):
+        if marks.get(place, newest + 1) > newest and values[place].is_valid:
+            return int(offsets[place].as_py()) < complete
+    return True
+
+
 def headers_of(records: pa.Table, key: str) -> dict[int, bytes | None]:
     """Record -> the value of its last header of that name."""
     from pyarrow import compute

@@ -204,6 +204,15 @@ class MemberState(Message, frozen=True, tag=49):
     level: Unsigned32
 
 
+class LacksLibraries(Message, frozen=True, tag=149):
+    """A member's own word that it lacks these libraries, so that it could not check records; once a
+    second, if it lacks any.
+    """
+
+    needs: ClassVar[int] = 8
+    names: Annotated[tuple[ShortText, ...], msgspec.Meta(max_length=8)]
+
+
 class InGroup(Message, frozen=True, tag=60):
     """What a replica of a data group says to another one: one of the messages above, as its
     MessagePack bytes.
@@ -386,6 +395,7 @@ PeerMessage: TypeAlias = (
     | KeysAsked
     | KeysTold
     | MemberState
+    | LacksLibraries
     | SiteLag
     | PromotionAsked
     | PromotionTold

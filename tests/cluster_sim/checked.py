@@ -18,15 +18,15 @@ import pyarrow  # noqa: F401  # real files are read for it: not in a world
 
 from samelog.sequencer.judging.process import CannotCheck
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.typed.judging import BatchMisfits
+from samelog.typed.judging import PLAIN, BatchMisfits, Terms
 from tests.cluster_sim.inode import Inode
+from tests.cluster_sim.options import Options, with_rules
 from tests.cluster_sim.violation import Violation
 from tests.judging.judges import InlineJudge
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import Topic
     from tests.cluster_sim.history import Name
-    from tests.cluster_sim.options import Options
     from tests.cluster_sim.publisher import PublisherActor
 
 SCHEMA = '{"format":"csv","columns":[{"name":"a","type":"string"}]}'
@@ -37,18 +37,7 @@ BREAKS = 0.02
 def with_checks(options: Options, seed: int) -> Options:
     """The same world, but nodes check the records of all topics."""
     draw = random.Random(f"records are checked {seed}")
-    return replace(
-        options,
-        misfits=draw.choice((0.05, 0.3)),
-        keys=0,
-        producers=0,
-        resets=(),
-        upgrades=False,
-        minority_stays_away=False,  # all have to support the level
-        data_groups=0,
-        stagers=0,
-        append_every_s=min(options.append_every_s, 0.1),
-    )
+    return replace(with_rules(options), misfits=draw.choice((0.05, 0.3)))
 
 
 class SimJudge(InlineJudge):
@@ -59,13 +48,19 @@ class SimJudge(InlineJudge):
         self._chance = chance
 
     async def judge(
-        self, who: Hashable, key: str, texts: Sequence[str], batches: Sequence[bytes]
+        self,
+        who: Hashable,
+        key: str,
+        texts: Sequence[str],
+        batches: Sequence[bytes],
+        *,
+        terms: Terms = PLAIN,
     ) -> list[BatchMisfits]:
         """Judge them, a while later."""
         await asyncio.sleep(self._chance.expovariate(1 / 0.02))
         if self._chance.random() < BREAKS:
             raise CannotCheck("the process that checks has ended", is_for_long=False)
-        return await super().judge(who, key, texts, batches)
+        return await super().judge(who, key, texts, batches, terms=terms)
 
 
 def lacks_schema(topic: Topic) -> SetSchemaCommand | None:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from samelog.format import _kernels as kernels
+from tests.cluster_sim.options import Options, with_rules
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
     from tests.cluster_sim.canonical import End
     from tests.cluster_sim.history import History
-    from tests.cluster_sim.options import Options
 
 WITHOUT_KEY = 0.1
 
@@ -40,17 +40,9 @@ def with_first_keys(options: Options, seed: int) -> Options:
     """The same world, but keys count once in all topics."""
     draw = random.Random(f"keys count once {seed}")
     return replace(
-        options,
+        with_rules(options),
         first_keys=draw.choice((10, 100, 1000)),
         horizon=draw.choice(("unlimited", "unlimited", "20", "3s")),
-        keys=0,
-        producers=0,
-        resets=(),
-        upgrades=False,
-        minority_stays_away=False,  # all have to support the level
-        data_groups=0,
-        stagers=0,
-        append_every_s=min(options.append_every_s, 0.1),
         segment_bytes=draw.choice((1 << 12, 1 << 14)),
         retention_bytes=draw.choice((-1, 1 << 13)),
     )

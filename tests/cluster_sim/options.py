@@ -297,3 +297,20 @@ def _drawn(seed: int) -> Options:
         retention_bytes=draw.choice((-1, -1, 0, 1 << 14)),
         copies=draw.random() < 0.5,
     )
+
+
+def with_rules(options: Options) -> Options:
+    """The same world, whose topics may have rules of their own for what is merged: without what is
+    left out of such worlds, and with more records.
+    """
+    return replace(
+        options,
+        keys=0,
+        producers=0,
+        resets=(),
+        upgrades=False,
+        minority_stays_away=False,  # all have to support the level
+        data_groups=0,
+        stagers=0,
+        append_every_s=min(options.append_every_s, 0.1),
+    )

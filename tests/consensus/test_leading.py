@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import inf
 
 import pytest
 
@@ -23,6 +24,7 @@ from samelog.consensus.messages import (
     Vote,
     VoteReply,
 )
+from samelog.consensus.replication import GATHER_S
 from tests.consensus.group import Group, led
 
 # --- elections ------------------------------------------------------------------------------------
@@ -287,6 +289,29 @@ def test_learners_follow_and_never_vote() -> None:
     group[3].leader_lost(group.now)
     group[3].tick(group.now + 10)
     assert group[3].role is Role.FOLLOWER
+
+
+def test_what_is_for_those_far_away_is_gathered() -> None:
+    group = led(learners=2)
+    group.wait(0.1)
+    group[0].gather_for({4})
+    for each in (b"a", b"b"):
+        group.propose(0, each)
+    assert [group.data(number) for number in (1, 3, 4)] == [[b"a", b"b"], [b"a", b"b"], []]
+    assert group[0].next_deadline() <= group.now + GATHER_S
+    group.wait(GATHER_S)
+    assert group.data(4) == [b"a", b"b"]
+    lead = group[0].leadership
+    assert lead is not None
+    assert lead.far_due == inf, "nothing waits any more"
+
+
+def test_who_is_far_away_and_lacks_something_is_asked_at_once() -> None:
+    group = led(learners=1)
+    group.wait(0.1)
+    group[0].gather_for({3})
+    group[0].peer_restarted(3)
+    assert [to for to, _ in group[0].take_effects().send] == [3]
 
 
 def test_whoever_asks_gets_an_answer_by_his_log() -> None:

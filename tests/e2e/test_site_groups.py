@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from samelog import Publisher, Subscriber
 from samelog.admin.answers import GroupPlacement
@@ -91,6 +92,27 @@ def read(sites: Sites, config: str, name: str, count: int) -> dict[int, list[byt
     return found
 
 
+def group_at(nodes: list[LocalNode]) -> Consumer:
+    """A consumer of Kafka's, asked at these nodes for what its group has committed."""
+    addresses = ["{}:{}".format(*node.kafka) for node in nodes if node.kafka is not None]
+    return Consumer({"bootstrap.servers": ",".join(addresses), "group.id": "ahead"})
+
+
+def commit_ahead(sites: Sites) -> None:
+    """A group has read what did not come to the far site."""
+    consumer = group_at(sites.lon)
+    consumer.commit(offsets=[TopicPartition("placed", 0, 10 * COUNT)], asynchronous=False)
+    consumer.close()
+
+
+def committed(sites: Sites) -> int:
+    """Where the promoted site has it."""
+    consumer = group_at(sites.nyc)
+    (found,) = consumer.committed([TopicPartition("placed", 0)], timeout=PATIENCE_S)
+    consumer.close()
+    return found.offset
+
+
 def written(*sessions: str) -> dict[int, list[bytes]]:
     return {
         partition: [
@@ -100,6 +122,24 @@ def written(*sessions: str) -> dict[int, list[bytes]]:
         ]
         for partition in range(PARTITIONS)
     }
+
+
+def promoted(sites: Sites) -> str:
+    """The first site is lost, and the far one goes on: its configuration for clients."""
+    for node in sites.lon:
+        node.kill()
+    looked = sites.promote()
+    assert "placed-0: next offset" in looked.stderr
+    assert "NOTHING of data groups" not in looked.stderr
+    wait_for(lambda: "perhaps only" in sites.confirmed().stderr, "no leader is heard")
+    done = sites.confirmed("--first-site-is-down")
+    assert done.returncode == 0, done.stderr
+    there = str(sites.world.directory / "far.toml")
+    known = sites.world.cluster.client_config()
+    names = tuple(sorted(each.name for each in sites.nyc))
+    own = tuple(each.address for each in sites.nyc)
+    Path(there).write_text(to_toml(replace(known, nodes=own, node_names=names)))
+    return there
 
 
 def test_data_groups_are_read_where_a_site_only_reads_and_go_on_there(sites: Sites) -> None:
@@ -138,22 +178,17 @@ def test_data_groups_are_read_where_a_site_only_reads_and_go_on_there(sites: Sit
         found = [*Path(node.data, "sessions").rglob("log.*")]
         assert not found, "though publishers are told of its nodes"
 
-    for node in sites.lon:
-        node.kill()
-    looked = sites.promote()
-    assert "placed-0: next offset" in looked.stderr
-    assert "NOTHING of data groups" not in looked.stderr
-    wait_for(lambda: "perhaps only" in sites.confirmed().stderr, "no leader is heard")
-    done = sites.confirmed("--first-site-is-down")
-    assert done.returncode == 0, done.stderr
-    there = str(sites.world.directory / "far.toml")
-    known = sites.world.cluster.client_config()
-    own = tuple(each.address for each in sites.nyc)
-    Path(there).write_text(to_toml(replace(known, nodes=own, node_names=tuple(sorted(near)))))
+    commit_ahead(sites)
+    wait_for(sites.has_all, "the far site knows of it")
+    there = promoted(sites)
     wait_for(lambda: voters(sites, there) == near, "both vote")
     wait_for(
         lambda: all(set(each.members) == near for each in groups(sites, there)),
         "each group goes on, and gets another copy there",
     )
+    end = COUNT // PARTITIONS
+    assert committed(sites) == end, "the group takes what comes from there on"
+    text = f"ahead in placed-0 from {10 * COUNT} to {end}"
+    assert text in str(sites.samelog("status", config=there))
     publish(sites, "after", there)
     assert read(sites, there, "after", 2 * COUNT) == written("before", "after")

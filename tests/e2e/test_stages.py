@@ -5,14 +5,22 @@ from __future__ import annotations
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
+from msgspec import UNSET, UnsetType
 
 from samelog.admin.client import ask
-from samelog.admin.requests import CreateTopic, StagedRun
+from samelog.admin.errors import AdminError
+from samelog.admin.requests import CreateTopic, SetSchema, StagedRun
+from samelog.config.tables.client import ClientConfig
+from samelog.publisher import RowMisfit
 from samelog.publisher.errors import NotStaged
+from samelog.publisher.row_checks import RowChecks
 from samelog.publisher.staging import StagedWriter, drop_stage, publish_stage
+from samelog.wire.errors import FaultCode
 from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
+from tests.typed.known import schema_text
 
 PARTITIONS = 3
 COPIES = itertools.count()
@@ -90,3 +98,47 @@ def test_the_leader_dies_while_a_batch_is_staged_and_published(staged: World) ->
     wait_for(lambda: values(staged) == wanted, "both tasks' records, once")
     assert not publish(staged, 7, [stage(staged, [b"replayed"])])
     assert values(staged) == wanted
+
+
+@pytest.mark.parametrize("copies", [UNSET, 2], ids=["on every node", "in data groups"])
+def test_nodes_publish_what_fits_its_marks(
+    world: World, copies: int | UnsetType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, settings = world.cluster.client_config(), {"schema.enforce": "node"}
+    wait_for(lambda: made(config, CreateTopic("t", PARTITIONS, settings, copies)), "level 8")
+    ask(config, SetSchema("t", schema_text("a int32"), 0))
+    good, bad = pa.table({"value": [b'{"a":1}'] * 5}), pa.table({"value": [b'{"a":"x"}']})
+    with staged_writer(config) as writer:
+        with pytest.raises(RowMisfit, match="column 'a': not int32"):
+            writer.append_arrow(bad)
+        writer.append_arrow(good)
+        held = writer.hold()
+        assert held is not None
+        assert publish(world, 0, [held])
+    wait_for(lambda: values(world) == [b'{"a":1}'] * 5, "what fits is published")
+    monkeypatch.setattr(RowChecks, "check", lambda self, topic, values, headers: None)
+    for value, headers, why in [
+        (b'{"a":1}', (), "says its version"),
+        (b'{"a":"x"}', (("samelog.schema", b"1"),), "column 'a': not int32"),
+    ]:
+        with staged_writer(config) as writer:
+            writer.publisher.append(value, headers=headers)  # whoever does not check itself
+            held = writer.hold()
+            assert held is not None
+            with pytest.raises(NotStaged, match=why):
+                publish(world, 1, [held])
+            drop_stage(config, stage="sink", runs=[held])
+    assert values(world) == [b'{"a":1}'] * 5
+
+
+def staged_writer(config: ClientConfig) -> StagedWriter:
+    return StagedWriter("t", stage="sink", config=config, partitions=PARTITIONS)
+
+
+def made(config: ClientConfig, request: CreateTopic) -> bool:
+    """Whether there is such a topic now."""
+    try:
+        ask(config, request)
+    except AdminError as error:
+        return error.code is FaultCode.ALREADY_EXISTS
+    return True

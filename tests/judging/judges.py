@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from samelog.sequencer.judging.process import CannotCheck
-from samelog.typed.judging import BatchMisfits, judge_batch
+from samelog.typed.judging import PLAIN, BatchMisfits, Terms, judge_batch
 from samelog.typed.schema import parse_schema
 
 
@@ -19,14 +19,20 @@ class InlineJudge:
         self.is_for_long = False
 
     async def judge(
-        self, who: Hashable, key: str, texts: Sequence[str], batches: Sequence[bytes]
+        self,
+        who: Hashable,
+        key: str,
+        texts: Sequence[str],
+        batches: Sequence[bytes],
+        *,
+        terms: Terms = PLAIN,
     ) -> list[BatchMisfits]:
         """Judge, if that can be done."""
         self.asked += len(batches)
         if self.why_not:
             raise CannotCheck(self.why_not, is_for_long=self.is_for_long)
         schemas = {version: parse_schema(text) for version, text in enumerate(texts, 1)}
-        return [judge_batch(schemas, len(schemas), batch) for batch in batches]
+        return [judge_batch(schemas, len(schemas), batch, terms) for batch in batches]
 
     async def close(self) -> None:
         """There is nothing to let go of."""

@@ -34,6 +34,7 @@ from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.transactions.commands import AddToTransaction, InitProducer
 from samelog.sequencer.state.types import Rejection
 from samelog.typed.judging import FITS, BatchMisfits
+from samelog.typed.versions import mark
 from tests.judging.judges import InlineJudge
 from tests.sequencer.test_planner import TERM, Bytes
 from tests.typed.known import schema_text
@@ -66,7 +67,15 @@ class World:
         self.apply(SetSchemaCommand("t", 0, text, 1))
         self.judge = InlineJudge()
         self.work: list[Coroutine[Any, Any, None]] = []
-        self.schemas = SchemaFilter(self.machine, self.judge, self.work.append)
+        self.cluster = self.group_0()
+        self.is_cut_off = False
+        self.schemas = SchemaFilter(
+            self.machine,
+            self.judge,
+            self.work.append,
+            cluster=self.cluster,
+            catch_up=self._catch_up,
+        )
         self.asked_for: list[int] = []
         self.schemas.plan_inputs = self.asked_for.extend
         self.planner = Planner(self.machine, PlannerLimits())
@@ -79,6 +88,15 @@ class World:
         self.values: list[bytes | None] = []
         for name in sessions:
             self.open(name)
+
+    def group_0(self) -> StateMachine:
+        """The state of the cluster."""
+        return self.machine
+
+    async def _catch_up(self) -> None:
+        """What group 0 has is here, unless nobody leads it."""
+        if self.is_cut_off:
+            raise TimeoutError
 
     def apply(self, command: Any) -> Any:
         outcome = self.machine.apply(command)
@@ -367,12 +385,10 @@ def test_nothing_is_taken_unchecked_while_nobody_can_check(
     assert (world.values, world.schemas.troubles) == ([GOOD], [])
 
 
-def test_what_is_staged_is_not_for_a_topic_that_nodes_check() -> None:
+def test_a_topic_is_checked_from_now_on_only_when_nothing_staged_waits() -> None:
     world = World("")
-    world.apply(OpenRunCommand("s", "s", "i", 0, "s", None, None, "stage"))
-    outcome = world.machine.apply(OpenInputCommand("s", "t", 0))
-    assert isinstance(outcome, Rejection)
     world.apply(AlterTopicCommand("t", {"schema.enforce": "off"}, []))
+    world.apply(OpenRunCommand("s", "s", "i", 0, "s", None, None, "stage"))
     world.apply(OpenInputCommand("s", "t", 0))
     outcome = world.machine.apply(AlterTopicCommand("t", NODE, []))
     assert isinstance(outcome, Rejection)
@@ -392,15 +408,61 @@ def test_a_verdict_is_of_the_very_bytes() -> None:
     """Other bytes with the same CRC and length are another batch."""
     known, data, misfits = Verdicts(), batch(BAD), BatchMisfits([0], [])
     other = data[:-1] + bytes([data[-1] ^ 1])
-    assert known.begin(1, 1, [data]) == [data]
-    assert known.begin(1, 1, [data]) == []
-    known.end(1, 1, [data], [misfits])
-    assert known.find(1, 1, data) is misfits
-    assert known.find(1, 1, other) is None
-    assert known.find(1, 2, data) is None
-    assert known.find(2, 1, data) is None
-    known.end(1, 1, [other], [FITS])
-    assert known.find(1, 1, other) is FITS
+    assert known.begin(1, (1, 1), [data]) == [data]
+    assert known.begin(1, (1, 1), [data]) == []
+    known.end(1, (1, 1), [data], [misfits])
+    assert known.find(1, (1, 1), data) is misfits
+    assert known.find(1, (1, 1), other) is None
+    assert known.find(1, (2, 1), data) is None
+    assert known.find(1, (1, 2), data) is None
+    assert known.find(2, (1, 1), data) is None
+    known.end(1, (1, 1), [other], [FITS])
+    assert known.find(1, (1, 1), other) is FITS
+
+
+def test_old_versions_count_as_long_as_the_topic_says() -> None:
+    world = World()
+    world.apply(SetSchemaCommand("t", 1, SECOND, 2))
+    old, new = marked(GOOD, 1), marked(WIDE, 2)
+    world.put(1, old, new)
+    world.run_dry()
+    assert world.values == [GOOD, WIDE]
+    world.apply(AlterTopicCommand("t", {"schema.accept": "2"}, []))
+    world.put(1, old, new)
+    world.run_dry()
+    assert world.values == [GOOD, WIDE, WIDE]
+    (refused,) = [each for merge in world.merged for each in merge.refused]
+    assert refused.told[0].expected == "a record of version 2 or newer"
+
+
+def test_the_newest_version_counts_whatever_the_topic_says() -> None:
+    world = World(**{"schema.accept": "7"})
+    world.put(1, marked(GOOD, 1))
+    world.run_dry()
+    assert world.values == [GOOD]
+
+
+def test_a_verdict_by_an_older_setting_is_none() -> None:
+    world = World()
+    world.apply(SetSchemaCommand("t", 1, SECOND, 2))
+    world.put(1, marked(GOOD, 1))
+    world.plan()
+    world.check()
+    world.apply(AlterTopicCommand("t", {"schema.accept": "2"}, []))
+    assert world.plan() == []
+    world.run_dry()
+    assert world.values == []
+
+
+def marked(value: bytes, version: int) -> bytes:
+    """A batch of one record with a mark."""
+    return kernels.build_batches(
+        [value],
+        headers=[[mark(version)]],
+        timestamps=5,
+        batch_bytes=1 << 20,
+        max_record_bytes=1 << 20,
+    )
 
 
 def test_records_of_compacted_topics_are_checked_and_tombstones_fit() -> None:

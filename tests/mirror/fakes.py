@@ -38,6 +38,9 @@ class FakeSource:
     def __init__(self, *batches: bytes) -> None:
         self.batches = list(batches)
         self.start = 0
+        self.moment: int | None = None
+        """The offset of whatever time is asked for; None: the end."""
+        self.placed: dict[str, int] = {}
         self.is_away = False
         self.texts: list[str] = []
         self.looks = 0
@@ -62,7 +65,7 @@ class FakeSource:
         topic = SourceTopic(
             "t", "log", {}, schemas, (), is_mirror=False, partitions=(self.partition(),)
         )
-        return SourceState("there", (topic,), ())
+        return SourceState("there", (topic,), (), self.placed)
 
     async def schemas(self, topic: str) -> Sequence[str]:
         return self.texts
@@ -79,7 +82,7 @@ class FakeSource:
         return None
 
     async def offset_at(self, where: Where, timestamp_ms: int) -> int:
-        return self.end
+        return self.end if self.moment is None else self.moment
 
     async def close(self) -> None:
         return

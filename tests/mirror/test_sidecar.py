@@ -10,7 +10,6 @@ import pytest
 
 from samelog.config.tables.mirror import MirrorConfig
 from samelog.mirror import sidecar as module
-from samelog.mirror.ends import RestoreEnds
 from samelog.mirror.rounds import SchemaGate
 from samelog.mirror.sidecar import MirrorSidecar
 from samelog.runtime.clock import SystemClock
@@ -122,8 +121,42 @@ def test_a_restore_has_one_end(tmp_path: Path) -> None:
     again = Run(tmp_path, source, destination, until="end")
     asyncio.run(again.until(lambda: False))
     assert destination.here.next_offset == 3
-    assert RestoreEnds(str(tmp_path), "end").of("t", 0) == 3
-    assert not RestoreEnds(str(tmp_path), "2026-01-01T00:00:00+00:00").are_known
+    assert again.sidecar._ends.of("t", 0) == 3
+    for other in ({"until": "2026-01-01T00:00:00+00:00"}, {"topics": ("t*",)}):
+        begun = Run(tmp_path, source, destination, **{"until": "end", **other})
+        assert not begun.sidecar._ends.are_known, "another restore in the same directory"
+
+
+def test_a_restore_ends_before_a_batch_that_spans_its_end(tmp_path: Path) -> None:
+    """A time may lie within a batch."""
+    source, destination = FakeSource(*batches(3, 4)), FakeDestination()
+    source.moment = 5
+    until = "2026-01-01T00:00:00+00:00"
+    for _ in range(2):  # a restart goes on to the same end
+        run = Run(tmp_path, source, destination, until=until)
+        asyncio.run(run.until(lambda: False))
+        assert run.sidecar.progress.is_over
+        assert destination.here.next_offset == 3
+
+
+def test_a_restore_waits_for_all_topics_before_it_takes_their_ends(tmp_path: Path) -> None:
+    """It would end without those that nobody has just now."""
+    source, destination = FakeSource(*batches(3)), FakeDestination()
+    source.placed = {"tocks": 2}
+    run = Run(tmp_path, source, destination, until="end", topics=("t*",))
+    asyncio.run(run.until(lambda: "tocks" in run.sidecar.progress.source_fault))
+    assert not destination.is_made
+    assert not run.sidecar._ends.are_known
+    source.placed = {}
+    again = Run(tmp_path, source, destination, until="end", topics=("t*",))
+    asyncio.run(again.until(lambda: False))
+    assert again.sidecar.progress.is_over
+
+
+def test_a_restore_of_nothing_is_none(tmp_path: Path) -> None:
+    run = Run(tmp_path, FakeSource(), FakeDestination(), until="end", topics=("u",))
+    asyncio.run(run.until(lambda: "none of the topics" in run.sidecar.progress.source_fault))
+    assert not run.sidecar.progress.is_over
 
 
 def test_one_cluster_is_not_mirrored_onto_itself(tmp_path: Path) -> None:

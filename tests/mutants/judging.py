@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from samelog.publisher.staged_checks import StagedChecks
 from samelog.replicator.push.refused import RefusedRecords
+from samelog.sequencer.judging import libraries
 from samelog.sequencer.judging.process import ProcessJudge, WorkerGone, _Worker
-from samelog.sequencer.judging.worker import JudgeAnswer
+from samelog.sequencer.judging.worker import JudgeAnswer, JudgeTask
 from samelog.sequencer.merge.bookings import Bookings
 from samelog.sequencer.merge.filters import CannotJudge, GivenBatch
-from samelog.sequencer.refusing import schema_filter
+from samelog.sequencer.refusing import schema_filter, stage_checks
 from samelog.sequencer.refusing.schema_filter import SchemaFilter
-from samelog.sequencer.refusing.verdicts import Verdicts
+from samelog.sequencer.refusing.stage_checks import Ranges, StageChecks
+from samelog.sequencer.refusing.verdicts import By, Verdicts
 from samelog.sequencer.state import machine
-from samelog.sequencer.state.placement import topics
+from samelog.spark.payload import framed_values, typed_values
 from samelog.typed import judging
-from samelog.typed.judging import FITS, BatchMisfits
+from samelog.typed.framing import Frames
+from samelog.typed.judging import FITS, BatchMisfits, Terms
+from samelog.typed.schema import NobodyAnswers
+from samelog.typed.values.codec import Unfit
 from samelog.wire.push.receiver import PushReceiver
 
 
@@ -48,8 +54,75 @@ def plan_before_the_verdict() -> Iterator[None]:
 
 @contextmanager
 def stage_what_nobody_checks() -> Iterator[None]:
-    """Records may be staged for a topic that nodes check."""
-    with patch.object(topics, "_is_enforced", lambda state, number: False):
+    """What is staged for a topic that nodes check is published as it is."""
+
+    async def why_unfit(self: StageChecks, ranges: Ranges) -> str:
+        return ""
+
+    with patch.object(StageChecks, "why_unfit", why_unfit):
+        yield
+
+
+@contextmanager
+def stage_without_marks() -> Iterator[None]:
+    """A staged record without a mark is judged by the newest version, and read by one that is set
+    before it is merged.
+    """
+
+    def terms(oldest: int, *, needs_mark: bool) -> Terms:
+        return Terms(oldest)
+
+    with patch.object(stage_checks, "Terms", terms):
+        yield
+
+
+@contextmanager
+def accept_any_version() -> Iterator[None]:
+    """Old versions count for new records, whatever the topic says."""
+
+    def oldest(settings: Mapping[str, str], newest: int) -> int:
+        return 1
+
+    with patch.object(schema_filter, "oldest_accepted", oldest):
+        yield
+
+
+@contextmanager
+def judge_by_an_older_setting() -> Iterator[None]:
+    """A verdict counts though fewer versions are accepted by now."""
+    original = Verdicts.find
+
+    def find(self: Verdicts, number: int, by: By, batch: bytes) -> BatchMisfits | None:
+        return original(self, number, by, batch) or original(self, number, (by[0], 1), batch)
+
+    with patch.object(Verdicts, "find", find):
+        yield
+
+
+@contextmanager
+def refuse_by_what_was_heard() -> Iterator[None]:
+    """A record is refused by the version that a data group has heard of, though there is a newer
+    one.
+    """
+
+    async def is_current(self: SchemaFilter, topic_id: str, by: By) -> bool:
+        return True
+
+    with patch.object(SchemaFilter, "_is_current", is_current):
+        yield
+
+
+@contextmanager
+def check_with_whoever_lacks_it() -> Iterator[None]:
+    """Nodes are to check records though one of them could not."""
+    with patch.object(libraries, "why_not_checked", lambda presence, state, formats: ""):
+        yield
+
+
+@contextmanager
+def stage_rows_unmarked() -> Iterator[None]:
+    """A writer stages records for a topic that nodes check as it is given them."""
+    with patch.object(StagedChecks, "marked", lambda self, values, headers: None):
         yield
 
 
@@ -64,8 +137,8 @@ def judge_any_mark_by_the_newest() -> Iterator[None]:
 def take_the_crc_for_the_batch() -> Iterator[None]:
     """A verdict counts for other bytes of the same CRC and length."""
 
-    def find(self: Verdicts, number: int, version: int, batch: bytes) -> BatchMisfits | None:
-        known = self._known.get((number, version, batch[17:21], len(batch)))
+    def find(self: Verdicts, number: int, by: By, batch: bytes) -> BatchMisfits | None:
+        known = self._known.get((number, by, batch[17:21], len(batch)))
         return None if known is None else known[1]
 
     with patch.object(Verdicts, "find", find):
@@ -125,11 +198,11 @@ def take_what_killed_the_worker() -> Iterator[None]:
     """What the process that checks has ended over counts as checked."""
     original = _Worker.ask
 
-    def ask(self: _Worker, key: str, texts: Any, batches: Any, stall_s: float) -> JudgeAnswer:
+    def ask(self: _Worker, task: JudgeTask, stall_s: float) -> JudgeAnswer:
         try:
-            return original(self, key, texts, batches, stall_s)
+            return original(self, task, stall_s)
         except WorkerGone:
-            return JudgeAnswer([FITS] * len(batches))
+            return JudgeAnswer([FITS] * len(task.batches))
 
     with patch.object(_Worker, "ask", ask):
         yield
@@ -142,8 +215,44 @@ def ask_the_dead() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def guess_when_the_registry_is_away() -> Iterator[None]:
+    """A value whose schema nobody says now is one that does not fit."""
+    original = Frames.record
+
+    def record(self: Frames, value: bytes) -> Mapping[str, Any]:
+        try:
+            return original(self, value)
+        except NobodyAnswers as error:
+            raise Unfit("", str(error), value) from error
+
+    with patch.object(Frames, "record", record):
+        yield
+
+
+@contextmanager
+def cut_what_a_column_cannot_hold() -> Iterator[None]:
+    """Spark has whatever Arrow makes of a field of another type."""
+    with patch.object(framed_values, "_cell", lambda cell, kind: cell):
+        yield
+
+
+@contextmanager
+def read_by_what_was_known() -> Iterator[None]:
+    """Spark's tasks ask once which versions there are, and never again."""
+    with patch.object(typed_values, "covers", lambda newest, complete, records: True):
+        yield
+
+
 _FILTER = "tests/judging/test_schema_filter.py::test_"
+_LATE = "tests/judging/test_late_groups.py::test_"
 _BYTES = "tests/typed/test_judging.py::test_"
+_NODES = "tests/sequencer/test_schemas.py::test_"
+_FRAMES = "tests/typed/test_framing.py::test_"
+_SPARK = "tests/spark/test_registry_values.py::test_"
+_READ = "tests/spark/test_typed_values.py::test_"
+_STAGED = "tests/judging/test_stage_checks.py::test_"
+_MARKED = "tests/publisher/test_staged_checks.py::test_"
 _PROCESS = "tests/judging/test_process.py::test_"
 _TOLD = "tests/wire/test_push_receiver.py::test_"
 _KEPT = "tests/replicator/test_refused.py::test_"
@@ -153,7 +262,24 @@ JUDGING = (
     (
         265,
         stage_what_nobody_checks,
-        _FILTER + "what_is_staged_is_not_for_a_topic_that_nodes_check",
+        _STAGED + "the_first_record_that_does_not_fit_is_named",
+    ),
+    (290, accept_any_version, _FILTER + "old_versions_count_as_long_as_the_topic_says"),
+    (290, judge_by_an_older_setting, _FILTER + "a_verdict_by_an_older_setting_is_none"),
+    (291, stage_without_marks, _STAGED + "a_record_without_a_mark_may_be_of_any_version_by_then"),
+    (291, stage_rows_unmarked, _MARKED + "what_is_staged_says_its_version"),
+    (292, check_with_whoever_lacks_it, _NODES + "nodes_check_only_what_every_member_can"),
+    (
+        293,
+        guess_when_the_registry_is_away,
+        _FRAMES + "a_registry_that_does_not_answer_is_no_misfit",
+    ),
+    (293, cut_what_a_column_cannot_hold, _SPARK + "what_a_column_cannot_hold_is_corrupt"),
+    (294, read_by_what_was_known, _READ + "tasks_ask_again_when_newer_records_come"),
+    (
+        295,
+        refuse_by_what_was_heard,
+        _LATE + "nothing_is_refused_by_an_older_version_than_the_cluster_has",
     ),
     (
         266,

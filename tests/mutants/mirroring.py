@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -11,11 +11,15 @@ from msgspec.structs import replace
 
 from samelog.admin.mirror_answers import MirroredPartition, SourcePartition
 from samelog.config.authorisation import Rights
+from samelog.mirror import files_source, sidecar
 from samelog.mirror.copying import PartitionMirror
 from samelog.mirror.ends import RestoreEnds
+from samelog.mirror.files_source import FilesSource
 from samelog.mirror.following import BatchFollower
 from samelog.mirror.progress import MirrorProgress
 from samelog.mirror.rounds import SchemaGate
+from samelog.mirror.sidecar import MirrorSidecar
+from samelog.mirror.source import Where
 from samelog.sequencer.ingest import batch_check
 from samelog.sequencer.merge import merger, mirrored, transaction_view
 from samelog.sequencer.merge.dedup import DedupView
@@ -272,9 +276,61 @@ def forget_twins_of_the_source() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def take_ends_of_some() -> Iterator[None]:
+    """A restore ends without the topics that nobody had when it began."""
+    with patch.object(sidecar, "_check_all", lambda missing, topics: None):
+        yield
+
+
+@contextmanager
+def wait_for_half_a_batch() -> Iterator[None]:
+    """A restore to a time within a batch never ends."""
+
+    def is_there(self: Any, pair: Any, here: MirroredPartition) -> bool:
+        return here.next_offset >= (self._ends.of(pair.topic.topic, here.partition) or 0)
+
+    with patch.object(MirrorSidecar, "_is_there", is_there):
+        yield
+
+
+@contextmanager
+def mirror_half_a_topic() -> Iterator[None]:
+    """Of a topic whose partitions are not all in a directory, the others are mirrored."""
+
+    def whole(logs: Mapping[int, Where]) -> bool:
+        return len({each.log_id for each in logs.values()}) == 1
+
+    with patch.object(files_source, "is_whole", whole):
+        yield
+
+
+@contextmanager
+def join_two_logs() -> Iterator[None]:
+    """Partitions of two logs of one name are taken for one topic."""
+    with patch.object(files_source, "is_whole", lambda logs: set(logs) == set(range(len(logs)))):
+        yield
+
+
+@contextmanager
+def take_schemas_of_any_log() -> Iterator[None]:
+    """The schemas beside a log count, though they are of an older one of its name."""
+    original = FilesSource._topic
+
+    def topic(self: Any, name: str, logs: Any) -> Any:
+        known = self._schemas.known(name)
+        ours = None if known is None else replace(known, topic_id=logs[0].log_id)
+        with patch.object(self._schemas, "known", lambda name: ours):
+            return original(self, name, logs)
+
+    with patch.object(FilesSource, "_topic", topic):
+        yield
+
+
 _STATE = "tests/sequencer/test_mirrors.py::"
 _COPYING = "tests/mirror/test_copying.py::"
 _SIDECAR = "tests/mirror/test_sidecar.py::"
+_FILES = "tests/mirror/test_files_source.py::test_"
 MIRRORING = (
     (220, take_whatever_the_sidecar_brings, _STATE + "test_what_does_not_follow_is_passed_over"),
     (
@@ -320,6 +376,16 @@ MIRRORING = (
     (231, unknown_lag_is_none, _SIDECAR + "test_a_lag_that_is_not_known_is_no_number"),
     (232, look_for_the_end_again, _SIDECAR + "test_a_restore_has_one_end"),
     (
+        232,
+        take_ends_of_some,
+        _SIDECAR + "test_a_restore_waits_for_all_topics_before_it_takes_their_ends",
+    ),
+    (
+        232,
+        wait_for_half_a_batch,
+        _SIDECAR + "test_a_restore_ends_before_a_batch_that_spans_its_end",
+    ),
+    (
         304,
         leave_compacted_holes,
         _COPYING + "test_a_compacted_source_is_one_log_with_the_same_offsets",
@@ -337,5 +403,12 @@ MIRRORING = (
     ),
     (307, forget_producers_of_the_source, _STATE + "test_producers_go_on_after_a_promotion"),
     (307, forget_twins_of_the_source, _STATE + "test_twins_go_on_after_a_promotion"),
+    (
+        309,
+        mirror_half_a_topic,
+        _FILES + "a_topic_of_which_a_partition_is_missing_is_not_mirrored",
+    ),
+    (309, join_two_logs, _FILES + "partitions_of_two_logs_of_one_name_are_not_one_topic"),
+    (309, take_schemas_of_any_log, _FILES + "schemas_of_another_log_of_the_name_do_not_count"),
 )
 """Rule, bug, and the test that finds it."""

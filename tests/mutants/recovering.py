@@ -20,6 +20,7 @@ from samelog.sequencer.raft import alone
 from samelog.sequencer.spanning import steps
 from samelog.sequencer.state.commands import Merge, decode_commands, encode_commands
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement import lowering
 
 
 @contextmanager
@@ -165,8 +166,37 @@ def execute_for_what_is_gone() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forget_where_logs_ended() -> Iterator[None]:
+    """A replica that goes on alone forgets where its logs ended, and group 0 lowers nothing."""
+    with patch.object(recovering, "_ends", lambda state: None):
+        yield
+
+
+@contextmanager
+def leave_offsets_ahead() -> Iterator[None]:
+    """Groups are ahead of a log that lost records, and pass over as many that come."""
+    with patch.object(lowering, "_ahead", lambda state, ends: iter(())):
+        yield
+
+
+@contextmanager
+def lower_only_what_is_decided() -> Iterator[None]:
+    """A transaction commits an offset of records that are lost."""
+    with patch.object(lowering, "_lower_undecided", lambda state, ends: None):
+        yield
+
+
+@contextmanager
+def pass_over_views() -> Iterator[None]:
+    """Of views that a partition has, positions stay ahead of it."""
+    with patch.object(lowering, "base_number", lambda state, number: number):
+        yield
+
+
 _TABLE = "tests/placement/test_recovering.py::"
 _GROUP = "tests/sequencer/test_group_recovery.py::"
+_LOWERING = "tests/sequencer/test_lowering.py::test_"
 
 RECOVERING = (
     (154, go_on_with_what_is_new, _TABLE + "test_a_replica_that_is_new_does_not_go_on_alone"),
@@ -215,5 +245,13 @@ RECOVERING = (
         _GROUP + "test_what_was_committed_is_carried_out_where_that_was_lost",
     ),
     (156, leave_lost_markers, _GROUP + "test_markers_that_were_lost_are_written_again"),
+    (308, forget_where_logs_ended, _GROUP + "test_it_takes_all_that_it_holds_and_votes_alone"),
+    (
+        308,
+        leave_offsets_ahead,
+        _LOWERING + "offsets_behind_the_end_are_lowered_to_it_and_told",
+    ),
+    (308, lower_only_what_is_decided, _LOWERING + "what_a_transaction_will_commit_is_lowered_too"),
+    (308, pass_over_views, _LOWERING + "what_was_committed_in_a_view_is_lowered_too"),
 )
 """Rule, bug, and the test that finds it."""

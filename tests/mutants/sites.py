@@ -9,11 +9,12 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from samelog.consensus import replication
 from samelog.placement import operations, steps
 from samelog.placement.sites import Sites
 from samelog.placement.table import PlacementTable
 from samelog.placement.values import PlacedGroup
-from samelog.sequencer import dispatch, recovery, serving
+from samelog.sequencer import bulk_server, dispatch, recovery, serving
 from samelog.sequencer.admin.siting import promoting
 from samelog.sequencer.cluster import node_dir, promotion
 from samelog.sequencer.cluster.own_life import OwnLife
@@ -286,7 +287,29 @@ def bring_to_whoever_is_named() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def gather_for_everybody() -> Iterator[None]:
+    """What learners near the leader are sent is gathered, too."""
+    with patch.object(Sites, "who_only_read", lambda self, members: frozenset(members)):
+        yield
+
+
+@contextmanager
+def forget_what_was_gathered() -> Iterator[None]:
+    """What waits for those far away is sent with what comes next, whenever that is."""
+    with patch.object(replication, "GATHER_S", float("inf")):
+        yield
+
+
+@contextmanager
+def gather_sessions() -> Iterator[None]:
+    """Session bytes are gathered as merged ones are, and acknowledgements wait."""
+    with patch.object(bulk_server, "ServedMerged", object):
+        yield
+
+
 _ROUTING = "tests/sequencer/test_routing.py::test_"
+_BULK = "tests/sequencer/test_bulk_server.py::"
 _READERS = "tests/placement/test_readers.py::test_"
 _SITES = "tests/sequencer/test_sites.py::"
 _PLANNER = "tests/placement/test_planner.py::test_"
@@ -308,6 +331,17 @@ SITES = (
         242,
         take_sessions_from_afar,
         _SITES + "test_where_some_sites_only_read_only_members_of_others_may_vote",
+    ),
+    (258, gather_for_everybody, _SITES + "test_only_what_is_for_sites_that_only_read_is_gathered"),
+    (
+        258,
+        forget_what_was_gathered,
+        "tests/consensus/test_leading.py::test_what_is_for_those_far_away_is_gathered",
+    ),
+    (
+        258,
+        gather_sessions,
+        _BULK + "test_session_bytes_go_at_once_and_merged_bytes_are_gathered",
     ),
     (243, silent_is_current, _SITES + "test_lag_that_is_not_known_is_not_nothing"),
     (

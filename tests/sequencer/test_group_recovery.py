@@ -80,6 +80,7 @@ def test_it_takes_all_that_it_holds_and_votes_alone(tmp_path: Path) -> None:
     assert list(state.partitions) == [7], "what was not known to be committed counts, too"
     assert (state.placement.own, state.placement.version) == ([OWN], GROUP_NOW.recovered)
     (event,) = state.events
+    assert state.placement.ends == {7: 0}, "group 0 has to know"
     assert "group 3 went on with the replica of n1 alone after entry 2 of term 4" in event.text
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from samelog.admin.requests import ListSchemas, SetSchema
+from samelog.admin.requests import AlterTopic, CreateTopic, ListSchemas, SetSchema
 from samelog.config.authorisation import ANONYMOUS
 from samelog.sequencer.admin import schemas
 from samelog.sequencer.admin.handlers import answer
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.judging import libraries
 from samelog.sequencer.levels import SUPPORTED
 from samelog.sequencer.node import Node
 from samelog.typed.schema import parse_schema
@@ -82,5 +83,51 @@ def test_versions_are_set_seen_and_kept_on_every_node(
     def newest(node: Node) -> int:
         [topic] = node.logs.machine.state.topics.values()
         return len(topic.schemas)
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_node_that_does_not_know_a_new_topic_yet_learns_of_it(tmp_path: Path) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await Session("a").send(nodes, batch(b"0"))
+        states = [node.logs.machine.state for node in nodes]
+        await until(lambda: all(state.level == SUPPORTED for state in states), "schemas may be set")
+        for number in range(10):
+            topic, (maker, setter, reader) = f"new{number}", (nodes * 2)[number % 3 :][:3]
+            await answer(maker, CreateTopic(topic, 1, {}), ANONYMOUS)
+            page: Any = await answer(reader, ListSchemas(topic), ANONYMOUS)
+            assert page.newest == 0
+            done: Any = await answer(setter, SetSchema(topic, FIRST, 0), ANONYMOUS)
+            assert done.version == 1
+
+    run_with(tmp_path, 3, body)
+
+
+def test_nodes_check_only_what_every_member_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await Session("a").send(nodes, batch(b"0"))
+        states = [node.logs.machine.state for node in nodes]
+        await until(lambda: all(state.level == SUPPORTED for state in states), "schemas may be set")
+        monkeypatch.setattr(libraries, "lacking", lambda: ("fastavro",))
+        told = [node.peers.presence.lacks for node in nodes]
+        await until(lambda: all(len(each) == len(nodes) - 1 for each in told), "all have said so")
+        monkeypatch.setattr(libraries, "lacking", lambda: ())
+        make = CreateTopic("checked", 1, {"schema.enforce": "node"})
+        await answer(nodes[0], make, ANONYMOUS)  # JSON takes no fastavro
+        avro = SetSchema("checked", FIRST.replace("json", "avro"), 0)
+        with pytest.raises(ChangeRefused, match=r"could not check records.* no fastavro"):
+            await answer(nodes[0], avro, ANONYMOUS)
+        await answer(nodes[0], SetSchema("checked", FIRST, 0), ANONYMOUS)
+        for each in told:
+            each.update(dict.fromkeys(each, ("pyarrow",)))
+        with pytest.raises(ChangeRefused, match="it has no pyarrow"):
+            await answer(nodes[0], CreateTopic("no", 1, {"schema.enforce": "node"}), ANONYMOUS)
+        alter = AlterTopic("checked", {"schema.enforce": "node"}, ())
+        with pytest.raises(ChangeRefused, match="it has no pyarrow"):
+            await answer(nodes[0], alter, ANONYMOUS)
+        off = AlterTopic("checked", {"schema.enforce": "publisher"}, ())
+        await answer(nodes[0], off, ANONYMOUS)
 
     run_with(tmp_path, 3, body)

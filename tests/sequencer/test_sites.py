@@ -135,6 +135,11 @@ def test_each_byte_crosses_the_line_once() -> None:
     assert last == 1, "and the leader in the end"
 
 
+def test_only_what_is_for_sites_that_only_read_is_gathered() -> None:
+    assert EVERYWHERE.who_only_read(EVERYWHERE.members) == {3, 4}
+    assert Sites().who_only_read([0, 1]) == LED_IN_LON.who_only_read([0, 1]) == frozenset()
+
+
 def test_nobody_is_left_without_somebody_to_ask() -> None:
     assert copy_sources(4, [1, 0], EVERYWHERE, VOTERS) == [1, 0], "it is the gateway now"
     assert copy_sources(3, [4], EVERYWHERE, VOTERS) == [4], "the line is cut"

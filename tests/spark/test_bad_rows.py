@@ -50,10 +50,10 @@ def test_rows_that_cannot_be_written(nodes: Nodes, columns: dict[str, Any], said
     batch = pa.record_batch({"value": pa.array([b"a", b"b"]), **columns})
     topic = None if "topic" in columns else "bad-rows"
     with (
-        TaskWriters(nodes, "spark-bad", None) as writers,
+        TaskWriters(nodes, "spark-bad", SinkOptions(topic=topic)) as writers,
         pytest.raises((SourceError, InvalidName), match=said),
     ):
-        writers.add(batch, topic)
+        writers.add(batch)
 
 
 def test_no_certificate_where_a_task_writes() -> None:

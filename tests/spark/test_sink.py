@@ -15,12 +15,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from samelog.admin.client import ask
-from samelog.admin.requests import CreateTopic
+from samelog.admin.errors import AdminError
+from samelog.admin.requests import CreateTopic, SetSchema
 from samelog.spark.errors import BadOption
+from samelog.wire.errors import FaultCode
 from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
 from tests.spark.local import source
 from tests.subscriber.merged import numbers
+from tests.typed.known import schema_text
 
 PARTITIONS = 2
 TIMEOUT_S = 100
@@ -247,3 +250,54 @@ def test_an_unknown_topic_is_said(spark: SparkSession, world: World) -> None:
     writer = rows.write.format("samelog").option("config", world.cluster.client_file)
     with pytest.raises(Exception, match="there is no topic 'nowhere'"):
         writer.option("topic", "nowhere").mode("append").save()
+
+
+def test_a_topic_that_nodes_check_takes_batches_that_fit(spark: SparkSession, world: World) -> None:
+    config = world.cluster.client_config()
+    create_checked(world, "sink-checked")
+    ask(config, SetSchema("sink-checked", schema_text("a int32"), 0))
+
+    def write(sql: str) -> None:
+        writer = spark.sql(sql).write.format("samelog").mode("append")
+        writer.options(config=world.cluster.client_file, topic="sink-checked").save()
+
+    write("SELECT to_json(named_struct('a', id)) AS value FROM range(20)")
+    good = [b'{"a":%d}' % number for number in range(20)]
+    wait_written(spark, world, "sink-checked", good)
+    with pytest.raises(Exception, match="column 'a': not int32"):
+        write("""SELECT if(id = 7, '{"a":"x"}', '{"a":1}') AS value FROM range(20)""")
+    assert written(spark, world, "sink-checked") == sorted(good)
+
+
+def test_rows_of_a_schema_are_written_and_read(spark: SparkSession, world: World) -> None:
+    config = world.cluster.client_config()
+    create_checked(world, "sink-typed")
+    ask(config, SetSchema("sink-typed", schema_text("a int32", "b string"), 0))
+
+    def write(sql: str) -> None:
+        writer = spark.sql(sql).write.format("samelog").mode("append")
+        options = {"config": world.cluster.client_file, "topic": "sink-typed"}
+        writer.options(**options, valueFormat="schema").save()
+
+    write("SELECT id AS a, concat('b', id) AS b, cast(id AS STRING) AS key FROM range(20)")
+    wait_for(lambda: len(written(spark, world, "sink-typed")) == 20, "records")
+    found = table(spark, world, "sink-typed", valueFormat="schema").select("a", "b", "key")
+    wanted = [(number, f"b{number}", b"%d" % number) for number in range(20)]
+    assert sorted(tuple(row) for row in found.collect()) == wanted
+    with pytest.raises(Exception, match="column 'a': not int32"):
+        write("SELECT 4294967296 AS a, 'b' AS b")
+    assert len(written(spark, world, "sink-typed")) == 20
+
+
+def create_checked(world: World, topic: str) -> None:
+    """A topic whose records nodes check, once the cluster has the level for that."""
+    settings = {"schema.enforce": "node"}
+
+    def made() -> bool:
+        try:
+            ask(world.cluster.client_config(), CreateTopic(topic, PARTITIONS, settings))
+        except AdminError as error:
+            return error.code is FaultCode.ALREADY_EXISTS
+        return True
+
+    wait_for(made, "topics may be checked")

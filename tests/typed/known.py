@@ -29,6 +29,7 @@ class Known:
         self.next_offsets = [1 << 40]
         """What the nodes say one after the other; the last for ever."""
         self.asked = 0
+        self.enforce = "off"
         for node in cluster.nodes:
             node.answer = self._answer
 
@@ -53,4 +54,5 @@ class Known:
             since=tuple(pair for pair in self.since if pair[0] < next_offset),
             topic_id=self.topic_id,
             next_offset=next_offset,
+            enforce=self.enforce,
         )

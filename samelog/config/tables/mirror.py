@@ -117,7 +117,7 @@ class MirrorConfig(ConfigTable):
     destination: Annotated[str, "The `client.toml` of the cluster that gets the mirrors", PATH]
     source: Annotated[
         str | None,
-        "The `client.toml` of the cluster that has the topics",
+        "The `client.toml` of the cluster that has the topics; or a directory with merged logs",
         PATH,
         Without("`[kafka]`"),
     ] = None

@@ -131,10 +131,17 @@ def _topic(call: NodeCall, name: str) -> Altered:
     broker = call.broker
     topic = administered(broker, call.client, AclOperation.ALTER_CONFIGS, name)
     broker.views.refuse_writes(topic)
+
+    def checked(settings: Mapping[str, str | None]) -> dict[str, str]:
+        majority, longest = broker.majority_of(topic), broker.longest_batch
+        found = check_settings(settings, majority, broker.level, longest)
+        broker.check_libraries(found, topic)
+        return found
+
     return Altered(
         topic.settings,
         topic_defaults(broker, topic),
-        partial(check_settings, majority=broker.majority_of(topic), level=broker.level),
+        checked,
         partial(AlterTopicCommand, topic.topic_id),
     )
 

@@ -39,6 +39,7 @@ from samelog.sequencer.admin.topics import (
 )
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.filtering.view_stream import rows_of_view
+from samelog.sequencer.judging import libraries
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.schema_state import mode_of
 from samelog.sequencer.state.types import Partition, Rejection, Topic
@@ -64,8 +65,9 @@ _OWN = "__"
 """What the cluster's own topics begin with."""
 
 
-def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> SchemaPage:
-    """The versions of a topic's schema, a page at a time. Raises ChangeRefused."""
+async def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> SchemaPage:
+    """The versions of a topic's schema, a page at a time. Raises ChangeRefused, TimeoutError."""
+    await _learn_of(node, request.topic)
     is_local = identity == ANONYMOUS  # over HTTP nobody else has no certificate
     if not is_local and not node.member.rights.may_see(identity, request.topic):
         text = f"{identity} may neither read nor write topic {request.topic!r}"
@@ -101,6 +103,12 @@ def list_schemas(node: ServedNode, request: ListSchemas, identity: str) -> Schem
     )
 
 
+async def _learn_of(node: ServedNode, topic: str) -> None:
+    """A topic that another node has just made may not be known here. Raises TimeoutError."""
+    if node.logs.machine.topic_named(topic) is None:
+        await node.raft.proposer.catch_up()
+
+
 def _partition(node: ServedNode, topic: Topic, index: int) -> Partition:
     if not 0 <= index < topic.partitions:
         text = f"topic {topic.name!r} has {topic.partitions} partitions, no partition {index}"
@@ -117,6 +125,7 @@ def _version(node: ServedNode, topic: Topic, version: int) -> SchemaInfo:
 
 async def set_schema(node: ServedNode, request: SetSchema) -> SchemaSet:
     """Have a topic get another version. Raises ChangeRefused, TimeoutError."""
+    await _learn_of(node, request.topic)
     check_no_mirror(node, find_topic(node, request.topic))
     return await set_version(node, request.topic, request.follows, request.schema)
 
@@ -124,6 +133,7 @@ async def set_schema(node: ServedNode, request: SetSchema) -> SchemaSet:
 async def set_version(node: ServedNode, name: str, follows: int, text: str) -> SchemaSet:
     """The same, of a mirror too. Raises ChangeRefused, TimeoutError."""
     schema = _parsed(text)
+    _check_libraries(node, find_topic(node, name), schema)
     topic_id, now_ms = find_topic(node, name).topic_id, node.member.clock.wall_ms()
     command = SetSchemaCommand(topic_id, follows, schema.text, now_ms)
     outcome = await node.raft.proposer.propose(command)
@@ -132,6 +142,16 @@ async def set_version(node: ServedNode, name: str, follows: int, text: str) -> S
     topic = find_topic(node, name)
     is_new = [each.fingerprint for each in topic.schemas[follows:][:1]] == [schema.fingerprint]
     return SchemaSet(topic.name, follows + is_new, schema.fingerprint)
+
+
+def _check_libraries(node: ServedNode, topic: Topic, schema: Schema) -> None:
+    """Nodes that are to check records have to be able to. Raises ChangeRefused."""
+    state = node.logs.machine.state
+    if topic.topic_id not in state.schemas.enforced:
+        return
+    why = libraries.why_not_checked(node.peers.presence, state, [schema.format])
+    if why:
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, why, libraries.REMEDY)
 
 
 def _parsed(text: str) -> Schema:

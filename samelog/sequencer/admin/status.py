@@ -14,10 +14,11 @@ from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
 from samelog.sequencer.admin.parts import ServedNode, groups_here, parts_of
 from samelog.sequencer.admin.sessions import inputs_by_session, session_info
 from samelog.sequencer.admin.topics import partition_info
+from samelog.sequencer.judging import libraries
 from samelog.sequencer.parts import LogParts, RaftParts, phase_of
 from samelog.sequencer.parts import troubles as replica_troubles
 from samelog.sequencer.state.commands import Member
-from samelog.wire.peer_messages import MemberState
+from samelog.wire.peer_messages import LacksLibraries, MemberState
 
 TEXT_CHARACTERS = 1000
 SESSIONS_NAMED = 5
@@ -70,6 +71,13 @@ def node_info(node: ServedNode, member: Member) -> NodeInfo:
         said.not_ready,
         round(age_s, 3),
     )
+
+
+def tell_state(node: ServedNode) -> None:
+    """Say to the other members what this node says of itself."""
+    node.peers.links.send_all(own_state(node))
+    if lacks := libraries.lacking():
+        node.peers.links.send_all(LacksLibraries(lacks))
 
 
 def own_state(node: ServedNode) -> MemberState:

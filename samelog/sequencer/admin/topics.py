@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from msgspec import UNSET, structs
@@ -40,6 +40,7 @@ from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of, wher
 from samelog.sequencer.admin.placement import placed_partitions, placed_topic, until_begun
 from samelog.sequencer.admin.tasks import convert_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.judging import libraries
 from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.state import commands, setting_commands
 from samelog.sequencer.state.machine import StateMachine
@@ -91,6 +92,7 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     copies = 0 if asked is UNSET or asked == everywhere else asked
     check_settings(node, request.settings, copies)
     wanted = request.topic, request.partitions, request.settings
+    check_libraries(node, request.settings)
     now_ms = node.member.clock.wall_ms()
     command = commands.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms)
     longer_s = request.partitions * PARTITION_S
@@ -168,6 +170,7 @@ async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:
     """Have its settings changed, and its copies. Raises ChangeRefused, NotLeader, TimeoutError."""
     topic, copies = find_topic(node, request.topic), request.replication_factor
     check_settings(node, request.settings, _copies(node, topic) if copies is UNSET else copies)
+    check_libraries(node, request.settings, topic)
     if copies is not UNSET:
         await convert_topic(node, topic, copies)
     if request.settings or request.unset:
@@ -339,6 +342,16 @@ def check_settings(node: ServedNode, settings: dict[str, str], copies: int = 0) 
         problem = problem_with(key, value, majority, node.raft.replica.level)
         if problem is not None:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, problem)
+
+
+def check_libraries(
+    node: ServedNode, settings: Mapping[str, str], topic: Topic | None = None
+) -> None:
+    """Raises ChangeRefused if a member could not check records that nodes are to check."""
+    state = node.logs.machine.state
+    why = libraries.why_not_from_now_on(node.peers.presence, state, settings, topic)
+    if why:
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, why, libraries.REMEDY)
 
 
 def _copies(node: ServedNode, topic: Topic) -> int:

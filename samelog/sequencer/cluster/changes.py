@@ -101,6 +101,7 @@ class Changes:
         state = self._machine.state
         sites, raft = state.placement.sites, self._group.raft
         raft.patience.weigh(patience(self._number, sites))
+        raft.gather_for(sites.who_only_read(raft.learners))
         if not self._group.is_leader:
             self._place.forget()
             return

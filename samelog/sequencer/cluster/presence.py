@@ -27,6 +27,8 @@ class Presence:
         """Of those who have said it, this member included."""
         self.log_bytes: dict[int, int] = {}
         """Of those who have logs of several groups: bytes that are part of the policy's limit."""
+        self.lacks: dict[int, tuple[str, ...]] = {}
+        """Libraries that others say they lack, so that they cannot check records."""
         self._up = {number}
         self._left: dict[int, float] = {}
         """When those who were up and are not any more went."""
@@ -83,15 +85,18 @@ class Presence:
         self._up.discard(number)
         self._left[number] = now
         self._said.pop(number, None)
+        self.lacks.pop(number, None)
         return True
 
     def forget_others(self, members: Container[int]) -> None:
         """What nodes that are gone once said of themselves is nothing any more."""
         known = self._up | self._left.keys() | self.health.keys() | self._said.keys()
+        known |= self.lacks.keys()
         for number in known - {self.number}:
             if number not in members:
                 self._up.discard(number)
                 self._left.pop(number, None)
                 self.health.pop(number, None)
                 self.log_bytes.pop(number, None)
+                self.lacks.pop(number, None)
                 self._said.pop(number, None)

@@ -21,11 +21,17 @@ from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.judging.process import CannotCheck
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.spanning.ranges import RANGE_BYTES, RANGES_MAX, StagedInput, ranges_of
+from samelog.sequencer.spanning.ranges import (
+    RANGE_BYTES,
+    RANGES_MAX,
+    StagedInput,
+    UnitChecks,
+    ranges_of,
+)
 from samelog.sequencer.state.commands import CloseRun, PublishStageCommand, Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.stage_state import refused_batch
@@ -50,7 +56,7 @@ class Staging:
     def __init__(
         self,
         machine: StateMachine,
-        sessions: SessionStore,
+        checks: UnitChecks,
         *,
         group: RaftGroup,
         coordinator: Coordinator,
@@ -58,7 +64,7 @@ class Staging:
         clock: Clock,
     ) -> None:
         self._machine = machine
-        self._sessions = sessions
+        self._checks, self._sessions = checks, checks.sessions
         self._group = group
         self._coordinator = coordinator
         self._proposer = proposer
@@ -81,6 +87,7 @@ class Staging:
             inputs = self._inputs(request)
             await self._wait_held(inputs)
             ranges = await self._cut(inputs)
+            await self._check(ranges)
             refusal = await self._publish(request, ranges)
         if refusal is None:
             return StagePublished(is_new=True)
@@ -184,6 +191,15 @@ class Staging:
                 text = f"a batch of more than {RANGES_MAX} pieces of {RANGE_BYTES} bytes"
                 raise ChangeRefused(FaultCode.TOO_MANY, text, "publish smaller batches")
         return found
+
+    async def _check(self, ranges: Mapping[int, Sequence[Range]]) -> None:
+        """Raises ChangeRefused: nodes check one of the topics, and something does not fit."""
+        try:
+            why = await self._checks.why_unfit(ranges)
+        except CannotCheck as error:
+            raise ChangeRefused(FaultCode.NOT_READY, str(error), "ask again") from None
+        if why:
+            raise ChangeRefused(FaultCode.INVALID_BATCH, why)
 
     async def _publish(
         self, request: requests.PublishStage, ranges: dict[int, list[Range]]

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
 from samelog.consensus import GroupMessages, Role
-from samelog.placement.changes import AnyChange
 from samelog.placement.tasks import GroupOrder
 from samelog.replicator.interfaces import LogSource
 from samelog.sequencer.cluster.links import Links
@@ -29,6 +28,7 @@ from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.parts import CareParts, LogParts, MemberParts, RaftParts
 from samelog.sequencer.spanning.steps import groups_concerned
+from samelog.sequencer.state.commands import AnyCommand
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import decode_message
@@ -331,15 +331,14 @@ class DataGroups:
 
     def _confirm(self) -> None:
         """Tell group 0 what it does not know of the groups that this member leads."""
-        found = (replica.unconfirmed() for replica in self.working)
-        changes: list[AnyChange] = [each for each in found if each is not None]
-        if changes and not self._confirms:
+        found = [told for replica in self.working if (told := replica.unconfirmed())]
+        if found and not self._confirms:
             self._confirms = True
-            self._host.spawn(self._confirm_all(changes[:CONFIRMED_AT_ONCE]))
+            self._host.spawn(self._confirm_all(found[:CONFIRMED_AT_ONCE]))
 
-    async def _confirm_all(self, changes: list[AnyChange]) -> None:
+    async def _confirm_all(self, found: list[list[AnyCommand]]) -> None:
         try:
-            await self._host.change_placement(changes)
+            await self._host.tell_cluster([command for told in found for command in told])
         except TimeoutError:
             return  # they are found again
         finally:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from samelog.format.errors import CorruptLog
 from samelog.placement.values import PlacedGroup, PlacedReplica
+from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.raft.alone import Held, goes_on, held_by
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.raft_errors import RaftStoreError
@@ -49,6 +50,7 @@ def go_on_alone(
     held.machine.apply(RecordEvent(wall_ms, EVENT, _possible_loss(held, placed.number, name)))
     state.placement.own = [replace(own, votes=True, is_whole=True)]
     state.placement.version = state.placement.recovered = placed.recovered
+    state.placement.ends = _ends(state)
     keep_own_segments(fs, state, data)
     store.write(goes_on(held, own.member))
     log.sync()
@@ -60,6 +62,13 @@ def _possible_loss(held: Held, group: int, name: str) -> str:
     text = f"group {group} went on with the replica of {name} alone after {held.place}"
     loss = "What others acknowledged after that may be lost"
     return f"{text}. {loss}. Partitions: {ends or 'none'}"[:TEXT_MOST]
+
+
+def _ends(state: State) -> dict[int, int] | None:
+    """For group 0, which may have positions behind them; None: it could not be told."""
+    if state.level < GROUP_RECOVERY:
+        return None
+    return {number: each.next_offset for number, each in state.partitions.items()}
 
 
 def keep_own_segments(fs: FileSystem, state: State, data: str) -> None:

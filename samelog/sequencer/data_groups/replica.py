@@ -13,7 +13,6 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from samelog.placement.changes import AnyChange, ConfirmGroup, GroupBegunAnew
 from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import PlacedGroup
 from samelog.replicator.interfaces import LogSource
@@ -75,9 +74,6 @@ class ReplicaHost(Protocol):
 
     async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
         """See building.ReplicaOwner."""
-
-    async def change_placement(self, changes: list[AnyChange]) -> None:
-        """Have group 0 take these changes of the table, those of them that hold."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that ends with the member, and ends it if it fails."""
@@ -330,7 +326,7 @@ class DataReplica:
         """See upkeep.DataGroupUpkeep."""
         self._upkeep.carry_out(order)
 
-    def unconfirmed(self) -> ConfirmGroup | GroupBegunAnew | None:
+    def unconfirmed(self) -> list[AnyCommand]:
         """See upkeep.DataGroupUpkeep."""
         return self._upkeep.unconfirmed()
 
@@ -375,6 +371,10 @@ class DataReplica:
     def cluster_machine(self) -> StateMachine:
         """See building.ReplicaOwner."""
         return self._host.cluster_machine
+
+    async def catch_up(self) -> None:
+        """See building.ReplicaOwner."""
+        await self._host.catch_up()
 
     async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
         """See building.ReplicaOwner."""

@@ -23,7 +23,12 @@ from samelog.sequencer.data_groups.anew import begun_anew, opening, owed_reset
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.sites.leading import patience
 from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand, LetIn
-from samelog.sequencer.state.placement.commands import BeginAnew, SetReplicas
+from samelog.sequencer.state.placement.commands import (
+    BeginAnew,
+    ChangePlacement,
+    LowerOffsets,
+    SetReplicas,
+)
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.types import State, Topic
 from samelog.wire.bounds import Life
@@ -74,12 +79,13 @@ class DataGroupUpkeep:
         """Whether the leader has something to propose, here or to group 0."""
         state = self._replica.logs.machine.state
         is_behind = not state.placement.own or state.level < self._cluster().level
-        return is_behind or bool(self._behind_topics()) or self.unconfirmed() is not None
+        return is_behind or bool(self._behind_topics()) or bool(self.unconfirmed())
 
     def tick(self) -> None:
         """Take the next step, if there is one."""
-        raft = self._raft.raft
-        raft.patience.weigh(patience(raft.node_id, self._cluster().placement.sites))
+        raft, sites = self._raft.raft, self._cluster().placement.sites
+        raft.patience.weigh(patience(raft.node_id, sites))
+        raft.gather_for(sites.who_only_read(raft.learners))
         if not self._raft.is_leader:
             return
         state = self._replica.logs.machine.state
@@ -137,8 +143,12 @@ class DataGroupUpkeep:
         self._whole.add(replica.replica)
         return True
 
-    def unconfirmed(self) -> ConfirmGroup | GroupBegunAnew | None:
-        """What group 0 does not know of this group, if this leads it."""
+    def unconfirmed(self) -> list[AnyCommand]:
+        """Tells group 0 what it does not know of this group, if this leads it."""
+        change = self._unconfirmed()
+        return [] if change is None else [*self._lowered(), ChangePlacement(-1, [change])]
+
+    def _unconfirmed(self) -> ConfirmGroup | GroupBegunAnew | None:
         here, known = self._replica.logs.machine.state, self._group()
         state = here.placement
         if not self._raft.is_leader or not state.own or state.version < known.version:
@@ -151,6 +161,18 @@ class DataGroupUpkeep:
         if state.version == known.version and {*replicas} <= {*known.replicas, *known.readers}:
             return None
         return ConfirmGroup(known.number, state.version, replicas)
+
+    def _lowered(self) -> list[AnyCommand]:
+        """What group 0 has to lower before it learns that this group went on alone. Of what the
+        replica did not have, nothing is left.
+        """
+        own, known = self._replica.logs.machine.state.placement, self._group()
+        went_on = known.is_recovering and own.recovered == known.recovered
+        if own.ends is None or not went_on or self._cluster().level < LowerOffsets.needs:
+            return []
+        ends = [(number, own.ends.get(number, 0)) for number in sorted(self._contents())]
+        now_ms = self._replica.raft.proposer.clock.wall_ms()
+        return [LowerOffsets(known.number, known.recovered, ends, now_ms)]
 
     def _configure(self, version: int, replicas: list[PlacedReplica], task: str = "") -> None:
         """Propose; whatever comes of it shows in the state."""

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Protocol
 
 import msgspec
+from msgspec import structs
 
 from samelog.runtime.fair_thread import FairThread
 from samelog.sequencer.judging.worker import (
@@ -26,7 +27,7 @@ from samelog.sequencer.judging.worker import (
     JudgeTask,
     frame,
 )
-from samelog.typed.judging import BatchMisfits
+from samelog.typed.judging import PLAIN, BatchMisfits, Terms
 
 STALL_S = 60.0
 """Of a process that was given something: no batch takes that long."""
@@ -54,7 +55,13 @@ class BatchJudge(Protocol):
     """Says what of batches does not fit."""
 
     async def judge(
-        self, who: Hashable, key: str, texts: Sequence[str], batches: Sequence[bytes]
+        self,
+        who: Hashable,
+        key: str,
+        texts: Sequence[str],
+        batches: Sequence[bytes],
+        *,
+        terms: Terms = PLAIN,
     ) -> list[BatchMisfits]:
         """By batch. `who`: whose they are; `key`: of these versions of a topic's schema. Raises
         CannotCheck.
@@ -77,16 +84,23 @@ class ProcessJudge:
         """How many processes there were."""
 
     async def judge(
-        self, who: Hashable, key: str, texts: Sequence[str], batches: Sequence[bytes]
+        self,
+        who: Hashable,
+        key: str,
+        texts: Sequence[str],
+        batches: Sequence[bytes],
+        *,
+        terms: Terms = PLAIN,
     ) -> list[BatchMisfits]:
         """See BatchJudge."""
         self._is_used = True
-        answer = await self._thread.run(who, lambda: self._ask(key, texts, batches), _is_bad)
+        task = JudgeTask(key, [*texts], [*batches], terms)
+        answer = await self._thread.run(who, lambda: self._ask(task), _is_bad)
         if answer.problem:
             raise CannotCheck(answer.problem, is_for_long=answer.is_for_long)
         return answer.misfits
 
-    def _ask(self, key: str, texts: Sequence[str], batches: Sequence[bytes]) -> JudgeAnswer:
+    def _ask(self, task: JudgeTask) -> JudgeAnswer:
         """In the thread."""
         why = "this node stops"
         for _ in range(TRIES):
@@ -96,7 +110,7 @@ class ProcessJudge:
                 if self._worker is None:
                     self._worker = _Worker(self._command)
                     self.started += 1
-                return self._worker.ask(key, texts, batches, self._stall_s)
+                return self._worker.ask(task, self._stall_s)
             except (WorkerGone, OSError, msgspec.MsgspecError) as error:
                 why = f"the process that checks records has ended: {error}"
                 self._end()
@@ -134,16 +148,14 @@ class _Worker:
         os.set_blocking(self._answers, False)
         self._known: set[str] = set()
 
-    def ask(
-        self, key: str, texts: Sequence[str], batches: Sequence[bytes], stall_s: float
-    ) -> JudgeAnswer:
+    def ask(self, task: JudgeTask, stall_s: float) -> JudgeAnswer:
         """Raises WorkerGone, OSError."""
-        told = None if key in self._known else [*texts]
+        key, is_known = task.key, task.key in self._known
         deadline = time.monotonic() + stall_s
-        self._write(frame(JudgeTask(key, told, [*batches])), deadline)
+        self._write(frame(structs.replace(task, texts=None) if is_known else task), deadline)
         size: int = LENGTH.unpack(self._read(LENGTH.size, deadline))[0]
         answer = _decoder.decode(self._read(size, deadline))
-        if told is not None:
+        if not is_known:
             if len(self._known) >= TOPICS_KEPT:
                 self._known.clear()
             self._known.add(key)

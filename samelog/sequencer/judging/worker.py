@@ -20,7 +20,7 @@ from typing import BinaryIO
 import msgspec
 
 from samelog.format.batch import read_header
-from samelog.typed.judging import BatchMisfits, judge_batch
+from samelog.typed.judging import PLAIN, BatchMisfits, Terms, judge_batch
 from samelog.typed.misfits import beginning
 from samelog.typed.schema import Schema, parse_schema
 
@@ -39,6 +39,7 @@ class JudgeTask(msgspec.Struct, frozen=True, array_like=True):
     key: str
     texts: list[str] | None
     batches: list[bytes]
+    terms: Terms = PLAIN
 
 
 class JudgeAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -70,18 +71,18 @@ class JudgeWorker:
             }
         schemas = self._known[task.key]
         try:
-            return JudgeAnswer([_judged(schemas, batch) for batch in task.batches])
+            return JudgeAnswer([_judged(schemas, batch, task.terms) for batch in task.batches])
         except TROUBLES as error:
             lacks = isinstance(error, ImportError)
             return JudgeAnswer([], str(error) or type(error).__name__, lacks)
 
 
-def _judged(schemas: Mapping[int, Schema], batch: bytes) -> BatchMisfits:
+def _judged(schemas: Mapping[int, Schema], batch: bytes, terms: Terms) -> BatchMisfits:
     """What does not fit: all of a batch that cannot be read, whatever the reason. Raises one of
     TROUBLES.
     """
     try:
-        return judge_batch(schemas, len(schemas), batch)
+        return judge_batch(schemas, len(schemas), batch, terms)
     except TROUBLES:
         raise
     except Exception as error:  # noqa: BLE001 - the seam: nothing is taken that is not checked

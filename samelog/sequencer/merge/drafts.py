@@ -96,6 +96,8 @@ class LeftOut(msgspec.Struct):
     """How many it takes to say that."""
     version: int | None = None
     """Of the topic's schema, if its records are checked."""
+    oldest: int = 1
+    """The oldest version that a record may be of."""
     refused: list[RefusedBatch] = []
     """Of those, what does not fit."""
     asked: int = 0

@@ -7,14 +7,14 @@ batch of a Kafka client is refused as a whole, as Kafka's brokers do, as if it h
 
 Invariant: nothing is planned that was not checked by the version that the instruction names; what
 is refused of a publisher is told in the same instruction, and more is refused only when the
-publisher has kept what was before.
+publisher has kept what was before. Nothing is refused by what the cluster knows better by then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 from samelog.config.authorisation import NODE_PREFIX
@@ -23,10 +23,11 @@ from samelog.runtime.log import log_event
 from samelog.sequencer.judging.process import BatchJudge, CannotCheck
 from samelog.sequencer.merge.drafts import Draft, LeftOut
 from samelog.sequencer.merge.filters import GivenBatch, InputWaits, flags_of
-from samelog.sequencer.refusing.verdicts import Verdicts
+from samelog.sequencer.refusing.verdicts import By, Verdicts
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Topic
-from samelog.typed.judging import BatchMisfits
+from samelog.typed.enforcing import is_judged, oldest_accepted
+from samelog.typed.judging import BatchMisfits, Terms
 from samelog.wire.refusals import RefusedBatch, ToldMisfit
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,13 @@ class SchemaFilter:
         machine: StateMachine,
         judge: BatchJudge,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        *,
+        cluster: StateMachine,
+        catch_up: Callable[[], Awaitable[None]],
     ) -> None:
+        """`cluster`: of group 0; `catch_up`: wait until it has what was committed before, or raise
+        TimeoutError.
+        """
         self.plan_inputs: Callable[[Iterable[int]], None] = lambda numbers: None
         """To be called when these may be planned again."""
         self.hand_over: Callable[[], None] = lambda: None
@@ -59,6 +66,8 @@ class SchemaFilter:
         self._machine = machine
         self._judge = judge
         self._spawn = spawn
+        self._cluster = cluster
+        self._catch_up = catch_up
         self._verdicts = Verdicts()
         self._put_off: set[int] = set()
         """Inputs that wait for room among what is asked."""
@@ -97,7 +106,9 @@ class SchemaFilter:
         version = draft.left.version = len(topic.schemas)
         if not version:
             return
-        wanted = self._verdicts.begin(entry.number, version, batches)
+        draft.left.oldest = oldest_accepted(topic.settings, version)
+        by = version, draft.left.oldest
+        wanted = self._verdicts.begin(entry.number, by, batches)
         if wanted is None:
             self._put_off.add(entry.number)
             return
@@ -105,8 +116,8 @@ class SchemaFilter:
             return
         draft.left.asked += 1
         texts = self._machine.state.schema_texts(topic.topic_id, version)
-        for together in _tasks(wanted):
-            self._spawn(self._ask(topic, texts, (entry, draft.left.later), together))
+        for together in tasks(wanted):
+            self._spawn(self._ask(topic, texts, (by, entry, draft.left.later), together))
 
     def look_behind(self, partition: int, batches: bytes) -> bool:
         """Each input waits by itself."""
@@ -120,22 +131,55 @@ class SchemaFilter:
         self,
         topic: Topic,
         texts: Sequence[str],
-        who: tuple[Input, Sequence[int]],
+        what: tuple[By, Input, Sequence[int]],
         batches: list[bytes],
     ) -> None:
         """Have some batches checked; then their input is planned again, and those that wait."""
-        version, (entry, later) = len(texts), who
+        by, entry, later = what
         found: Sequence[BatchMisfits] = ()
         try:
-            key = f"{topic.topic_id} {version}"
-            found = await self._judge.judge(entry.session, key, texts, batches)
-            self._troubles.pop(topic.topic_id, None)
-        except CannotCheck as why:
-            await self._failed(topic, why)
+            terms = Terms(oldest=by[1])
+            found = await self.judged(topic, texts, entry.session, batches, terms=terms) or ()
         finally:
-            self._verdicts.end(entry.number, version, batches, found)
+            self._verdicts.end(entry.number, by, batches, found)
         again, self._put_off = {entry.number, *later, *self._put_off}, set()
         self.plan_inputs(again)
+
+    async def judged(
+        self,
+        topic: Topic,
+        texts: Sequence[str],
+        session: str,
+        batches: Sequence[bytes],
+        *,
+        terms: Terms,
+    ) -> Sequence[BatchMisfits] | None:
+        """What of these does not fit; None: nobody can say now, which is told."""
+        key = f"{topic.topic_id} {len(texts)}"
+        try:
+            found = await self._judge.judge(session, key, texts, batches, terms=terms)
+        except CannotCheck as why:
+            await self._failed(topic, why)
+            return None
+        self._troubles.pop(topic.topic_id, None)
+        if any(each.records for each in found):
+            by = len(texts), terms.oldest
+            return found if await self._is_current(topic.topic_id, by) else None
+        return found
+
+    async def _is_current(self, topic_id: str, by: By) -> bool:
+        """Whether the cluster says of a topic what it was judged by: a data group hears of it later
+        than who publishes may.
+        """
+        try:
+            await self._catch_up()
+        except TimeoutError:
+            return False
+        known = self._cluster.state.topics.get(topic_id)
+        is_current = known is None or not _is_newer(known, by)
+        if not is_current:
+            await asyncio.sleep(LOOK_S)
+        return is_current
 
     async def _failed(self, topic: Topic, why: CannotCheck) -> None:
         """Nothing is taken unchecked: somebody else may lead, or it is tried again."""
@@ -158,7 +202,8 @@ class SchemaFilter:
         version = draft.left.version
         if not version:
             return runs
-        found = self._verdicts.find(given.entry.number, version, given.data)
+        by = version, draft.left.oldest
+        found = self._verdicts.find(given.entry.number, by, given.data)
         if found is None:
             raise InputWaits("its records are not checked yet")
         if not found.records:
@@ -232,7 +277,14 @@ class SchemaFilter:
         self._last = None
 
 
-def _tasks(batches: Iterable[bytes]) -> Iterator[list[bytes]]:
+def _is_newer(known: Topic, by: By) -> bool:
+    """Whether the cluster has other versions or settings than records were judged by."""
+    version, oldest = by
+    is_same = is_judged(known.settings) and oldest_accepted(known.settings, version) == oldest
+    return len(known.schemas) > version or not is_same
+
+
+def tasks(batches: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Batches in groups that are asked for together."""
     together: list[bytes] = []
     size = 0

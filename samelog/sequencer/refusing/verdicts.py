@@ -1,7 +1,8 @@
 """What is known of batches that were checked, and of those that are being checked.
 
 Invariant: a verdict is found only for the very bytes that it is about, of the same input, by the
-same version of the schema; what is kept, and what is asked at a time, is bounded.
+same version of the schema and the same oldest one that counts; what is kept, and what is asked at a
+time, is bounded.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ KEPT_BYTES = 32 << 20
 ASKED_BYTES = 8 << 20
 _CRC = slice(17, 21)
 
-_BatchName = tuple[int, int, bytes, int]
-"""Input, version, CRC and size: bytes that have these in common are compared."""
+By = tuple[int, int]
+"""By what a batch is judged: the newest version, and the oldest that counts."""
+_BatchName = tuple[int, By, bytes, int]
+"""Input, by what, CRC and size: bytes that have these in common are compared."""
 
 
 class Verdicts:
@@ -28,24 +31,24 @@ class Verdicts:
         self._asked: dict[_BatchName, bytes] = {}
         self._asked_bytes = 0
 
-    def find(self, number: int, version: int, batch: bytes) -> BatchMisfits | None:
+    def find(self, number: int, by: By, batch: bytes) -> BatchMisfits | None:
         """What does not fit; None: nobody has said yet."""
-        key = number, version, batch[_CRC], len(batch)
+        key = number, by, batch[_CRC], len(batch)
         found = self._known.get(key)
         if found is None or found[0] != batch:
             return None
         self._known.move_to_end(key)
         return found[1]
 
-    def begin(self, number: int, version: int, batches: Sequence[bytes]) -> list[bytes] | None:
+    def begin(self, number: int, by: By, batches: Sequence[bytes]) -> list[bytes] | None:
         """Those of an input's next batches that are to be asked for, from now on under way; None:
         there is no room for all of them.
         """
         wanted: list[bytes] = []
         for batch in batches:
-            if self.find(number, version, batch) is not None:
+            if self.find(number, by, batch) is not None:
                 continue
-            key = number, version, batch[_CRC], len(batch)
+            key = number, by, batch[_CRC], len(batch)
             if key in self._asked:
                 continue
             if self._asked and self._asked_bytes + len(batch) > ASKED_BYTES:
@@ -56,15 +59,15 @@ class Verdicts:
         return wanted
 
     def end(
-        self, number: int, version: int, batches: Sequence[bytes], found: Sequence[BatchMisfits]
+        self, number: int, by: By, batches: Sequence[bytes], found: Sequence[BatchMisfits]
     ) -> None:
         """They are under way no more; `found`: what was said of each, if anything was."""
         for batch in batches:
-            key = number, version, batch[_CRC], len(batch)
+            key = number, by, batch[_CRC], len(batch)
             if self._asked.pop(key, None) is not None:
                 self._asked_bytes -= len(batch)
         for batch, misfits in zip(batches, found, strict=False):
-            self._keep((number, version, batch[_CRC], len(batch)), batch, misfits)
+            self._keep((number, by, batch[_CRC], len(batch)), batch, misfits)
 
     def _keep(self, key: _BatchName, batch: bytes, misfits: BatchMisfits) -> None:
         before = self._known.pop(key, None)

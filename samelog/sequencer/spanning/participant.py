@@ -18,10 +18,10 @@ from samelog.consensus import Busy, NotLeader
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
-from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.judging.process import CannotCheck
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
-from samelog.sequencer.spanning.ranges import RANGES_MAX, StagedInput, ranges_of
+from samelog.sequencer.spanning.ranges import RANGES_MAX, StagedInput, UnitChecks, ranges_of
 from samelog.sequencer.spanning.steps import groups_concerned, lost_groups, next_steps
 from samelog.sequencer.state.commands import AnyCommand, EndStage, Merge, PinStage, Range
 from samelog.sequencer.state.machine import StateMachine
@@ -53,7 +53,7 @@ class Participant:
         *,
         machine: StateMachine,
         cluster: StateMachine,
-        sessions: SessionStore,
+        checks: UnitChecks,
         group: RaftGroup,
         coordinator: Coordinator,
         clock: Clock,
@@ -63,7 +63,7 @@ class Participant:
         self.number = number
         self._machine = machine
         self._cluster = cluster
-        self._sessions = sessions
+        self._checks, self._sessions = checks, checks.sessions
         self._group = group
         self._coordinator = coordinator
         self._clock = clock
@@ -120,7 +120,7 @@ class Participant:
 
     async def _run(self, number: int, work: Coroutine[Any, Any, None]) -> None:
         try:
-            with suppress(NotLeader, Busy, ProposalLost):
+            with suppress(NotLeader, Busy, ProposalLost, CannotCheck):
                 await work
         finally:
             self._under_way.discard(number)
@@ -145,7 +145,7 @@ class Participant:
 
     async def _pin(self, number: int) -> None:
         """Have this group's part pinned, once a majority holds it; refuse it, if that can be no
-        more. Raises NotLeader, Busy, ProposalLost.
+        more. Raises NotLeader, Busy, ProposalLost, CannotCheck.
         """
         known = self._cluster.state.transactions.spanning.units[number]
         if problem := self._problem(known):
@@ -154,10 +154,14 @@ class Participant:
         inputs = self._inputs(known.runs, known.places.get)
         if not all(self._coordinator.holds(*each) for each in inputs or ()) or inputs is None:
             return
+        ranges: dict[int, list[Range]] = {}
         try:
             ranges = await self._cut(inputs)
+            problem = await self._checks.why_unfit(ranges)
         except LogFormatError as error:
-            self._say([SettleUnit(number, self.number, UnitStep.REFUSED, str(error)[:500])])
+            problem = str(error)
+        if problem:
+            self._say([SettleUnit(number, self.number, UnitStep.REFUSED, problem[:500])])
             return
         command = PinStage(number, known.stage, self._here(known.names), list(ranges.items()))
         outcome: list[Any] = await self._group.ask([command])[1]

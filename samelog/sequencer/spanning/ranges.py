@@ -5,14 +5,15 @@ Invariant: ranges of one input follow each other, from where it is merged to its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, told_size
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.session_bytes import SessionBytes
+from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.commands import Range
 from samelog.sequencer.state.types import Input
 
@@ -26,6 +27,15 @@ class StagedInput(NamedTuple):
 
     entry: Input
     end: SessionPosition
+
+
+class UnitChecks(Protocol):
+    """What is staged, and whether it may be published."""
+
+    sessions: SessionStore
+
+    async def why_unfit(self, ranges: Mapping[int, Sequence[Range]]) -> str:
+        """The first record that keeps a unit from being published. Raises CannotCheck."""
 
 
 def ranges_of(staged: StagedInput, source: SessionBytes) -> Iterator[Range]:

@@ -42,7 +42,8 @@ from samelog.sequencer.state.keys.key_state import (
     parse_horizon,
 )
 from samelog.typed.compatibility import COMPATIBILITY, Compatibility
-from samelog.typed.enforcing import ENFORCE, Enforce
+from samelog.typed.enforcing import ACCEPT, ENFORCE, Enforce
+from samelog.typed.versions import VERSIONS_MOST
 
 GROUPS_CHARACTERS = 1024
 _RATIO = re.compile(r"(0(\.[0-9]{1,9})?|1(\.0{1,9})?)", re.ASCII)
@@ -168,6 +169,7 @@ KNOWN: Mapping[str, Callable[[str], str | None]] = {
     DEDUP_KEY_HORIZON: _read_by(parse_horizon),
     COMPATIBILITY: _one_of(*(mode.value for mode in Compatibility)),
     ENFORCE: _one_of(*(each.value for each in Enforce)),
+    ACCEPT: _number(1, VERSIONS_MOST),
     **{key: _one_of(value) for key, value in FIXED.items()},
     **{key: check for key, (_, check) in ADVICE.items()},
 }
@@ -192,7 +194,7 @@ def _level_of(key: str, value: str) -> int:
     """The feature level that a setting needs."""
     if key == CLEANUP_POLICY and is_compacted(value):
         return COMPACTION
-    if key == ENFORCE:
+    if key in (ENFORCE, ACCEPT):
         return ENFORCING
     return KEYS if key in (DEDUP_KEY, DEDUP_KEY_HORIZON) else 0
 

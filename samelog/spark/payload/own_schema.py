@@ -44,6 +44,25 @@ def own_schema(options: Options) -> str | None:
     """The columns of the payload as SQL, as the cluster knows them; None where there is no cluster
     to ask, or nobody has said anything. Raises NotReadable, BadOption.
     """
+    pages = topic_pages(options)
+    if pages is None:
+        return None
+    wanted = _FORMATS.get(options.values.format)
+    if wanted is not None:
+        columns = {name: columns_of(page, wanted) for name, (_, page) in pages.items()}
+        return _common(columns, "schema")
+    return common_schema({name: _json_columns(*each) for name, each in pages.items()})
+
+
+ANY = tuple(SchemaFormat)
+_FORMATS = {ValueFormat.AVRO: (SchemaFormat.AVRO,), ValueFormat.SCHEMA: ANY}
+"""Which formats a topic's schema may have, where only that counts."""
+
+
+def topic_pages(options: Options) -> dict[str, tuple[TopicInfo, SchemaPage]] | None:
+    """The topics of a query, and their schemas; None where there is no cluster to ask. Raises
+    NotReadable.
+    """
     path = None if options.access.archive is not None else config_path(options.access)
     if path is None:
         return None
@@ -51,15 +70,12 @@ def own_schema(options: Options) -> str | None:
         client = load_client(path)
         found = ask(client, ListTopics()).topics
         read = [topic for topic in found if _is_read(options.selection, topic.name)]
-        pages = {topic.name: topic_schemas(client, topic.name) for topic in read}
+        return {topic.name: (topic, topic_schemas(client, topic.name)) for topic in read}
     except (AdminError, ConfigError) as error:
         raise NotReadable(
             f"the topics' own {VALUE_SCHEMA} cannot be looked up: {error}; give the option "
             "valueSchema, or a schema to the query"
         ) from error
-    if options.values.format is ValueFormat.AVRO:
-        return _common({name: avro_columns(page) for name, page in pages.items()}, "schema")
-    return common_schema({topic.name: _json_columns(topic, pages[topic.name]) for topic in read})
 
 
 def _json_columns(topic: TopicInfo, page: SchemaPage) -> str:
@@ -116,15 +132,15 @@ def _common(columns: Mapping[str, Columns], what: str) -> str | None:
     return ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns[first])
 
 
-def avro_columns(page: SchemaPage) -> Columns:
-    """Those of the newest version of a topic's schema; none if that is not of Avro, or has a type
+def columns_of(page: SchemaPage, formats: Sequence[SchemaFormat] = ANY) -> Columns:
+    """Those of the newest version of a topic's schema; none if that has another format, or a type
     that Spark has not.
     """
     if not page.versions:
         return []
     schema = read_schema(page.versions[-1].schema)
     found = [(column.name, spark_type(column.type)) for column in schema.columns]
-    is_whole = schema.format is SchemaFormat.AVRO and all(kind for _, kind in found)
+    is_whole = schema.format in formats and all(kind for _, kind in found)
     return [(name, kind) for name, kind in found if kind] if is_whole else []
 
 
@@ -142,7 +158,13 @@ def spark_type(kind: ColumnType) -> str | None:
     return {**TYPES, **_WIDER}.get(kind.text)
 
 
-_WIDER = {"uint8": "SMALLINT", "uint16": "INT", "uint32": "BIGINT", "binary": "BINARY"}
+_WIDER = {
+    "uint8": "SMALLINT",
+    "uint16": "INT",
+    "uint32": "BIGINT",
+    "uint64": "DECIMAL(20,0)",
+    "binary": "BINARY",
+}
 
 
 def _quoted(name: str) -> str:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType
 
-    from samelog.spark.plan.offsets import PartitionName
+    from samelog.spark.payload.typed_values import SchemaValues
+    from samelog.spark.plan.offsets import OffsetRange, PartitionName
 
 ROWS = 1 << 15
 """Of one record batch, at most."""
@@ -180,11 +181,15 @@ class Payload:
 
     values: Values
     schema: StructType
+    typed: SchemaValues | None = None
+    """What reads values by their topics' schemas, if they are to be."""
 
     def check(self) -> None:
         """Raise BadOption if columns of such types cannot be decoded."""
         import pyarrow as pa
 
+        if self.typed is not None:
+            return
         example = pa.array([b"{}" if self.values.format is ValueFormat.JSON else b""], pa.binary())
         try:
             self._decode(example, arrow_schema(self.schema))
@@ -192,11 +197,14 @@ class Payload:
             kind = self.values.format.value
             raise BadOption(f"valueFormat={kind} cannot have such a column: {error}") from error
 
-    def unpack(self, table: pa.Table, name: PartitionName) -> pa.Table:
-        """Records with the payload's columns. Raises CorruptValue."""
+    def unpack(self, table: pa.Table, read: OffsetRange) -> pa.Table:
+        """Records of a range with the payload's columns. Raises CorruptValue."""
         values = table["value"].combine_chunks()
-        decoded = self._decode(values, arrow_schema(self.schema))
-        self._refuse(decoded, table, name)
+        if self.typed is not None:
+            decoded = self.typed.decode(table, read, arrow_schema(self.schema))
+        else:
+            decoded = self._decode(values, arrow_schema(self.schema))
+        self._refuse(decoded, table, read.name)
         beside = table.drop_columns(["value"])
         beside = beside.rename_columns(
             [self.values.metadata_prefix + column for column in beside.column_names]

@@ -31,6 +31,7 @@ from samelog.spark.payload.payload import (
 )
 
 if TYPE_CHECKING:
+    from samelog.spark.payload.typed_values import SchemaValues
     from samelog.spark.sink import SinkOptions
     from samelog.spark.source.reading import TaskReader
 
@@ -64,14 +65,16 @@ class SamelogDataSource(DataSource):
             raise BadOption(
                 f"valueFormat={options.values.format.value} needs the columns of the payload: give "
                 'valueSchema, "carrier STRING, delay DOUBLE" for example, or a schema to the query '
-                "(for JSON the topic's setting value_schema will do, with registry its schema)"
+                "(for JSON the topic's setting value_schema will do, with schema or registry its "
+                "schema, if Spark has its types)"
             )
         return typed_ddl(columns, options.values, include_headers=options.include_headers)
 
     def _own_columns(self) -> str | None:
         """What the topics say of their values, if the query may take that."""
         values = self._parsed.values
-        if values.format is not ValueFormat.JSON and not values.registry:
+        has_own = values.format in (ValueFormat.JSON, ValueFormat.SCHEMA) or values.registry
+        if not has_own:
             return None
         from samelog.spark.payload.own_schema import own_schema
 
@@ -91,9 +94,17 @@ class SamelogDataSource(DataSource):
             check_schema(schema, kafka_schema(include_headers=options.include_headers))
         else:
             columns = split_schema(schema, options.values, include_headers=options.include_headers)
-            payload = Payload(options.values, columns)
+            payload = Payload(options.values, columns, self._typed(columns))
             payload.check()
         return TaskReader(options.access, schema, not options.fail_on_data_loss, payload)
+
+    def _typed(self, columns: StructType) -> SchemaValues | None:
+        """What reads values by their topics' schemas, if they are to be. Raises BadOption."""
+        if self._parsed.values.format is not ValueFormat.SCHEMA:
+            return None
+        from samelog.spark.payload.typed_values import typed_values
+
+        return typed_values(self._parsed, columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch query. Raises BadOption."""
@@ -122,7 +133,7 @@ class SamelogDataSource(DataSource):
         options = parse_sink_options(self.options)
         if overwrite:
             raise BadOption("a log cannot be overwritten: use mode append")
-        check_columns(schema, options.topic)
+        check_columns(schema, options.topic, is_typed=options.is_typed)
         settle_modules()
         return options
 

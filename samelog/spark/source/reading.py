@@ -105,7 +105,7 @@ class TaskReader:
         for table in self._tables(wanted, shape):
             unpacked = table
             if self.payload is not None:
-                unpacked = self.payload.unpack(table, wanted.name)
+                unpacked = self.payload.unpack(table, wanted)
             yield from shape.batches(unpacked)
 
     def _tables(self, wanted: OffsetRange, shape: Shape) -> Iterator[pa.Table]:

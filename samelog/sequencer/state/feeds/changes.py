@@ -21,6 +21,8 @@ from samelog.sequencer.state.group_commands import (
     SaveGroup,
 )
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
+from samelog.sequencer.state.placement.commands import LowerOffsets
+from samelog.sequencer.state.placement.lowering import lower_offsets
 from samelog.sequencer.state.transactions.changes import (
     TRANSACTION_COMMANDS,
     ProducerIdAndEpoch,
@@ -138,5 +140,6 @@ def merged(machine: FedMachine, command: MergeTransactions) -> None:
 
 GROUP_AND_TRANSACTION_CHANGES: Mapping[type, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(GROUP_COMMANDS, _groups),
+    LowerOffsets: lower_offsets,
     **dict.fromkeys(TRANSACTION_COMMANDS, _transactions),
 }

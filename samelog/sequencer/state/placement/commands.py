@@ -179,6 +179,18 @@ class SetReplicas(Command, frozen=True, tag=76):
     replicas: list[PlacedReplica]
 
 
+class LowerOffsets(Command, frozen=True, tag=137):
+    """In group 0: a data group went on alone, with this version of its configuration, and its
+    partitions ended at these offsets: what consumer groups have committed behind them is lowered.
+    """
+
+    needs: ClassVar[int] = GROUP_RECOVERY
+    group: Unsigned32
+    recovered: int
+    ends: list[tuple[Unsigned32, int]]
+    at_ms: int
+
+
 PLACING = (MakeGroups, ChangePlacement, PlaceTopic, PlacePartitions)
 """What may give a member of the cluster a replica."""
 
@@ -194,4 +206,5 @@ PlacementCommand = (
     | OpenPlacedInput
     | PassPartition
     | SetReplicas
+    | LowerOffsets
 )

@@ -107,19 +107,14 @@ def why_no_input(
     if run is None:
         return "RUN_CLOSED", f"session {command.session!r} has no open run"
     if run.stage is not None:
-        return "KEYED", "a topic whose keys count once, or that nodes check, takes nothing staged"
+        return "KEYED", "a topic whose keys count once takes nothing staged"
     return "ON_ITS_WAY", f"partition {partition.number} is on its way between two groups"
 
 
 def is_barred(state: State, run: Run, number: int) -> bool:
     """Whether an open run may not write to a partition that is here."""
-    is_staged = run.stage is not None and (number in state.keyed or _is_enforced(state, number))
+    is_staged = run.stage is not None and number in state.keyed
     return is_staged or on_its_way(state, number) is not None
-
-
-def _is_enforced(state: State, number: int) -> bool:
-    partition = state.partitions.get(number)
-    return partition is not None and partition.topic_id in state.schemas.enforced
 
 
 def on_its_way(state: State, number: int) -> WhyNot:

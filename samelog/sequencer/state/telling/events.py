@@ -21,7 +21,13 @@ from samelog.sequencer.state import commands as c
 from samelog.sequencer.state import setting_commands as settings
 from samelog.sequencer.state.mirrors.changes import gap_to_come, promotion_event
 from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorGap, PromoteMirrors
-from samelog.sequencer.state.placement.commands import ChangePlacement, PlacePartitions, PlaceTopic
+from samelog.sequencer.state.placement.commands import (
+    ChangePlacement,
+    LowerOffsets,
+    PlacePartitions,
+    PlaceTopic,
+)
+from samelog.sequencer.state.placement.lowering import lowering_event
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.sites.commands import (
@@ -187,6 +193,12 @@ def _placed(state: State, command: ChangePlacement) -> Iterable[Happened]:
             yield NOT_SAID, "task", str(change.number), text[:1000]
 
 
+def _lowered(state: State, command: LowerOffsets) -> Iterable[Happened]:
+    event = lowering_event(state, command)
+    if event is not None:
+        yield event.at_ms, event.kind, f"group {command.group}", event.text
+
+
 def _changed_sites(_state: State, command: ToldChange) -> Iterable[Happened]:
     event = site_event(command)
     name = command.site if isinstance(command, PromoteSiteCommand) else command.name
@@ -234,6 +246,7 @@ TELLERS: Mapping[type, Callable[[Any, Any], Iterable[Happened]]] = {
     SoftReset: _reset,
     HardReset: _reset,
     ChangePlacement: _placed,
+    LowerOffsets: _lowered,
     AddSite: _changed_sites,
     RemoveSite: _changed_sites,
     PromoteSiteCommand: _changed_sites,

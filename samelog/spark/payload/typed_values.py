@@ -1,0 +1,159 @@
+"""Values as rows of their topics' schemas, whatever version wrote each: `valueFormat=schema`.
+
+The version that a topic is read as is chosen where the query is made; the versions that records
+were written with are asked of the cluster where the tasks run, because records of newer ones may
+come while the query runs.
+
+Invariant: a record is read by the version that its mark says, or that was in force where it was
+merged; one that cannot be read as the query's version is a bad value (docs/typed.md, T1, T10).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from samelog.admin.answers import SchemaPage
+from samelog.admin.client import topic_schemas
+from samelog.admin.errors import AdminError
+from samelog.admin.registry import SchemaRegistry
+from samelog.config.load import load_client
+from samelog.config.values import ConfigError
+from samelog.spark.errors import BadOption, NotReadable
+from samelog.spark.logs.config_file import config_path
+from samelog.spark.options import LogAccess, Options
+from samelog.spark.payload.own_schema import columns_of, topic_pages
+from samelog.spark.payload.value_formats import Decoded
+from samelog.typed.framing import SchemaIds
+from samelog.typed.reading import TypedReader, covers
+from samelog.typed.schema import NobodyAnswers, Schema, parse_schema
+from samelog.typed.versions import FIRST
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from samelog.spark.plan.offsets import OffsetRange, PartitionName
+
+LEARN_S = 5.0
+"""How long nodes may lag that say which versions were in force."""
+RETRY_S = 0.05
+PAGES_MOST = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaValues:
+    """Of one query; it goes to the hosts that run its tasks."""
+
+    access: LogAccess
+    versions: Mapping[str, int]
+    """Topic -> the version that it is read as; a topic that came later is read as its newest."""
+    registry: str
+
+    def decode(self, table: pa.Table, read: OffsetRange, schema: pa.Schema) -> Decoded:
+        """A row for each record, or as many as its value has; that of a bad one is null. Raises
+        NotReadable, BadOption.
+        """
+        name, wanted = read.name, self.versions.get(read.name.topic, 0)
+        page = _page(self.access, read, table, at_least=wanted or FIRST)
+        version = wanted or page.newest
+        reader = TypedReader(_schemas(page), version, _ids(self.registry))
+        try:
+            found = reader.read(table, page.since)
+        except NobodyAnswers as error:
+            raise NotReadable(f"the schemas of values are not known: {error}") from error
+        bad = {each.misfit.index: str(each) for each in found.unread}
+        missing = [field.name for field in schema if field.name not in found.table.column_names]
+        if missing:
+            raise BadOption(f"topic {name.topic}: version {version} has no {', '.join(missing)}")
+        rows = found.table.select(schema.names).cast(schema)
+        return _with_nulls(rows, list(found.sources), bad)
+
+
+def _with_nulls(rows: pa.Table, sources: list[int], bad: dict[int, str]) -> Decoded:
+    """With a row of nulls for each bad value, in the order of the records."""
+    import pyarrow as pa
+
+    if bad:
+        nothing = pa.Table.from_pylist([{}] * len(bad), schema=rows.schema)
+        rows, sources = pa.concat_tables([rows, nothing]), [*sources, *bad]
+        order = sorted(range(len(sources)), key=sources.__getitem__)
+        rows, sources = rows.take(order), [sources[place] for place in order]
+    return Decoded(rows, pa.array(sources, pa.int64()), bad)
+
+
+def typed_values(options: Options, columns: StructType) -> SchemaValues:
+    """What reads the values of a query with these columns. Raises BadOption, NotReadable."""
+    if options.access.where is not None:
+        raise BadOption("where and valueFormat=schema: nodes write anew what passes; give json")
+    pages = topic_pages(options)
+    if pages is None:
+        raise BadOption("valueFormat=schema asks the cluster: it needs the option config")
+    for topic, (_, page) in pages.items():
+        _check(topic, page, columns)
+    versions = {topic: page.newest for topic, (_, page) in pages.items()}
+    _ids(options.values.registry)
+    return SchemaValues(options.access, versions, options.values.registry)
+
+
+def _check(topic: str, page: SchemaPage, columns: StructType) -> None:
+    known = {name: kind.lower() for name, kind in columns_of(page)}
+    if not known:
+        raise BadOption(f"topic {topic} has no schema, or one with a type that Spark has not")
+    for field in columns:
+        wanted, found = field.dataType.simpleString(), known.get(field.name, "not there")
+        if wanted != found:
+            raise BadOption(f"topic {topic}: column {field.name} is {found}, not {wanted}")
+
+
+@lru_cache(maxsize=8)
+def _ids(url: str) -> SchemaIds | None:
+    """Of this process: what an id means is asked once. Raises BadOption."""
+    try:
+        return SchemaRegistry(url) if url else None
+    except ValueError as error:
+        raise BadOption(f"registry: {error}") from error
+
+
+# --- where tasks run ------------------------------------------------------------------------------
+
+_pages: dict[tuple[str, PartitionName, str], SchemaPage] = {}
+"""Of this process: by config, partition, and the topic's id, which a name has had several of."""
+
+
+def _page(access: LogAccess, read: OffsetRange, records: pa.Table, *, at_least: int) -> SchemaPage:
+    """What says the versions of these records. Raises NotReadable."""
+    path, name = config_path(access) or "", read.name
+    key = path, name, read.topic_id
+    page = _pages.get(key)
+    deadline = time.monotonic() + LEARN_S
+    while page is None or not _knows(page, at_least, records):
+        if page is not None and time.monotonic() > deadline:
+            raise NotReadable(f"{name}: no node that answers knows all versions of its schema")
+        if len(_pages) >= PAGES_MOST:
+            _pages.clear()
+        page = _pages[key] = _asked(path, name)
+        if not _knows(page, at_least, records):
+            time.sleep(RETRY_S)
+    return page
+
+
+def _knows(page: SchemaPage, at_least: int, records: pa.Table) -> bool:
+    return page.newest >= at_least and covers(page.newest, page.next_offset, records)
+
+
+def _asked(path: str, name: PartitionName) -> SchemaPage:
+    try:
+        return topic_schemas(load_client(path), *name)
+    except (AdminError, ConfigError) as error:
+        raise NotReadable(f"{name}: the topic's schema cannot be asked for: {error}") from error
+
+
+def _schemas(page: SchemaPage) -> Mapping[int, Schema]:
+    return {each.version: _parsed(each.schema) for each in page.versions}
+
+
+_parsed: Any = lru_cache(maxsize=256)(parse_schema)

@@ -381,9 +381,14 @@ class Broker(AnyBroker):
         """The groups that have settings of their own."""
         return sorted(self.access.groups)
 
+    @property
+    def longest_batch(self) -> int:
+        """How long a record batch of any topic may be, with its header."""
+        return self.parts.logs.intake.longest_batch()
+
     def max_message_bytes(self, topic: Topic | None) -> int:
-        """How long a record batch of the topic may be, with its header."""
-        longest = self.parts.logs.intake.longest_batch()
+        """How long one of the topic may be."""
+        longest = self.longest_batch
         by_default = self.defaults.message_max_bytes or longest
         given = by_default if topic is None else topic.settings.get(MAX_MESSAGE_BYTES, by_default)
         return min(longest, int(given))

@@ -229,6 +229,8 @@ def of_topic(broker: Broker, topic: Topic) -> list[ConfigEntry]:
     defaults, own = topic_defaults(broker, topic), dict(topic.settings)
     if int(own.get(MIN_INSYNC, 0)) > int(defaults[MIN_INSYNC]):  # there were more when it was set
         own[MIN_INSYNC] = defaults[MIN_INSYNC]
+    if MAX_MESSAGE_BYTES in own:
+        own[MAX_MESSAGE_BYTES] = str(broker.max_message_bytes(topic))
     return [
         _entry(
             key,

@@ -8,6 +8,7 @@ ones, those of transactions and their markers; from where Kafka's log begins.
 from __future__ import annotations
 
 import asyncio
+from types import TracebackType
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -28,6 +29,8 @@ from tests.patience import PATIENCE_S
 
 TOPIC, MIRROR = "orders", "eu.orders"
 EPOCH = slice(12, 16)
+SHOWN = 4000
+"""Characters of a log that a failure quotes."""
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900)]
 
@@ -54,9 +57,16 @@ class Sidecar:
             self.process = forking.fork(["mirror", "run", "--config", str(self.path)], log)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.process.kill()
         self.process.wait(10)
+        if error is not None:
+            error.add_note(f"the sidecar: {self.log.read_text(errors='replace')[-SHOWN:]}")
 
 
 def make(kafka: str, name: str = TOPIC, **settings: str) -> None:

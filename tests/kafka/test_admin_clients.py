@@ -20,7 +20,7 @@ from kafka.errors import TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata
 
 from samelog.admin.client import ask
-from samelog.admin.requests import GetUpgrade
+from samelog.admin.requests import AlterTopic, GetUpgrade
 from samelog.config.load import load_node
 from samelog.sequencer.levels import ACCESS, KEYS
 from tests.e2e.harness import World, wait_for
@@ -126,6 +126,29 @@ def test_settings_that_are_true_anyhow_are_taken_and_shown(admin: AdminClient, t
     shown = done(admin.describe_configs([ConfigResource(ResourceType.TOPIC, names[0])]))
     assert {name: shown[name].value for name in given} == given
     assert not any(shown[name].is_default for name in given)
+
+
+def test_batches_are_no_longer_than_the_node_takes(
+    world: World, admin: AdminClient, topic: str
+) -> None:
+    node = load_node(world.cluster.nodes[0].config_file)
+    long = {"max.message.bytes": str(10 << 20)}
+    assert node.max_record_bytes < 10 << 20
+    assert code(admin.create_topics([NewTopic(f"{topic}-long", 1, config=long)])) == 40
+    entry = ConfigEntry(*long.popitem(), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    assert code(dict(admin.incremental_alter_configs([resource]))) == 40
+
+    def shown() -> int:
+        told = done(admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))
+        return int(told["max.message.bytes"].value)
+
+    before = shown()
+    config = world.cluster.client_config()
+    ask(config, AlterTopic(topic, {"max.message.bytes": "1000"}))
+    wait_for(lambda: shown() == 1000, "it is shown")
+    ask(config, AlterTopic(topic, {"max.message.bytes": str(10 << 20)}))
+    wait_for(lambda: shown() == before, "what counts is shown")
 
 
 def test_lists_are_added_to_and_taken_from(admin: AdminClient, topic: str) -> None:

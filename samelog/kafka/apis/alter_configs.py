@@ -133,7 +133,8 @@ def _topic(call: NodeCall, name: str) -> Altered:
     broker.views.refuse_writes(topic)
 
     def checked(settings: Mapping[str, str | None]) -> dict[str, str]:
-        found = check_settings(settings, broker.majority_of(topic), broker.level)
+        majority, longest = broker.majority_of(topic), broker.longest_batch
+        found = check_settings(settings, majority, broker.level, longest)
         broker.check_libraries(found, topic)
         return found
 

@@ -33,7 +33,7 @@ from samelog.sequencer.ingest.batch_check import (
 from samelog.sequencer.ingest.checking import CheckedBatches
 from samelog.sequencer.state.keys.key_state import has_keys, problem_with_keys
 from samelog.sequencer.state.mirrors.changes import why_only_source
-from samelog.sequencer.state.topic_settings import KNOWN, problem_with
+from samelog.sequencer.state.topic_settings import KNOWN, MAX_MESSAGE_BYTES, problem_with
 from samelog.sequencer.state.types import State, Topic
 from samelog.wire.errors import FaultCode
 
@@ -154,8 +154,12 @@ def check_unpacked(topic: Topic, data: memoryview, checked: CheckedBatches) -> N
         raise ApiError(ErrorCode.message_too_large, too_long_if_keyed(checked.taken.records))
 
 
-def check_settings(settings: Mapping[str, str | None], majority: int, level: int) -> dict[str, str]:
-    """The settings, those left out that are null (their default). Raises ApiError."""
+def check_settings(
+    settings: Mapping[str, str | None], majority: int, level: int, longest: int
+) -> dict[str, str]:
+    """The settings, those left out that are null (their default). `longest`: the bytes of the
+    longest batch that this node takes. Raises ApiError.
+    """
     found: dict[str, str] = {}
     for key, value in settings.items():
         if value is None and key in KNOWN:
@@ -163,10 +167,19 @@ def check_settings(settings: Mapping[str, str | None], majority: int, level: int
         problem = problem_with(key, value or "", majority, level)
         if problem is not None:
             raise ApiError(ErrorCode.invalid_config, problem)
+        if key == MAX_MESSAGE_BYTES:
+            _check_length(int(value or ""), longest)
         found[key] = value or ""
     if (why := problem_with_keys(None, found)) is not None:
         raise ApiError(ErrorCode.invalid_config, why)
     return found
+
+
+def _check_length(wanted: int, longest: int) -> None:
+    """Raises ApiError if a topic's batches would be longer than those that this node takes."""
+    if wanted > longest:
+        text = f"{MAX_MESSAGE_BYTES}={wanted}: this node takes batches of up to {longest} bytes"
+        raise ApiError(ErrorCode.invalid_config, f"{text} ([node] max_record_bytes)")
 
 
 def id_of(topic: Topic) -> UUID:

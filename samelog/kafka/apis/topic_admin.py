@@ -188,7 +188,7 @@ def _new_topic(call: NodeCall, wanted: Any) -> CreateTopicCommand:
         raise denied(wanted.name)
     partitions = check_partitions(_partitions(call, wanted))
     given = {each.name: each.value for each in wanted.configs}
-    settings = check_settings(given, _majority(broker, wanted), broker.level)
+    settings = check_settings(given, _majority(broker, wanted), broker.level, broker.longest_batch)
     broker.check_libraries(settings)
     if broker.topic(wanted.name) is not None:
         text = f"topic {wanted.name!r} exists already"

@@ -388,7 +388,7 @@ class Broker(AnyBroker):
 
     def max_message_bytes(self, topic: Topic | None) -> int:
         """How long one of the topic may be."""
-        longest = self.longest_batch
+        longest = self.parts.logs.intake.longest_batch()  # asked for each batch: no call more
         by_default = self.defaults.message_max_bytes or longest
         given = by_default if topic is None else topic.settings.get(MAX_MESSAGE_BYTES, by_default)
         return min(longest, int(given))

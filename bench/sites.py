@@ -1,10 +1,13 @@
 """Acknowledgements at the first site, without a second one, with one that is 80 ms away, and while
 the line to it is cut: the second site shall cost them nothing.
 
+There are two clusters, one without a second site. They are measured in turn, for a few seconds
+each, because a machine's pace changes within a minute.
+
 Three nodes vote in one network, two read in a network namespace of their own, across a slow line
 (`bench.slow_line`). They and the line run only when nobody else wants the processor, as they would
-be other machines. Without the right
-to make namespaces all of them are in one network, and only the line's process is cut.
+be other machines. Without the right to make namespaces all of them are in one network, and only the
+line's process is cut.
 """
 
 from __future__ import annotations
@@ -48,7 +51,8 @@ LOW_PRIORITY = ["chrt", "--idle", "0"] if shutil.which("chrt") else []
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where the far site's data is: its disks are others."""
 TARGETS = {"p50": 1.05, "p99": 1.2}
-WARM_UP_S = 2.0
+WARM_UP_S = 1.0
+PIECE_S = 5.0
 PATIENCE_S = 120.0
 SIZE = 100
 
@@ -81,6 +85,7 @@ def network() -> Iterator[Network]:
             _run("ip", "netns", "add", NAMESPACE)
             stack.callback(_run, "ip", "netns", "del", NAMESPACE)
             _run("ip", "link", "add", VETH[0], "type", "veth", "peer", "name", VETH[1])
+            stack.callback(_run, "ip", "link", "del", VETH[0])
             _run("ip", "link", "set", VETH[1], "netns", NAMESPACE)
             _run("ip", "addr", "add", f"{NEAR}/24", "dev", VETH[0])
             _run("ip", "link", "set", VETH[0], "up")
@@ -221,29 +226,40 @@ def acknowledged(bootstrap: str, tls: dict[str, str], *, rate: int, seconds: flo
     return found[warm_up:]
 
 
+def _percentiles(times: list[float]) -> dict[str, float]:
+    return {"p50": percentile(sorted(times), 0.5), "p99": percentile(sorted(times), 0.99)}
+
+
+def beside(alone: str, other: str, *, rate: int, seconds: float) -> list[dict[str, float]]:
+    """Percentiles of two clusters, in milliseconds: each is measured for some seconds, in turn."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(max(1, round(seconds / PIECE_S))):
+        for bootstrap, found in zip((alone, other), times, strict=True):
+            found.extend(acknowledged(bootstrap, {}, rate=rate, seconds=min(seconds, PIECE_S)))
+    return [_percentiles(found) for found in times]
+
+
 def measure(
     there: Network, *, delay_ms: float, rate: int, seconds: float, copies: int
-) -> dict[str, Any]:
-    """One round: p50 and p99 of each state, in milliseconds."""
+) -> dict[str, list[dict[str, float]]]:
+    """One round: of each state, what a cluster without a second site has beside one with it."""
     with (
         tempfile.TemporaryDirectory() as directory,
         tempfile.TemporaryDirectory(dir=MEMORY) as far_directory,
-        LocalCluster(os.path.join(directory, "c")) as cluster,
+        LocalCluster(os.path.join(directory, "alone")) as alone,
+        LocalCluster(os.path.join(directory, "sites")) as cluster,
     ):
-        cluster.start()
-        client = cluster.client_config()
-        ask(client, CreateTopic("t", 1, {}, copies or UNSET))
+        for each in (alone, cluster):
+            each.start()
+            ask(each.client_config(), CreateTopic("t", 1, {}, copies or UNSET))
+        both = [each.client_config().kafka_bootstrap or "" for each in (alone, cluster)]
         world = World(far_directory, there, cluster)
-        paced: dict[str, Any] = {"rate": rate, "seconds": seconds}
         found = {}
         try:
-            for state in ("alone", "far", "cut"):
-                if state == "far":
-                    world.add_site(delay_ms)
-                elif state == "cut":
-                    world.cut(is_whole=False)
-                times = sorted(acknowledged(client.kafka_bootstrap or "", {}, **paced))
-                found[state] = {"p50": percentile(times, 0.5), "p99": percentile(times, 0.99)}
+            world.add_site(delay_ms)
+            found["far"] = beside(*both, rate=rate, seconds=seconds)
+            world.cut(is_whole=False)
+            found["cut"] = beside(*both, rate=rate, seconds=seconds)
             world.cut(is_whole=True)
         finally:
             world.close()
@@ -262,17 +278,17 @@ def main() -> int:
     with network() as there:
         paced = {"rate": given.rate, "seconds": given.seconds, "copies": given.copies}
         rounds = [measure(there, delay_ms=given.delay_ms, **paced) for _ in range(given.rounds)]
-    medians = {
-        state: {each: statistics.median(r[state][each] for r in rounds) for each in TARGETS}
-        for state in rounds[0]
-    }
-    ratios = {
-        state: {each: round(medians[state][each] / medians["alone"][each], 3) for each in TARGETS}
-        for state in ("far", "cut")
-    }
-    is_met = all(ratios[s][each] <= TARGETS[each] for s in ratios for each in TARGETS)
-    print(json.dumps({"ms": medians, "ratios": ratios, "targets": TARGETS, "met": is_met}))
-    return 0 if is_met else 1
+    shown: dict[str, Any] = {"targets": TARGETS}
+    for state in ("far", "cut"):
+        alone, other = (
+            {each: statistics.median(r[state][who][each] for r in rounds) for each in TARGETS}
+            for who in (0, 1)
+        )
+        ratios = {each: round(other[each] / alone[each], 3) for each in TARGETS}
+        shown[state] = {"alone_ms": alone, "ms": other, "ratios": ratios}
+    shown["met"] = all(shown[s]["ratios"][e] <= TARGETS[e] for s in ("far", "cut") for e in TARGETS)
+    print(json.dumps(shown))
+    return 0 if shown["met"] else 1
 
 
 if __name__ == "__main__":

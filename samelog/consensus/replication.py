@@ -30,7 +30,7 @@ from samelog.consensus.progress import Progress, ProgressState, SnapshotTransfer
 from samelog.consensus.quiet import NEVER
 from samelog.format.errors import InvariantError
 
-GATHER_S = 0.02
+GATHER_S = 0.05
 """Nobody who publishes waits for those who are far away: what they are sent is gathered for so
 long. Else each record would wait until it was sent to them, too."""
 

@@ -27,7 +27,7 @@ from samelog.wire.pull.sender import READ_BYTES
 from samelog.wire.shared_sender import Credit, SharedSender
 
 PULLS = Hello(ConnectionRole.BULK, parts=True)
-GATHER_S = 0.02
+GATHER_S = 0.05
 """So long merged bytes are gathered."""
 
 

@@ -27,6 +27,7 @@ from samelog.sequencer.state import machine
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.sites import state
 from samelog.sequencer.state.sites.commands import PromoteSiteCommand, SetSiteCommand
+from samelog.spark.logs.homes import Homes
 from samelog.wire.pull import nearness
 from samelog.wire.pull.nearness import Nearness
 
@@ -91,6 +92,13 @@ def stay_with_the_late() -> Iterator[None]:
 def return_at_once() -> Iterator[None]:
     """A reader returns to a node near it as soon as that has everything once."""
     with patch.object(nearness, "RETURN_S", 0.0):
+        yield
+
+
+@contextmanager
+def spark_asks_anybody() -> Iterator[None]:
+    """Spark's readers stay with whichever node they asked first, over the long line."""
+    with patch.object(Homes, "_go_near", lambda self: None):
         yield
 
 
@@ -310,6 +318,7 @@ def gather_sessions() -> Iterator[None]:
 
 _ROUTING = "tests/sequencer/test_routing.py::test_"
 _BULK = "tests/sequencer/test_bulk_server.py::"
+_HOMES = "tests/spark/test_homes.py::test_"
 _READERS = "tests/placement/test_readers.py::test_"
 _SITES = "tests/sequencer/test_sites.py::"
 _PLANNER = "tests/placement/test_planner.py::test_"
@@ -373,6 +382,11 @@ SITES = (
     ),
     (244, stay_with_the_late, _NEAR),
     (244, return_at_once, _NEAR),
+    (
+        244,
+        spark_asks_anybody,
+        _HOMES + "a_near_node_is_asked_as_soon_as_it_is_known_where_nodes_are",
+    ),
     (
         274,
         lead_back_at_once,

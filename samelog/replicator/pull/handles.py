@@ -99,6 +99,8 @@ class Handles(ReplicatorHandler):
         self._next = 0
         self._holders: tuple[Holder, ...] = ()
         """Of what is refused next."""
+        self.told: tuple[Holder, ...] = ()
+        """Nodes that the peer told of last, and where they are."""
 
     def open(self, reader: PullReader, make_open: MakeOpen, budget: Budget | None = None) -> int:
         """Ask the peer to send a log to `reader`, no faster than `budget` allows; the handle."""
@@ -140,8 +142,10 @@ class Handles(ReplicatorHandler):
     def on_message(self, message: AnyMessage) -> None:
         """Anything a pull server sends."""
         match message:
-            case Welcome() | Holders():
-                self._holders = message.nodes if isinstance(message, Holders) else ()
+            case Holders():
+                self._holders = self.told = message.nodes
+            case Welcome():
+                self._holders = ()
             case MergedStartsAt() | SessionStartsAt():
                 self._opened(message)
             case RollSealed(handle, roll, length):

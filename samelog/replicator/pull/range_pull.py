@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from samelog.replicator.pull.acknowledger import Acknowledger
 from samelog.replicator.pull.handles import Handles, StartsAt
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
-from samelog.wire.bounds import RowsAsked
+from samelog.wire.bounds import Holder, RowsAsked
 from samelog.wire.messages import (
     ConnectionRole,
     Hello,
@@ -118,16 +119,29 @@ class RangePull:
         """The connection."""
         return self._handles.connection
 
+    @property
+    def told(self) -> Sequence[Holder]:
+        """Nodes that this one told of last, and where they are."""
+        return self._handles.told
+
     @classmethod
     async def open(
-        cls, address: Address, tls: ReloadingContext, *, identity: str | None, cluster: str
+        cls,
+        address: Address,
+        tls: ReloadingContext,
+        *,
+        identity: str | None,
+        cluster: str,
+        rack: str = "",
     ) -> RangePull:
-        """Connect to a node. Raises ConnectFault."""
+        """Connect to a node, which tells a client with a `rack` where all are. Raises
+        ConnectFault.
+        """
         made: list[Handles] = []
 
         def open_handler(connection: Connection) -> Handles:
             role = ConnectionRole.PULL
-            connection.send(Hello(role=role, cluster=cluster, parts=True, roams=True))
+            connection.send(Hello(role=role, cluster=cluster, parts=True, roams=True, rack=rack))
             made.append(Handles(connection, Acknowledger(connection)))
             return made[0]
 

@@ -1,5 +1,8 @@
 """Which node a reader asks for which partition, where no node need have all of them.
 
+A reader that says where it is asks nodes near it. Those that it had to leave it asks again after a
+while, if they are near.
+
 Invariant: a node that has failed, or said that it has not got a partition, is asked again only when
 it is its turn once more.
 """
@@ -7,12 +10,14 @@ it is its turn once more.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from samelog.replicator.known_nodes import KnownNodes
 from samelog.runtime.network.link import NodeAddress
 from samelog.wire.bounds import Holder
 
+RETURN_S = 30.0
 Place = tuple[str, int]
 """Topic and partition."""
 
@@ -20,20 +25,46 @@ Place = tuple[str, int]
 class Homes:
     """One reader's."""
 
-    def __init__(self, known: KnownNodes) -> None:
+    def __init__(self, known: KnownNodes, now: Callable[[], float] = time.monotonic) -> None:
         self._known = known
+        self._now = now
+        self._left: dict[NodeAddress, float] = {}
+        """When a node was left that was usually asked."""
         self.usual = random.choice(known.all)
         """Whoever is asked for what no other node is known for."""
         self._of: dict[Place, NodeAddress] = {}
 
     def of(self, place: Place) -> NodeAddress:
         """The node to ask for a partition."""
+        self._go_near()
         return self._of.get(place, self.usual)
+
+    def learn(self, holders: Sequence[Holder]) -> None:
+        """Told of these, and where they are."""
+        self._known.learn(holders)
+
+    def _go_near(self) -> None:
+        """Usually, ask a node that is near, unless it was left a moment ago."""
+        if not self._known.is_far(self.usual):
+            return
+        near = [each for each in self._known.all if self._known.is_near(each)]
+        able = [each for each in near if not self._was_left(each)]
+        if able:
+            self.usual = random.choice(able)
+
+    def _was_left(self, node: NodeAddress) -> bool:
+        """Whether that is a moment ago."""
+        return self._now() - self._left.get(node, float("-inf")) < RETURN_S
 
     def turn(self) -> None:
         """Usually, ask the next one."""
         self._known_again(self.usual)
-        self.usual = self._next(self.usual)
+        self._left[self.usual] = self._now()
+        following = self._next(self.usual)
+        while self._was_left(following) and following != self.usual:
+            following = self._next(following)
+        self.usual = self._next(self.usual) if following == self.usual else following
+        self._go_near()
 
     def failed(self, node: NodeAddress) -> None:
         """It does not answer."""

@@ -223,7 +223,10 @@ class Nodes:
 
     async def _within(self, node: NodeAddress, call: Call[T], seconds: float) -> T:
         async with asyncio.timeout(seconds):
-            return await call(await self._connected(node))
+            pull = await self._connected(node)
+            answer = await call(pull)
+        self._homes.learn(pull.told)
+        return answer
 
     async def _connected(self, node: NodeAddress) -> RangePull:
         known = self._pulls.get(node)
@@ -231,7 +234,11 @@ class Nodes:
             self._reload()
             identity = None if node.node is None else NODE_PREFIX + node.node
             known = self._pulls[node] = await RangePull.open(
-                node.address, self._tls, identity=identity, cluster=self.config.cluster
+                node.address,
+                self._tls,
+                identity=identity,
+                cluster=self.config.cluster,
+                rack="" if self._is_alone else self.config.rack,
             )
         return known
 

@@ -203,9 +203,9 @@ def raft_parts(
     snapshotter = Snapshotter(
         group,
         replica,
-        merging,
         store,
         coordinator,
+        ask_for_entry=proposer.ask_for_entry,
         interval_s=config.pace.snapshot_interval_s,
         clock=given.clock,
         at_work=site.at_work,

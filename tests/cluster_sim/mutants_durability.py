@@ -113,7 +113,7 @@ def snapshot_before_sync() -> Iterator[None]:
     original = Snapshotter.take
 
     async def take(self: Snapshotter) -> int:
-        merging = self._merging
+        merging = self._replica.merging
 
         async def nothing() -> None:
             await asyncio.sleep(0)

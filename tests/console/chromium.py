@@ -23,6 +23,7 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--disable-background-networking",
     "--disable-component-update",
+    "--disable-back-forward-cache",  # a page that was left would keep its stream: a host has six
     "--hide-scrollbars",
     "--font-render-hinting=none",
     "--force-device-scale-factor=1",
@@ -121,8 +122,10 @@ class Page:
         """Press a key of KEYS, and let it go."""
         code, text = KEYS[key]
         given = {"key": key, "code": key, "windowsVirtualKeyCode": code}
-        await self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **given)
-        await self.call("Input.dispatchKeyEvent", type="keyUp", **given)
+        await asyncio.gather(
+            self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **given),
+            self.call("Input.dispatchKeyEvent", type="keyUp", **given),
+        )
 
     async def picture(self) -> bytes:
         """What it looks like now, all of it, as PNG."""

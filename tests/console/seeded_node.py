@@ -20,8 +20,9 @@ class SeededApi:
 
     title, cluster = "a seeded node", "flights-eu"
 
-    def __init__(self) -> None:
-        self._step = 0
+    def __init__(self, looks: int = LOOKS) -> None:
+        """`looks`: so many of the last ones are all that there are."""
+        self._step = LOOKS - looks
         self.asked: list[AdminRequest[Any]] = []
         table = tuple(Route(operation, self._handle) for operation in OPERATIONS)
         self.routes = (*table, *console_routes(Producer(self._look, SystemClock())))

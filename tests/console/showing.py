@@ -57,13 +57,15 @@ LOOKS_ALIKE = 8
 STEP = "+document.getElementById('main').dataset.at"
 ENDS_MS = BEGAN_MS + 1000 * LOOKS
 HOUR_S = 3600.0
+FEW = 3
+"""Looks that make rates; what shows charts, of two minutes, takes all LOOKS."""
 IS_LIVE = "document.querySelector('#top .live').textContent === 'live'"
 
 
 @asynccontextmanager
-async def console() -> AsyncIterator[tuple[Page, str, SeededApi]]:
-    """A browser at a seeded node that has said everything; a slow page misses nothing of it."""
-    api = SeededApi()
+async def console(*, looks: int = FEW) -> AsyncIterator[tuple[Page, str, SeededApi]]:
+    """A browser at a seeded node that has said so much; a slow page misses nothing of it."""
+    api = SeededApi(looks)
     async with _served(api) as base, chromium() as page:
         await page.size(*WIDE)
         await page.colours("light")
@@ -140,7 +142,7 @@ async def record() -> None:
     """Write pictures and trees."""
     for folder in (PICTURES, TREES):
         folder.mkdir(parents=True, exist_ok=True)
-    async with console() as (page, base, _):
+    async with console(looks=LOOKS) as (page, base, _):
         VERSION.write_text(f"{await page.version()}\n", encoding="utf-8")
         for name in PAGES:
             await show(page, base, name)

@@ -10,18 +10,16 @@ from tests.console.showing import PAGES, console, show
 
 STEPS_MAX = 200
 FOCUSED = "document.activeElement.textContent.trim()"
-IS_SEEN = """(() => {
-    const style = getComputedStyle(document.activeElement);
-    return document.activeElement === document.body
-        || (style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1);
-})()"""
+IS_SEEN = """((style) => document.activeElement === document.body
+    || (style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1)
+)(getComputedStyle(document.activeElement))"""
 REACHABLE = """[...document.querySelectorAll('a, button, input, select, summary, [tabindex="0"]')]
     .filter((each) => each.checkVisibility()).length"""
-REACHED = """(() => {
+REACHED = f"""(() => {{
     window.reached ??= new Set();
     window.reached.add(document.activeElement);
-    return window.reached.size;
-})()"""
+    return [{IS_SEEN}, window.reached.size];
+}})()"""
 
 
 async def fresh(page: Page, base: str, name: str) -> None:
@@ -37,8 +35,9 @@ async def tab_to(page: Page, label: str) -> None:
     """Press Tab until what has this text has the focus."""
     for _ in range(STEPS_MAX):
         await page.press("Tab")
-        assert await page.value(IS_SEEN), await page.value("document.activeElement.outerHTML")
-        if await page.value(FOCUSED) == label:
+        is_seen, focused = await page.value(f"[{IS_SEEN}, {FOCUSED}]")
+        assert is_seen, await page.value("document.activeElement.outerHTML")
+        if focused == label:
             return
     raise AssertionError(f"{label} cannot be reached")
 
@@ -55,10 +54,8 @@ async def _check_reach() -> None:
             wanted, reached = await page.value(REACHABLE), 0
             for _ in range(wanted):
                 await page.press("Tab")
-                assert await page.value(IS_SEEN), await page.value(
-                    "document.activeElement.outerHTML"
-                )
-                reached = await page.value(REACHED)
+                is_seen, reached = await page.value(REACHED)
+                assert is_seen, await page.value("document.activeElement.outerHTML")
             assert reached >= wanted, name
         assert not page.problems, page.problems
 

@@ -191,3 +191,39 @@ def test_what_fits_no_message_is_refused_and_no_answer_is_too_long() -> None:
     assert encode_message(ForwardedAll(1, 1, reasons))
     entries = list(in_entries([NodeStarted("n" * 1000, 1, 0, "life", 1)] * most))
     assert max(len(encode_message(ForwardAll(1, encode_commands(x)))) for x in entries) < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("level", "leads", "entries"),
+    [(ACCESS, True, [[]]), (1, True, []), (ACCESS, False, [])],
+)
+def test_a_follower_asks_for_an_entry_that_does_nothing(
+    *, level: int, leads: bool, entries: list[list[Any]]
+) -> None:
+    """Nobody waits for it; members of before know no such message."""
+
+    async def main() -> None:
+        group, follows = Leader(), ElectedGroup()
+        group.is_leader = leads
+        follows.raft = SimpleNamespace(leader=2, node_id=1)
+        replica: Any = SimpleNamespace(level=level)
+        sent, answered = list[Any](), list[Any]()
+
+        def to_leader(to: int, message: Any) -> bool:
+            sent.append(message)
+            return True
+
+        def to_asker(to: int, message: Any) -> bool:
+            answered.append(message)
+            return True
+
+        leader = Proposer(group, replica, SystemClock(), to_asker)  # type: ignore[arg-type]
+        asker = Proposer(follows, replica, SystemClock(), to_leader)  # type: ignore[arg-type]
+        asker.ask_for_entry()
+        for message in sent:
+            await leader.serve(1, message)
+        for message in answered:
+            asker.answered(message)
+        assert group.entries == entries
+
+    asyncio.run(main())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ from samelog.consensus import Entry, Snapshot
 from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import SystemClock
 from samelog.sequencer.node import Node
-from samelog.sequencer.raft.snapshots import REST_BYTES, Snapshotter, _Taken
+from samelog.sequencer.raft.snapshots import FOLLOWERS_WAIT, REST_BYTES, Snapshotter, _Taken
 from samelog.sequencer.state.commands import RecordEvent
 from tests.sequencer.cluster import make_node, run_with, until
 from tests.sequencer.test_data_groups import led, make_groups, rests, works
@@ -67,6 +69,17 @@ def test_the_end_is_kept_for_a_follower_that_is_away(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
+def snapshotter(parts: Any, ask: Callable[[], None] = lambda: None) -> Snapshotter:
+    """With these for all that it works with."""
+    return Snapshotter(
+        *[parts] * 4,
+        ask_for_entry=ask,
+        interval_s=1,
+        clock=SystemClock(),
+        at_work=AtWork(),
+    )
+
+
 @pytest.mark.parametrize(
     ("rests", "leads", "with_all", "cut"),
     [
@@ -102,10 +115,52 @@ def test_when_the_end_of_a_log_may_go(
         cursors={},
         cut=written.append,
     )
-    tested = Snapshotter(
-        parts, parts, parts, parts, parts, interval_s=1, clock=SystemClock(), at_work=AtWork()
-    )
+    tested = snapshotter(parts)
     marks = (Snapshot(index, 1, (0, 1, 2), (), b"") for index in (10, 20))
     tested._taken = tuple(_Taken(mark, 5, {}) for mark in marks)
     assert tested._cut() is bool(cut)
     assert compacted == written == cut
+
+
+@pytest.mark.parametrize(
+    ("leads", "came", "held", "wanted"),
+    [
+        (False, False, 3, ["asked"]),
+        (False, True, 3, []),
+        (False, False, 1, []),
+        (True, False, 3, ["added"]),
+    ],
+)
+def test_who_was_too_slow_for_the_leaders_entry_asks_for_another_one(
+    *, leads: bool, came: bool, held: int, wanted: list[str]
+) -> None:
+    """A follower waits longer than the leader does, and not for what has come meanwhile."""
+    done = list[str]()
+    entries = [Entry(index, 1, bytes(REST_BYTES)) for index in range(20 - held, 20)]
+    raft = SimpleNamespace(
+        rests=True,
+        leadership=object() if leads else None,
+        rests_with=(1, 2),
+        peers=(1, 2),
+        first_index=1,
+        log=SimpleNamespace(entries=lambda start, stop: entries),
+    )
+    parts: Any = SimpleNamespace(
+        raft=raft,
+        is_leader=leads,
+        propose=lambda commands: done.append("added"),
+        applied_index=20,
+        machine=SimpleNamespace(state=SimpleNamespace(partitions={})),
+        cursors={},
+    )
+    tested = snapshotter(parts, lambda: done.append("asked"))
+    tested._taken = (_Taken(Snapshot(20, 1, (0, 1, 2), (), b""), 5, {}),)
+    asyncio.run(tested._look())
+    assert done == []
+    assert (tested.due_at is None) == (held == 1)
+    waits = FOLLOWERS_WAIT if held > 1 and not leads else 1
+    assert tested._due_at - SystemClock().now() == pytest.approx(waits, abs=0.9)
+    if came:
+        parts.applied_index += 1
+    tested._nudge()
+    assert done == wanted

@@ -159,6 +159,12 @@ class Proposer:
         # A leader that cannot read them does not know how many they are.
         return found if len(found) == len(commands) else found[:1] * len(commands)
 
+    def ask_for_entry(self) -> None:
+        """Ask the leader for an entry that does nothing; older leaders add none."""
+        leader = self._group.raft.leader
+        if leader is not None and self._replica.level >= ACCESS:
+            self._send(leader, ForwardAll(next(self._ids), encode_commands([])))
+
     # --- as asked by and answered to peers --------------------------------------------------------
 
     def answered(self, message: Forwarded | ForwardedAll) -> None:
@@ -182,9 +188,9 @@ class Proposer:
         """The entry's index, None if there is none yet; and the outcomes."""
         try:
             commands = decode_commands(data)
-            if not self._group.is_leader or not commands:
+            if not self._group.is_leader:
                 return None, []
-            if (refusal := self._too_early(commands)) is not None:
+            if commands and (refusal := self._too_early(commands)) is not None:
                 return 0, [refusal] * len(commands)
             async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
                 index, future = self._group.ask(commands)

@@ -135,7 +135,7 @@ class Replica:
         self.decoded: dict[bytes, list[AnyCommand]] = {}
         """What entries say, by their data, where somebody has looked at them before."""
         self._sessions = sessions
-        self._merging = merging
+        self.merging = merging
         self._events = events
         self._marks: dict[int, deque[_Mark]] = {}
         self._cursors: dict[int, int] = {}
@@ -154,10 +154,10 @@ class Replica:
     def start(self, pending: list[Merge], index: int) -> None:
         """Take up what a snapshot left: open the logs, queue the pending instructions."""
         self.applied_index = index
-        self._merging.take_up()
+        self.merging.take_up()
         self._tidy_soon()
         for merge in pending:
-            self._merging.enqueue(merge)
+            self.merging.enqueue(merge)
         self._mark_planned()
 
     def _mark_planned(self) -> None:
@@ -173,14 +173,14 @@ class Replica:
 
     def body(self) -> bytes:
         """The body of a snapshot of this moment."""
-        return msgspec.msgpack.encode(SnapshotBody(self.machine.encode(), self._merging.pending()))
+        return msgspec.msgpack.encode(SnapshotBody(self.machine.encode(), self.merging.pending()))
 
     def install(self, snapshot: Snapshot) -> None:
         """Replace the state by the leader's: this node is too far behind for entries."""
         machine, pending = read_body(snapshot.data, self.supported)
         self.machine.state = machine.state
         self.machine.reindex()
-        self._merging.drop_pending()
+        self.merging.drop_pending()
         self.start(pending, snapshot.last_index)
         self._release(self._cursors)
         self._events.snapshot_installed()
@@ -196,7 +196,7 @@ class Replica:
         outcomes = list(map(self._apply, commands))
         self.applied_index = entry.index
         if not entry.data:  # a new leader's first
-            self._merging.sample()
+            self.merging.sample()
         rejected = Rejection in map(type, outcomes) and any(
             isinstance(command, Merge | PublishStageCommand | EndStage)
             and isinstance(outcome, Rejection)
@@ -255,7 +255,7 @@ class Replica:
         elif isinstance(command, RaiseLevel):
             check_level(self.level, self.supported)
         elif isinstance(command, Checkpoint):
-            self._merging.compare(outcome.values)
+            self.merging.compare(outcome.values)
         elif isinstance(command, VoidRecordsCommand | ArchiveCommand | MirrorGap):
             self._records_gone(command)
         elif isinstance(command, Expire):
@@ -271,13 +271,13 @@ class Replica:
     def _records_gone(self, command: VoidRecordsCommand | ArchiveCommand | MirrorGap) -> None:
         """Some are void, or archived; an empty mirror begins later."""
         if isinstance(command, VoidRecordsCommand):
-            return self._merging.follow_voids(command.partition)
+            return self.merging.follow_voids(command.partition)
         if isinstance(command, ArchiveCommand):
             return self._events.records_archived(command)
-        self._merging.partition(command.partition)
+        self.merging.partition(command.partition)
         archived = archived_by(self.machine.state, command)
         if archived is None:
-            return self._merging.follow_voids(command.partition)
+            return self.merging.follow_voids(command.partition)
         return self._events.records_archived(archived)
 
     def _unit_changed(self, command: AnyCommand) -> None:
@@ -295,7 +295,7 @@ class Replica:
         and all of it is released.
         """
         if not isinstance(command, SoftReset):
-            self._merging.follow()
+            self.merging.follow()
             self._mark_planned()
             self._release(list(self._marks))
         self._events.reset_applied(command)
@@ -316,13 +316,13 @@ class Replica:
         if marks is None:  # not kept while it is empty: a deque takes 0.7 KB
             marks = self._marks[merge.partition] = deque()
         marks.append(_Mark(merge.next_offset, tuple(places.items())))
-        self._merging.enqueue(merge)
+        self.merging.enqueue(merge)
         self._events.merge_committed(merge)
         self._release([merge.partition])  # it adds nothing, or a majority was faster than this node
 
     def needed(self, entry: Input) -> SessionPosition:
         """From where on bytes of an input's run may still have to be executed here."""
-        partition = self._merging.partitions.get(entry.partition)
+        partition = self.merging.partitions.get(entry.partition)
         waiting = None if partition is None else partition.merger.needed(entry.number, entry.run)
         return entry.place if waiting is None else waiting
 
@@ -339,7 +339,7 @@ class Replica:
 
     def _waiting(self, entry: Input) -> Iterable[SessionPosition]:
         """Where the ranges of an input start that instructions wait for, in its order."""
-        partition = self._merging.partitions.get(entry.partition)
+        partition = self.merging.partitions.get(entry.partition)
         return () if partition is None else partition.merger.starts(entry.number)
 
     def _inputs_concerned(self, command: AnyCommand) -> list[GoneInput]:
@@ -359,7 +359,7 @@ class Replica:
     def _topic_changed(self, gone: list[GoneInput]) -> None:
         self._events.inputs_deleted([entry.number for entry in gone])
         self._forget(gone)
-        self._merging.follow()
+        self.merging.follow()
         self._tidy_soon()
 
     def _passed(self, command: PassPartition, inputs: list[GoneInput]) -> None:
@@ -369,10 +369,10 @@ class Replica:
         self._events.inputs_moved([each.number for each in inputs])
         self._forget(gone)
         if number not in known:
-            self._merging.follow()
+            self.merging.follow()
             self._tidy_soon()
             return
-        self._merging.take_over(number)
+        self.merging.take_over(number)
         if command.action is Action.OPEN_PARTITION:
             came = decoded(command)
             self._events.history_came(number, came.history, came.copy_targets)
@@ -406,7 +406,7 @@ class Replica:
     def _tidy(self) -> None:
         """Remove one directory of what was let go of, and the next one in another turn."""
         try:
-            is_done = not (self._sessions.remove_next() or self._merging.remove_next())
+            is_done = not (self._sessions.remove_next() or self.merging.remove_next())
         except LogFormatError as fault:  # in nobody's way but the disk's
             log.error("what is left of a deleted topic cannot be removed: %s", fault)
             is_done = False
@@ -426,7 +426,7 @@ class Replica:
         topics = self.machine.state.topics
         logs = {log for each in topics.values() for log in (each.log_id, *each.former_logs)}
         self._sessions.forget_deleted(topics)
-        self._merging.forget_deleted(logs)
+        self.merging.forget_deleted(logs)
         self._events.logs_known(logs)
 
     def role_changed(self) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -25,7 +26,6 @@ from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import Clock
 from samelog.runtime.flag import Flag
 from samelog.runtime.log import log_event
-from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.replica import Replica
@@ -43,6 +43,8 @@ NUDGES = 4
 """So many rounds after a soft reset the leader adds an entry that does nothing."""
 REST_BYTES = 4 << 10
 """What is kept of the log of a group that rests."""
+FOLLOWERS_WAIT = 4
+"""So many intervals: the leader's entry may be under way, and others cut their logs by it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +65,19 @@ class Snapshotter:
         self,
         group: RaftGroup,
         replica: Replica,
-        merging: Merging,
         store: RaftStore,
         coordinator: Coordinator,
         *,
+        ask_for_entry: Callable[[], None],
         interval_s: float,
         clock: Clock,
         at_work: AtWork,
     ) -> None:
         self._group = group
         self._replica = replica
-        self._merging = merging
         self._store = store
         self._coordinator = coordinator
+        self._ask_for_entry = ask_for_entry
         self._interval_s = interval_s
         self._clock = clock
         self._at_work = at_work
@@ -112,8 +114,9 @@ class Snapshotter:
                 interval_s = max(interval_s, size / BYTES_PER_SECOND_OF_INTERVAL)
             if self._cut():
                 await self._group.sync_now()
-            if not self._nudges:
-                self._shorten()
+            if not self._nudges and self._is_long:
+                self._nudges = 1
+                interval_s *= 1 if self._group.is_leader else FOLLOWERS_WAIT
         except NoSpace as fault:
             log_event(log, logging.ERROR, "no snapshot taken", error=fault)
         self._due_at = self._clock.now() + interval_s
@@ -139,8 +142,11 @@ class Snapshotter:
     def _nudge(self) -> None:
         """Snapshots are of different entries, and an idle cluster has none."""
         self._nudges -= 1
-        with suppress(NotLeader, Busy):
-            self._group.propose([])
+        if self._group.is_leader:
+            with suppress(NotLeader, Busy):
+                self._group.propose([])
+        elif self._is_long and self._replica.applied_index == self._last_index:
+            self._ask_for_entry()
 
     async def take(self) -> int:
         """Write one snapshot of this moment, once the one that is being written is; its size in
@@ -166,7 +172,7 @@ class Snapshotter:
             for number, partition in self._replica.machine.state.partitions.items()
             if partition.next_offset
         }
-        await self._merging.sync()
+        await self._replica.merging.sync()
         await self._store.save_snapshot(snapshot)
         self._last_index = index
         mark = msgspec.structs.replace(snapshot, data=b"")
@@ -221,16 +227,17 @@ class Snapshotter:
                 return entry.index
         return raft.first_index
 
-    def _shorten(self) -> None:
-        """If the log of a group that rests is long, its leader adds an entry that does nothing:
-        with the next snapshot all members can cut theirs.
+    @property
+    def _is_long(self) -> bool:
+        """Whether the group rests, and its log is long: with another entry, which does nothing, and
+        a snapshot of that, all members can cut theirs. The leader adds one. A follower that had not
+        taken its snapshot by then, as it is slow, asks for another one.
         """
         raft = self._group.raft
-        if not (self._taken and self._all_rest and self._group.is_leader):
-            return
+        if not (self._taken and self._all_rest):
+            return False
         newest = self._taken[-1]
         stop = max(raft.first_index, newest.mark.last_index + 1)
         held = raft.log.entries(raft.first_index, stop)
         is_long = sum(len(entry.data) for entry in held) > 2 * REST_BYTES
-        if is_long and self._is_merged(newest):
-            self._nudges = 1
+        return is_long and self._is_merged(newest)

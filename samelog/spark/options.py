@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
@@ -96,6 +96,8 @@ class LogAccess:
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     where: str | None = None
     """A condition that nodes evaluate (docs/typed.md, "Filters"); None: all is read."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """Topic -> the version of its schema by which they do; of others the newest."""
 
 
 class ValueFormat(Enum):

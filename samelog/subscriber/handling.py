@@ -28,6 +28,10 @@ class OnError(Enum):
     RETRY = "retry"
     SKIP = "skip"
 
+    @classmethod
+    def _missing_(cls, value: object) -> OnError | None:
+        raise ValueError(f"on_error={value!r} is not one of stop, retry, skip")
+
 
 class BatchForm(Enum):
     """As what a handler gets a batch."""
@@ -40,7 +44,9 @@ class BatchForm(Enum):
     @classmethod
     def _missing_(cls, value: object) -> BatchForm | None:
         """`arrow` is another word for `table`."""
-        return cls.TABLE if value == "arrow" else None
+        if value == "arrow":
+            return cls.TABLE
+        raise ValueError(f"as_={value!r} is not one of records, rows, table, arrow, pandas")
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def test_create(cluster: FakeCluster) -> None:
     result = run(cluster, *arguments)
     assert result.stdout == ""
     assert "created topic flights with 2" in result.stderr
-    assert "archived after 1 minutes, by the archiving policy" in " ".join(result.stderr.split())
+    assert "archived after 1 minute, by the archiving policy" in " ".join(result.stderr.split())
 
 
 def test_list_describe_delete(cluster: FakeCluster) -> None:

@@ -187,5 +187,7 @@ def test_batches_are_rows_tables_or_frames(copies: Copies) -> None:
 def test_options_that_mean_nothing_are_refused(tmp_path: Path, growing: Growing) -> None:
     with reader(tmp_path) as subscriber:
         for wrong in ({"as_": "rows"}, {"as_": "x", "batch": 1}, {"on_error": "x"}):
-            with pytest.raises(ValueError, match=r"goes with batch|is not a valid"):
+            with pytest.raises(
+                ValueError, match=r"goes with batch|is not one of re|is not one of st"
+            ):
                 subscriber.run(print, **wrong)

@@ -114,7 +114,9 @@ def _kept(retention_ms: int) -> str:
         return "; no record is archived for its age"
     units = ((DAY_MS, "days"), (HOUR_MS, "hours"), (MINUTE_MS, "minutes"), (1, "ms"))
     unit_ms, word = next(each for each in units if retention_ms % each[0] == 0)
-    return f"; records are archived after {retention_ms // unit_ms} {word}"
+    count = retention_ms // unit_ms
+    word = word.removesuffix("s") if count == 1 and unit_ms > 1 else word
+    return f"; records are archived after {count} {word}"
 
 
 def _create_view(config: ClientConfig, name: str, query: str) -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from samelog.admin.client import topic_schemas
 from samelog.admin.errors import AdminError
 from samelog.config.load import load_client
 from samelog.config.values import ConfigError
+from samelog.format.arrow import ArrowMissing
 from samelog.format.transactions import Isolation
 from samelog.spark.errors import BadOption, NotReadable
 from samelog.spark.logs.config_file import config_path
@@ -26,7 +28,7 @@ from samelog.typed.schema import Schema, parse_schema
 from samelog.wire.bounds import RowsAsked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 KEPT_S = 10.0
 """So long a topic's newest version is not asked for again."""
@@ -38,7 +40,7 @@ def rows_asked(access: LogAccess, topic: str) -> RowsAsked | None:
     """What nodes are asked for; None: for all there is. Raises NotReadable, BadOption."""
     if access.where is None:
         return None
-    _, version = _newest(_config(access), topic)
+    version = access.versions.get(topic) or _newest(_config(access), topic)[1]
     is_committed = access.isolation is Isolation.READ_COMMITTED
     return RowsAsked(access.where, (), version, is_committed=is_committed)
 
@@ -57,6 +59,19 @@ def check_where(access: LogAccess, topics: Iterable[str]) -> None:
             Passing(RowsWanted(access.where), {} if schema is None else {version: schema}, version)
         except BadFilter as error:
             raise BadOption(f"where: {error}") from error
+
+
+def narrowed(access: LogAccess, topics: Sequence[str], conditions: Iterable[str]) -> LogAccess:
+    """The same with those of these conditions, besides, that nodes evaluate. Raises NotReadable."""
+    for text in conditions:
+        where = text if access.where is None else f"({access.where}) AND {text}"
+        asked = replace(access, where=where)
+        try:
+            check_where(asked, topics)
+        except (BadOption, ArrowMissing):
+            continue
+        access = asked
+    return access
 
 
 def _config(access: LogAccess) -> str:

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from samelog.spark.errors import BadOption, CorruptValue
-from samelog.spark.options import CorruptMode, ValueFormat, Values
+from samelog.spark.options import CorruptMode, LogAccess, ValueFormat, Values
 from samelog.spark.payload.value_formats import Decoded, decode_each
 
 if TYPE_CHECKING:
@@ -183,6 +183,11 @@ class Payload:
     schema: StructType
     typed: SchemaValues | None = None
     """What reads values by their topics' schemas, if they are to be."""
+
+    @property
+    def access(self) -> LogAccess | None:
+        """What its topics' schemas say of how they are read; None: nothing."""
+        return None if self.typed is None else self.typed.access
 
     def check(self) -> None:
         """Raise BadOption if columns of such types cannot be decoded."""

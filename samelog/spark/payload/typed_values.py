@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from samelog.spark.options import LogAccess, Options
 from samelog.spark.payload.own_schema import columns_of, topic_pages
 from samelog.spark.payload.value_formats import Decoded
 from samelog.typed.framing import SchemaIds
-from samelog.typed.reading import TypedReader, covers
+from samelog.typed.reading import UNREAD_HEADER, TypedReader, covers, headers_of
 from samelog.typed.schema import NobodyAnswers, Schema, parse_schema
 from samelog.typed.versions import FIRST
 
@@ -58,6 +58,8 @@ class SchemaValues:
         NotReadable, BadOption.
         """
         name, wanted = read.name, self.versions.get(read.name.topic, 0)
+        if self.access.where is not None:
+            return self._passed(table, read, schema)
         page = _page(self.access, read, table, at_least=wanted or FIRST)
         version = wanted or page.newest
         reader = TypedReader(_schemas(page), version, _ids(self.registry))
@@ -71,6 +73,20 @@ class SchemaValues:
             raise BadOption(f"topic {name.topic}: version {version} has no {', '.join(missing)}")
         rows = found.table.select(schema.names).cast(schema)
         return _with_nulls(rows, list(found.sources), bad)
+
+    def _passed(self, table: pa.Table, read: OffsetRange, schema: pa.Schema) -> Decoded:
+        """The same of what nodes let pass: they wrote it anew, as the version that is read, but for
+        what they could not read.
+        """
+        page = _page(self.access, read, table.slice(0, 0), at_least=self.versions[read.name.topic])
+        version = _schemas(page)[self.versions[read.name.topic]]
+        told = headers_of(table, UNREAD_HEADER)
+        bad = {place: (why or b"").decode(errors="replace") for place, why in told.items()}
+        places = [place for place in range(table.num_rows) if place not in bad]
+        found = TypedReader({FIRST: version}, FIRST).read(table.take(places), ())
+        bad |= {places[each.misfit.index]: str(each) for each in found.unread}
+        rows = found.table.select(schema.names).cast(schema)
+        return _with_nulls(rows, [places[each] for each in found.sources], bad)
 
 
 def _with_nulls(rows: pa.Table, sources: list[int], bad: dict[int, str]) -> Decoded:
@@ -88,7 +104,7 @@ def _with_nulls(rows: pa.Table, sources: list[int], bad: dict[int, str]) -> Deco
 def typed_values(options: Options, columns: StructType) -> SchemaValues:
     """What reads the values of a query with these columns. Raises BadOption, NotReadable."""
     if options.access.where is not None:
-        raise BadOption("where and valueFormat=schema: nodes write anew what passes; give json")
+        _check_where(options)
     pages = topic_pages(options)
     if pages is None:
         raise BadOption("valueFormat=schema asks the cluster: it needs the option config")
@@ -96,7 +112,16 @@ def typed_values(options: Options, columns: StructType) -> SchemaValues:
         _check(topic, page, columns)
     versions = {topic: page.newest for topic, (_, page) in pages.items()}
     _ids(options.values.registry)
-    return SchemaValues(options.access, versions, options.values.registry)
+    access = replace(options.access, versions=versions)
+    return SchemaValues(access, versions, options.values.registry)
+
+
+def _check_where(options: Options) -> None:
+    """Nodes write anew what passes, as the version that the query was planned with."""
+    if options.values.registry:
+        raise BadOption("where and registry: nodes ask no registry, so they cannot read values")
+    if not options.selection.topics:
+        raise BadOption("where and valueFormat=schema: name the topics, with subscribe or assign")
 
 
 def _check(topic: str, page: SchemaPage, columns: StructType) -> None:

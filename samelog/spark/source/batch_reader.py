@@ -32,7 +32,8 @@ class SamelogBatchReader(DataSourceReader):
 
     def __init__(self, options: Options, tasks: TaskReader) -> None:
         self._options = options
-        self._tasks = tasks
+        self.tasks = tasks
+        """Reads what is planned, where the executors are."""
 
     def partitions(self) -> Sequence[SamelogPartition]:
         """The tasks. Raises SourceError."""
@@ -47,7 +48,7 @@ class SamelogBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A task's records. Raises SourceError."""
-        return self._tasks.read(partition)
+        return self.tasks.read(partition)
 
 
 class NarrowingReader(SamelogBatchReader):
@@ -62,6 +63,8 @@ class NarrowingReader(SamelogBatchReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """All of them stay with Spark, too."""
         self._filters = filters
+        if not self._options.values.registry:
+            self.tasks = self.tasks.narrowed(filters, self._options.selection.topics)
         return filters
 
     def _narrow(self, ranges: list[OffsetRange], logs: Logs) -> list[OffsetRange]:

@@ -96,7 +96,8 @@ class SamelogDataSource(DataSource):
             columns = split_schema(schema, options.values, include_headers=options.include_headers)
             payload = Payload(options.values, columns, self._typed(columns))
             payload.check()
-        return TaskReader(options.access, schema, not options.fail_on_data_loss, payload)
+        access = options.access if payload is None else payload.access or options.access
+        return TaskReader(access, schema, not options.fail_on_data_loss, payload)
 
     def _typed(self, columns: StructType) -> SchemaValues | None:
         """What reads values by their topics' schemas, if they are to be. Raises BadOption."""

@@ -10,21 +10,23 @@ nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from samelog.format.arrow import to_arrow
 from samelog.format.errors import LogFormatError
 from samelog.spark.errors import NotReadable, TopicNotFound
 from samelog.spark.heap import settle_modules
-from samelog.spark.logs.access import read_range
+from samelog.spark.logs.access import local_directory, read_range
+from samelog.spark.logs.config_file import config_path
 from samelog.spark.options import LogAccess, Splits, TopicSelection
 from samelog.spark.payload.payload import KAFKA_COLUMNS, Payload, Shape
 from samelog.spark.plan.catalogue import Catalogue, Logs, TopicState
+from samelog.spark.plan.conditions import conditions
 from samelog.spark.plan.offsets import OffsetRange, PartitionName, within
 from samelog.spark.plan.progress import Task, cut, pack
 
@@ -92,6 +94,20 @@ class TaskReader:
     schema: StructType
     may_skip: bool
     payload: Payload | None = None
+
+    def narrowed(self, filters: Iterable[Filter], topics: Sequence[str]) -> TaskReader:
+        """One that has nodes leave out what does not pass filters on the columns of the topics'
+        schemas; copies have nobody who does. Raises NotReadable.
+        """
+        payload, access = self.payload, self.access
+        is_asked = config_path(access) is not None and local_directory(access) is None
+        if payload is None or payload.typed is None or not (is_asked and topics):
+            return self
+        from samelog.spark.logs.row_filters import narrowed
+
+        access = narrowed(access, topics, conditions(filters, payload.schema.names))
+        typed = replace(payload.typed, access=access)
+        return replace(self, access=access, payload=replace(payload, typed=typed))
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """A task's records. (Spark makes a task without ranges when there is nothing to read.)"""

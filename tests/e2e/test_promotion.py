@@ -72,7 +72,14 @@ class Sites:
         """The far site lacks nothing, and says so."""
         rows = self._rows().sites
         lags = [each.records for site in rows if site.name == "nyc" for each in site.members]
-        return lags == [0, 0]
+        newest = max(map(self._applied, self.lon))
+        return lags == [0, 0] and all(self._applied(node) >= newest for node in self.nyc)
+
+    def _applied(self, node: LocalNode) -> int:
+        """Up to where it has the cluster's entries; a group's commit is one, and no record."""
+        known = self.world.status(node)
+        own = () if known is None else known.nodes
+        return next((each.applied_index for each in own if each.name == node.name), -1)
 
 
 def is_in(node: LocalNode, site: str) -> None:

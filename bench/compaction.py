@@ -171,7 +171,7 @@ def measure(world: World, case: Case) -> dict[str, object]:
 
 
 def _sizes(watch: Watch, before: int, resting: int, nodes: list[LocalNode]) -> dict[str, object]:
-    wait_for(lambda: not any(map(_is_compacting, nodes)), "cleared")
+    wait_for(lambda: not any(map(_is_compacting, nodes)), "cleared", TIMEOUT_S)
     return {
         "disk_mb_before": round(before / 1e6),
         "disk_mb_peak": round(watch.disk_bytes / 1e6),

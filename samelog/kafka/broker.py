@@ -194,6 +194,12 @@ class Broker(AnyBroker):
             async with asyncio.timeout(ANSWER_S):
                 await self.parts.raft.proposer.catch_up()
 
+    async def until_begun(self) -> None:
+        """Wait until a new cluster has its feature level, by which requests are judged. Raises
+        TimeoutError.
+        """
+        await self.parts.raft.proposer.until_begun()
+
     @staticmethod
     @contextmanager
     def _answered() -> Iterator[None]:

@@ -7,20 +7,11 @@ from collections import Counter
 
 from samelog import Publisher
 from samelog.admin.client import ask
-from samelog.admin.errors import AdminError
 from samelog.admin.requests import CreateTopic
 from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
 
 KEYS, KILLS, STEP = 3_000, 3, 100
-
-
-def is_made(world: World) -> bool:
-    try:
-        ask(world.cluster.client_config(), CreateTopic("t", 1, {"dedup.key": "first"}))
-    except AdminError:  # it has no level yet
-        return False
-    return True
 
 
 def publish(publisher: Publisher, name: bytes, numbers: range, done: list[int]) -> None:
@@ -35,7 +26,7 @@ def publish(publisher: Publisher, name: bytes, numbers: range, done: list[int]) 
 
 def test_no_key_comes_twice_and_none_is_lost_when_leaders_are_killed(world: World) -> None:
     """Two sessions bring the same keys, from both ends; the dead come back and lead again."""
-    wait_for(lambda: is_made(world), "the topic, once the cluster has its feature level")
+    ask(world.cluster.client_config(), CreateTopic("t", 1, {"dedup.key": "first"}))
     progress: list[int] = []
     with world.publisher("up") as up, world.publisher("down") as down:
         threads = [

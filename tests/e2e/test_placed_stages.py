@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from samelog.admin.client import ask
-from samelog.admin.errors import AdminError
 from samelog.admin.requests import CreateTopic, StagedRun
 from samelog.cli.local_cluster import LocalNode
 from samelog.publisher.errors import NotStaged
@@ -26,17 +25,9 @@ COPIES = itertools.count()
 def placed(world: World) -> World:
     """A topic with two replicas on three nodes, and one that is on all."""
     config = world.cluster.client_config()
-    wait_for(lambda: _is_made(world), "a topic of two replicas, once the cluster has its level")
+    ask(config, CreateTopic("t", PARTITIONS, {}, 2))
     ask(config, CreateTopic("everywhere", 1, {}))
     return world
-
-
-def _is_made(world: World) -> bool:
-    try:
-        ask(world.cluster.client_config(), CreateTopic("t", PARTITIONS, {}, 2))
-    except AdminError:  # it has no level yet
-        return False
-    return True
 
 
 def stage(world: World, values: list[bytes]) -> StagedRun:

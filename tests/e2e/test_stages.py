@@ -10,14 +10,12 @@ import pytest
 from msgspec import UNSET, UnsetType
 
 from samelog.admin.client import ask
-from samelog.admin.errors import AdminError
 from samelog.admin.requests import CreateTopic, SetSchema, StagedRun
 from samelog.config.tables.client import ClientConfig
 from samelog.publisher import RowMisfit
 from samelog.publisher.errors import NotStaged
 from samelog.publisher.row_checks import RowChecks
 from samelog.publisher.staging import StagedWriter, drop_stage, publish_stage
-from samelog.wire.errors import FaultCode
 from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
 from tests.typed.known import schema_text
@@ -105,7 +103,7 @@ def test_nodes_publish_what_fits_its_marks(
     world: World, copies: int | UnsetType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, settings = world.cluster.client_config(), {"schema.enforce": "node"}
-    wait_for(lambda: made(config, CreateTopic("t", PARTITIONS, settings, copies)), "level 8")
+    ask(config, CreateTopic("t", PARTITIONS, settings, copies))
     ask(config, SetSchema("t", schema_text("a int32"), 0))
     good, bad = pa.table({"value": [b'{"a":1}'] * 5}), pa.table({"value": [b'{"a":"x"}']})
     with staged_writer(config) as writer:
@@ -133,12 +131,3 @@ def test_nodes_publish_what_fits_its_marks(
 
 def staged_writer(config: ClientConfig) -> StagedWriter:
     return StagedWriter("t", stage="sink", config=config, partitions=PARTITIONS)
-
-
-def made(config: ClientConfig, request: CreateTopic) -> bool:
-    """Whether there is such a topic now."""
-    try:
-        ask(config, request)
-    except AdminError as error:
-        return error.code is FaultCode.ALREADY_EXISTS
-    return True

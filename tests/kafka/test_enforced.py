@@ -17,7 +17,7 @@ from samelog.publisher import RefusedRecord
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.kafka.batches import batch, packed
-from tests.kafka.new_topics import create_at_level
+from tests.kafka.new_topics import create
 from tests.kafka.test_producing import of, produce
 from tests.kafka.wire import Wire
 from tests.patience import PATIENCE_S
@@ -29,7 +29,7 @@ GOOD, BAD = b'{"a":1}', b'{"a":"x"}'
 @pytest.fixture
 def checked(world: World, boot: str, tmp_path: Path) -> str:
     """A topic that nodes check."""
-    name = create_at_level(boot, f"checked-{uuid.uuid4()}", {"schema.enforce": "node"})
+    name = create(boot, f"checked-{uuid.uuid4()}", {"schema.enforce": "node"})
     file = tmp_path / "schema.json"
     file.write_text(schema_text("a int32"))
     config = ("--config", world.cluster.client_file)

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.e2e.harness import World
-from tests.kafka.new_topics import create_at_level
+from tests.kafka.new_topics import create
 from tests.patience import PATIENCE_S
 
 KEYS = [b"key %d" % number for number in range(60)]
@@ -17,7 +17,7 @@ KEYS = [b"key %d" % number for number in range(60)]
 @pytest.fixture
 def keyed(boot: str) -> str:
     """A topic whose keys count once."""
-    return create_at_level(boot, f"keyed-{uuid.uuid4()}", {"dedup.key": "first"})
+    return create(boot, f"keyed-{uuid.uuid4()}", {"dedup.key": "first"})
 
 
 def test_each_key_is_there_once_whoever_sends_it(world: World, boot: str, keyed: str) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from samelog.runtime.clock import SystemClock
-from samelog.sequencer.levels import ACCESS
+from samelog.sequencer.levels import ACCESS, SITES
+from samelog.sequencer.raft import proposer as proposing
 from samelog.sequencer.raft.proposer import ENTRY_BYTES, FORWARD_BYTES, Proposer, in_entries
 from samelog.sequencer.state.commands import NodeStarted, encode_commands
+from samelog.sequencer.state.sites.commands import AddSite
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.messages import encode_message
 from samelog.wire.peer_messages import CommandRefused, ForwardAll, ForwardedAll
@@ -122,6 +124,65 @@ def test_many_commands_are_few_entries_once_all_members_know_that(
 
     assert asyncio.run(main()) == [0, 1, 2, 3]
     assert [len(entry) for entry in group.entries] == sizes
+
+
+NEEDING = AddSite("far", votes=True, at_ms=1)
+
+
+class NewReplica:
+    """Of a cluster that is new: its level comes with an entry."""
+
+    def __init__(self) -> None:
+        self.level = self.applied_index = 0
+        self.waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    async def wait_applied(self, index: int) -> None:
+        self.waiting.append((index, asyncio.get_running_loop().create_future()))
+        await self.waiting[-1][1]
+
+    def apply(self, level: int) -> None:
+        self.applied_index += 1
+        self.level = level
+        waiting, self.waiting = self.waiting, []
+        for index, future in waiting:
+            assert index == self.applied_index
+            future.set_result(None)
+
+
+def test_what_needs_a_level_waits_for_the_first_one_of_a_new_cluster() -> None:
+    """Its entries before that one change nothing."""
+
+    async def main() -> None:
+        group, replica = ElectedGroup(), NewReplica()
+        group.is_leader = True
+        proposer = Proposer(group, replica, SystemClock(), lambda to, message: True)  # type: ignore[arg-type]
+        asked = asyncio.ensure_future(proposer.propose(NEEDING))
+        for level in (0, SITES):
+            await until(lambda: bool(replica.waiting))
+            assert not asked.done()
+            replica.apply(level)
+        assert await asked == "done"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("level", "has"), [(0, "this new one has none: a member is away"), (7, "the cluster has 7")]
+)
+def test_what_needs_a_level_that_does_not_come_is_refused(
+    level: int, has: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proposing, "BEGIN_S", 0.001)
+
+    async def main() -> Any:
+        replica: Any = NewReplica()
+        replica.level = level
+        group: Any = ElectedGroup()
+        return await Proposer(group, replica, SystemClock(), lambda *_: True).propose(NEEDING)
+
+    refused = asyncio.run(main())
+    assert refused.code == "LEVEL_TOO_LOW"
+    assert refused.message == f"it needs feature level {SITES}, {has}: docs/upgrades.md"
 
 
 def test_what_is_forwarded_together_is_answered_one_by_one() -> None:

@@ -7,6 +7,7 @@ Invariant: only rates that are kept to are ever taken, and only of whom they are
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from samelog.kafka.access.acls import AclOperation
@@ -136,6 +137,8 @@ class AlterClientQuotasResponse(ResponseBody, frozen=True):
 async def alter_quotas(call: NodeCall, request: Any) -> AlterClientQuotasResponse:
     """Changes rates, those of all entities that are sound in one entry."""
     failure = await _failure(call, AclOperation.ALTER_CONFIGS)
+    with suppress(TimeoutError):
+        await call.broker.until_begun()
     level = call.broker.level
     wanted = [failure or _changes(each, level) for each in request.entries]
     changes = [change for each in wanted if not isinstance(each, ApiError) for change in each]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
@@ -74,6 +75,8 @@ async def alter_each(
     is wanted may raise ApiError.
     """
     await call.broker.look_for(topics_of(request))
+    with suppress(TimeoutError):
+        await call.broker.until_begun()
 
     async def alter(resource: Any) -> AlterConfigsResponseResource:
         if _takes_back_throttles(call, resource):

@@ -41,7 +41,7 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 from samelog.kafka.settings import ConfigSource, of_topic
-from samelog.sequencer.admin.placement import Plan, until_begun
+from samelog.sequencer.admin.placement import Plan
 from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.setting_commands import AddPartitions
@@ -97,9 +97,13 @@ async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
             raise ApiError(ErrorCode.invalid_request, "the topic is there twice")
         return _new_topic(call, wanted)
 
+    over_at = over_at_of(request)
+    failure = await in_time(call.broker.until_begun(), over_at)
     prepared = await _prepared(request.topics, prepare)
-    if not request.validate_only:
-        prepared = await _create_all(call.broker, request, prepared)
+    if failure is not None:
+        prepared = [each if isinstance(each, ApiError) else failure for each in prepared]
+    elif not request.validate_only:
+        prepared = await _create_all(call.broker, request.topics, prepared, over_at)
     return CreateTopicsResponse(
         [
             CreateTopicsResponseTopic(wanted.name, made.code, made.message)
@@ -111,16 +115,15 @@ async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
 
 
 async def _create_all(
-    broker: Broker, request: Any, prepared: Sequence[CreateTopicCommand | ApiError]
+    broker: Broker,
+    topics: Sequence[Any],
+    prepared: Sequence[CreateTopicCommand | ApiError],
+    over_at: float,
 ) -> list[CreateTopicCommand | ApiError]:
     """Those that are created, each in its place, and errors for all else. Topics in data groups one
     after the other: each is planned from the table of placement as it is then.
     """
-    over_at = over_at_of(request)
-    failure = await in_time(until_begun(broker.machine), over_at)
-    if failure is not None:
-        return [each if isinstance(each, ApiError) else failure for each in prepared]
-    plans = [placement_of(broker, wanted) for wanted in request.topics]
+    plans = [placement_of(broker, wanted) for wanted in topics]
     found = [
         await _create_placed(broker, each, plan, over_at)
         for plan, each in zip(plans, prepared, strict=True)

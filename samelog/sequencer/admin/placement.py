@@ -6,7 +6,6 @@ node knows.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from samelog.admin.answers import GroupPlacement, PartitionPlacement, PlacementStatus
@@ -17,13 +16,10 @@ from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.topics import TopicPlacement, place_by_hand, place_topic
 from samelog.sequencer.admin.parts import HeldGroups, ServedNode
 from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
 from samelog.sequencer.state.types import Partition, State, Topic
 
 METADATA = 0
-BEGIN_S = 10.0
-LOOK_S = 0.05
 
 
 def placement_status(node: ServedNode, request: GetPlacement) -> PlacementStatus:
@@ -99,15 +95,6 @@ Plan = int | Sequence[Sequence[int]]
 def table_now(state: State, is_there: Callable[[int], bool], now_ms: int) -> PlacementTable:
     """The table, with the members as this node knows them."""
     return PlacementTable(state.placement, _members(state, is_there, now_ms))
-
-
-async def until_begun(machine: StateMachine) -> None:
-    """Wait until a new cluster has its feature level: nobody knows before whether it has groups.
-    Raises TimeoutError.
-    """
-    async with asyncio.timeout(BEGIN_S):
-        while not machine.state.level:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_S)
 
 
 def placed_topic(

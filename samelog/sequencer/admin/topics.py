@@ -37,7 +37,7 @@ from samelog.archiver.policy import retention_from, rules_of
 from samelog.config.authorisation import ANONYMOUS
 from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of, where
-from samelog.sequencer.admin.placement import placed_partitions, placed_topic, until_begun
+from samelog.sequencer.admin.placement import placed_partitions, placed_topic
 from samelog.sequencer.admin.tasks import convert_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.judging import libraries
@@ -90,6 +90,8 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     check_partitions(request.partitions)
     asked, everywhere = request.replication_factor, len(node.peers.members.all)
     copies = 0 if asked is UNSET or asked == everywhere else asked
+    if copies or request.settings:
+        await _until_begun(node)
     check_settings(node, request.settings, copies)
     wanted = request.topic, request.partitions, request.settings
     check_libraries(node, request.settings)
@@ -100,14 +102,24 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
         await _propose(node, command, longer_s=longer_s)
         return _new_topic(node, request.topic)
 
-    await until_begun(node.logs.machine)
-
     def make() -> PlaceTopic:
         state, now_ms = node.logs.machine.state, node.member.clock.wall_ms()
         return placed_topic(state, _may_hold(node), command, copies, now_ms)
 
     await _place(node, make, longer_s)
     return _new_topic(node, request.topic)
+
+
+async def _until_begun(node: ServedNode) -> None:
+    """What a topic may be depends on the feature level, which a new cluster has in a moment. Raises
+    ChangeRefused.
+    """
+    try:
+        await node.raft.proposer.until_begun()
+    except TimeoutError as error:
+        text = "this new cluster has no feature level yet: a member is away"
+        remedy = "samelog cluster upgrade --status names it: start it, and ask again"
+        raise ChangeRefused(FaultCode.NOT_READY, text, remedy) from error
 
 
 def _new_topic(node: ServedNode, name: str) -> TopicMade:
@@ -169,6 +181,8 @@ def _may_hold(node: ServedNode) -> Callable[[int], bool]:
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:
     """Have its settings changed, and its copies. Raises ChangeRefused, NotLeader, TimeoutError."""
     topic, copies = find_topic(node, request.topic), request.replication_factor
+    if copies is not UNSET or request.settings:
+        await _until_begun(node)
     check_settings(node, request.settings, _copies(node, topic) if copies is UNSET else copies)
     check_libraries(node, request.settings, topic)
     if copies is not UNSET:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from samelog.consensus import Busy, NotLeader
@@ -30,6 +31,8 @@ from samelog.wire.frames import CONTROL_LIMIT_BYTES
 from samelog.wire.peer_messages import CommandRefused, Forward, ForwardAll, Forwarded, ForwardedAll
 
 PROPOSE_TIMEOUT_S = 10.0
+BEGIN_S = 10.0
+"""How long is waited for what all members of a new cluster support."""
 ATTEMPT_TIMEOUT_S = 2.0
 RETRY_S = 0.05
 ENTRY_BYTES = 256 << 10
@@ -78,7 +81,19 @@ class Proposer:
             outcomes += await self._propose(together, longer_s)
         return outcomes
 
+    async def until_begun(self) -> None:
+        """Wait until a new cluster has its feature level: nobody knows before what all its members
+        understand. Raises TimeoutError.
+        """
+        replica = self._replica
+        async with asyncio.timeout(BEGIN_S):
+            while not replica.level:
+                await replica.wait_applied(replica.applied_index + 1)
+
     async def _propose(self, commands: Sequence[AnyCommand], longer_s: float) -> list[Any]:
+        if self._too_early(commands) is not None:
+            with suppress(TimeoutError):
+                await self.until_begun()
         if (refusal := self._too_early(commands)) is not None:
             return [refusal] * len(commands)
         async with asyncio.timeout(PROPOSE_TIMEOUT_S + longer_s):
@@ -122,7 +137,8 @@ class Proposer:
         needs = max(command.needs for command in commands)
         if needs <= LOWEST or needs <= (level := self._replica.level):
             return None
-        text = f"it needs feature level {needs}, the cluster has {level}: docs/upgrades.md"
+        has = f"the cluster has {level}" if level else "this new one has none: a member is away"
+        text = f"it needs feature level {needs}, {has}: docs/upgrades.md"
         return Rejection("LEVEL_TOO_LOW", text)
 
     async def _attempt(self, commands: Sequence[AnyCommand]) -> list[Any]:

@@ -11,7 +11,6 @@ from samelog.admin import site_requests
 from samelog.admin.site_answers import SiteInfo, SiteMember, SiteRows
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.levels import SITES
 from samelog.sequencer.state.sites.commands import (
     AddSite,
     RemoveSite,
@@ -24,12 +23,14 @@ from samelog.wire.errors import FaultCode
 _SITE_CODES: Mapping[str, FaultCode] = {
     "SITE_EXISTS": FaultCode.ALREADY_EXISTS,
     "TOO_MANY": FaultCode.TOO_MANY,
+    "LEVEL_TOO_LOW": FaultCode.NOT_READY,
     "INVALID_NAME": FaultCode.INVALID_NAME,
     "SITE_IN_USE": FaultCode.CHANGE_PENDING,
 }
 _SITE_REMEDIES: Mapping[str, str] = {
     "SITE_IN_USE": "remove these nodes, or change their [node] site and restart them",
     "UNKNOWN_SITE": "samelog site list",
+    "LEVEL_TOO_LOW": "samelog cluster upgrade --finalize",
 }
 
 
@@ -78,10 +79,6 @@ async def let_site_lead(node: ServedNode, request: site_requests.LetSiteLead) ->
 async def _change_sites(
     node: ServedNode, command: AddSite | RemoveSite | SetSiteVotes | SetSiteLeads
 ) -> SiteRows:
-    level = node.raft.replica.level
-    if level < SITES:
-        text = f"sites need feature level {SITES}, the cluster has {level}"
-        raise ChangeRefused(FaultCode.NOT_READY, text, "samelog cluster upgrade --finalize")
     outcome = await node.raft.proposer.propose(command)
     if isinstance(outcome, Rejection):
         code = _SITE_CODES.get(outcome.code, FaultCode.OUT_OF_RANGE)

@@ -17,6 +17,10 @@ from collections.abc import Callable
 
 DELAYS = 5
 """A leader's word is late by its own delay and by ours, and each may be longer than the last."""
+SPREAD = 0.4
+"""By so much of itself a wait is longer by chance. A silent leader is missed by as little as that
+allows; two nodes campaign together, and neither is elected, if their waits end within a round trip.
+"""
 MOST = 10
 FALL_S = 25.0
 
@@ -51,8 +55,10 @@ class Patience:
         """Its group is quiet: it has no timer (quiet.py)."""
 
     def draw(self, chance: float) -> None:
-        """Wait for another time from now on (`wait_s`): nodes are seldom to campaign together."""
-        self._factor = self.weight * (1.0 + chance)
+        """Wait for another time from now on (`wait_s`): nodes are seldom to campaign together.
+        `chance`: from 0 to 1.
+        """
+        self._factor = self.weight * (1.0 + SPREAD * chance)
         self.wait_s = self.seconds * self._factor
 
     def weigh(self, weight: float) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from samelog.consensus import Role
 from samelog.consensus.messages import PreVote
-from samelog.consensus.patience import DELAYS, FALL_S, MOST, Patience
+from samelog.consensus.patience import DELAYS, FALL_S, MOST, SPREAD, Patience
 from tests.consensus.group import led
 
 TIMEOUT_S = 1.0
@@ -32,14 +32,14 @@ def test_patience_falls_back_when_the_loop_is_quiet() -> None:
 
 def test_who_should_not_lead_waits_longer() -> None:
     patience = Patience(TIMEOUT_S, 0.0)
-    patience.draw(0.5)
+    patience.draw(1.0)
     patience.weigh(2.0)
-    assert patience.wait_s == pytest.approx(3 * TIMEOUT_S)
-    patience.draw(0.25)
-    assert patience.wait_s == pytest.approx(2.5 * TIMEOUT_S)
+    assert patience.wait_s == pytest.approx(2 * (1 + SPREAD) * TIMEOUT_S)
+    patience.draw(0.0)
+    assert patience.wait_s == pytest.approx(2 * TIMEOUT_S)
     patience.draw(0.5)
     patience.delayed(0.4, 0.0)
-    assert patience.wait_s == pytest.approx(3 * 0.4 * DELAYS)
+    assert patience.wait_s == pytest.approx(2 * (1 + SPREAD / 2) * 0.4 * DELAYS)
 
 
 def test_a_node_that_is_late_waits_longer_for_its_leader() -> None:

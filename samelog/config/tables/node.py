@@ -234,8 +234,9 @@ class RaftSettings(ConfigTable):
 
     election_ms: Annotated[
         int,
-        "So long without a word of the leader, or twice as long by chance, and a node asks for "
-        "another one; up to ten times as long while it gets too little processor time itself",
+        "So long without a word of the leader, or up to 1.4 times as long by chance, and a node "
+        "asks for another one; up to ten times as long while it gets too little processor time "
+        "itself",
         integer(100, 60_000),
     ] = 1_000
     heartbeat_ms: Annotated[

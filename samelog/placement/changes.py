@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from samelog.format.numbers import Unsigned32
+from samelog.placement import wishes
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
 from samelog.placement.values import (
     EPOCHS_PER_MOVE,
@@ -161,20 +162,15 @@ def apply_change(placement: Placement, change: AnyChange, *, keeps_wishes: bool 
     """Raises PlacementRefused, and then nothing is changed. `keeps_wishes`: where a partition shall
     be counts though another move of it ends; not before feature level 8.
     """
-    wish = _newer_wish(placement, change) if keeps_wishes else None
+    task = placement.tasks.get(change.number) if isinstance(change, TurnTask) else None
+    wish = wishes.newer_wish(placement, task) if keeps_wishes else None
     _APPLY[type(change)](placement, change)
     if wish is not None:
         placement.moves[wish[0]] = wish[1]
+    if keeps_wishes and isinstance(change, TurnTask | WantGroup):
+        moved = change.partition if isinstance(change, WantGroup) else task and task.partition
+        wishes.forget_if_fulfilled(placement, moved)
     placement.version += 1
-
-
-def _newer_wish(placement: Placement, change: AnyChange) -> tuple[int, int] | None:
-    """(partition, group): what was wanted after a task began that ends, or is cancelled, now."""
-    task = placement.tasks.get(change.number) if isinstance(change, TurnTask) else None
-    if task is None or task.partition not in placement.partitions:
-        return None
-    here, wanted = placement.partitions[task.partition].group, placement.moves.get(task.partition)
-    return None if wanted in (None, here, task.target) else (task.partition, wanted)
 
 
 # --- tasks ----------------------------------------------------------------------------------------

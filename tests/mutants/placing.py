@@ -20,6 +20,7 @@ from samelog.placement import (
     reassigning,
     steps,
     topics,
+    wishes,
 )
 from samelog.placement.changes import PartitionMoved
 from samelog.placement.domains import Domains
@@ -278,7 +279,14 @@ def founders_for_ever() -> Iterator[None]:
 @contextmanager
 def forget_the_newest_wish() -> Iterator[None]:
     """What was wanted while a partition moved is forgotten when that move ends."""
-    with patch.object(changes, "_newer_wish", lambda placement, change: None):
+    with patch.object(wishes, "newer_wish", lambda placement, task: None):
+        yield
+
+
+@contextmanager
+def keep_what_is_fulfilled() -> Iterator[None]:
+    """A partition that is where it was wanted is taken to be on its way for ever."""
+    with patch.object(wishes, "forget_if_fulfilled", lambda placement, partition: None):
         yield
 
 
@@ -442,6 +450,7 @@ _EVEN = "topics.py::test_no_member_has_two_groups_more_than_another"
 _AWAY = "topics.py::test_who_is_away_gets_a_new_group_only_as_a_minority"
 _COUNTS = "recovering.py::test_who_counts_for_nothing_is_no_part_of_a_majority"
 _LAST = "cancelling.py::test_where_a_partition_is_wanted_last_counts_though_another_move_ends"
+_THERE = "cancelling.py::test_who_is_where_it_is_wanted_waits_for_nothing"
 _WANTED = "cancelling.py::test_a_partition_that_is_wanted_back_comes_back"
 
 PLACING = (
@@ -475,6 +484,7 @@ PLACING = (
     (154, count_whoever_is_heard, _IN + _COUNTS),
     (159, forget_the_newest_wish, _IN + _LAST),
     (159, leave_who_is_wanted_back, _IN + _WANTED),
+    (159, keep_what_is_fulfilled, _IN + _THERE),
     (250, refuse_an_eighth_member, _EIGHTH),
     (251, remove_what_is_ending, _ENDING),
     (252, order_before_the_first_configuration, _IN + _FIRST),

@@ -6,7 +6,13 @@ import pytest
 from msgspec.structs import replace as changed
 
 from samelog.placement import operations, reassigning
-from samelog.placement.changes import ConfirmGroup, PartitionMoved, TurnTask, apply_change
+from samelog.placement.changes import (
+    ConfirmGroup,
+    PartitionMoved,
+    TurnTask,
+    WantGroup,
+    apply_change,
+)
 from samelog.placement.steps import TaskStep, next_step
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskKind, TaskState
@@ -149,6 +155,18 @@ def test_who_cancels_a_move_cancels_that_one() -> None:
     apply(table, *reassigning.reassign(table, {1: table.groups[home].in_order}))
     cancelled(table, task)
     assert table.placement.moves == {}, "it is where it is wanted"
+
+
+def test_who_is_where_it_is_wanted_waits_for_nothing() -> None:
+    """A reset waits until nothing moves."""
+    table, task = moving()
+    home = table.partitions[1].group
+    apply(table, WantGroup(1, home))
+    assert table.placement.moves == {1: home}, "it is taken away meanwhile"
+    apply(table, TurnTask(task.number, TaskState.CANCELLED))
+    assert table.placement.moves == {}
+    apply(table, WantGroup(1, task.target), WantGroup(1, home))
+    assert table.placement.moves == {}
 
 
 def test_before_the_feature_level_every_node_forgets_it_alike() -> None:

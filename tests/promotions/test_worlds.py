@@ -19,18 +19,18 @@ BUSY_SEEDS = range(1, 31)
 Mutant = Callable[[], AbstractContextManager[None]]
 FOUND_IN: dict[Mutant, int] = {
     planted.promote_under_the_same_id: 1,
-    planted.acknowledge_after_a_promotion: 90,
+    planted.acknowledge_after_a_promotion: 172,
     planted.promote_beside_a_leader: 2,
     planted.begin_again_after_a_promotion: 1,
     planted.agree_to_everybody: 11,
-    planted.stay_by_hearsay: 71,
+    planted.stay_by_hearsay: 92,
 }
 """Planted bugs, and the first world in which each shows."""
 FOUND_WHERE_PROGRAMS_WRITE: dict[Mutant, int] = {
-    planted.forget_producers_at_a_promotion: 90,
-    planted.merge_from_anywhere: 4,
+    planted.forget_producers_at_a_promotion: 130,
+    planted.merge_from_anywhere: 7,
     planted.take_any_gap_after_a_promotion: 1,
-    planted.leave_groups_behind: 1,
+    planted.leave_groups_behind: 4,
 }
 """The same, of worlds in which programs write."""
 

@@ -167,9 +167,8 @@ def apply_change(placement: Placement, change: AnyChange, *, keeps_wishes: bool 
     _APPLY[type(change)](placement, change)
     if wish is not None:
         placement.moves[wish[0]] = wish[1]
-    if keeps_wishes and isinstance(change, TurnTask | WantGroup):
-        moved = change.partition if isinstance(change, WantGroup) else task and task.partition
-        wishes.forget_if_fulfilled(placement, moved)
+    if keeps_wishes and (moved := change if isinstance(change, WantGroup) else task) is not None:
+        wishes.forget_if_fulfilled(placement, moved.partition)
     placement.version += 1
 
 

@@ -13,11 +13,20 @@ from samelog.kafka.broker import Broker
 from samelog.sequencer import building, group_replica, startup
 from samelog.sequencer.building import ReplicaSite
 from samelog.sequencer.cluster.scrubber import ScrubPace
+from samelog.sequencer.data_groups.beats import QuietGroups
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.parts import CareParts
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
+
+
+@contextmanager
+def begin_unheard() -> Iterator[None]:
+    """A leader that rests without a member does not wake when that has begun its replica."""
+    nobody = frozenset[int]()
+    with patch.object(QuietGroups, "_led_without", lambda self, node, message: nobody):
+        yield
 
 
 @contextmanager
@@ -100,6 +109,12 @@ RESTING = (
         lead_a_group_without_intake,
         _SEQUENCER
         + "test_data_groups.py::test_a_leader_of_a_group_that_takes_nothing_in_lets_another_lead",
+    ),
+    (
+        122,
+        begin_unheard,
+        _SEQUENCER
+        + "test_beats.py::test_a_replica_that_begins_late_wakes_the_leader_that_rests_without_it",
     ),
     (
         260,

@@ -1,4 +1,4 @@
-"""How often members speak for what rests between them."""
+"""What members say to each other for groups that rest, and how often."""
 
 from __future__ import annotations
 
@@ -7,7 +7,23 @@ from typing import Any
 
 import pytest
 
+from samelog.consensus import Role
 from samelog.sequencer.data_groups.beats import QuietGroups
+from samelog.wire.peer_messages import NotQuiet
+
+GROUP, NEWCOMER, FOLLOWER = 7, 0, 1
+
+
+class Raft:
+    """A replica of a group, as beats see it."""
+
+    def __init__(self, role: Role, *, rests: bool) -> None:
+        self.raft: Any = SimpleNamespace(role=role, rests=rests, rests_with=(FOLLOWER,))
+        self.raft.allow_quiet = lambda heard: None
+        self.woken = 0
+
+    def wake(self) -> None:
+        self.woken += 1
 
 
 @pytest.mark.parametrize(
@@ -21,3 +37,35 @@ def test_beats_are_half_as_many_as_heartbeats_where_enough_are_left(
     anything: Any = None
     given: Any = SimpleNamespace(config=SimpleNamespace(raft=settings), clock=anything)
     assert QuietGroups(given, anything, anything)._pause_s == pytest.approx(pause_s)
+
+
+def quiet(sent: list[Any]) -> QuietGroups:
+    given: Any = SimpleNamespace(
+        config=SimpleNamespace(raft=None), clock=SimpleNamespace(now=lambda: 1.0)
+    )
+    links: Any = SimpleNamespace(send=lambda *what: sent.append(what))
+    return QuietGroups(given, links, lambda run: run.close())
+
+
+def test_a_replica_that_begins_late_wakes_the_leader_that_rests_without_it() -> None:
+    """The leader went to rest while that member was away, and its connection stands."""
+    sent = list[Any]()
+    quiet(sent).begin(GROUP, Raft(Role.FOLLOWER, rests=False), [2])  # type: ignore[arg-type]
+    [(to, message)] = sent
+    assert (to, message) == (2, NotQuiet((GROUP,)))
+
+    leads, there = Raft(Role.LEADER, rests=True), quiet([])
+    there.begin(GROUP, leads, [])  # type: ignore[arg-type]
+    woken = []
+    for member in (FOLLOWER, NEWCOMER):
+        there.hear(member, message)
+        woken.append(leads.woken)
+    assert woken == [0, 1]
+
+
+@pytest.mark.parametrize(("role", "rests"), [(Role.LEADER, False), (Role.FOLLOWER, True)])
+def test_nobody_else_is_woken_by_it(role: Role, *, rests: bool) -> None:
+    other, there = Raft(role, rests=rests), quiet([])
+    there.begin(GROUP, other, [])  # type: ignore[arg-type]
+    there.hear(NEWCOMER, NotQuiet((GROUP, GROUP + 1)))
+    assert not other.woken

@@ -7,7 +7,7 @@ is silent, or in another life, wakes all that rested with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from samelog.consensus import Role
@@ -46,9 +46,13 @@ class QuietGroups:
         self._is_beating = False
         self._rafts: dict[int, RaftGroup] = {}
 
-    def begin(self, group: int, raft: RaftGroup) -> None:
-        """A replica may rest from now on."""
+    def begin(self, group: int, raft: RaftGroup, others: Iterable[int]) -> None:
+        """A replica may rest from now on. `others`: connected members of its group; the one that
+        leads may rest, as this one was away when it was made.
+        """
         self._rafts[group] = raft
+        for number in others:
+            self._links.send(number, NotQuiet((group,)))
         raft.raft.allow_quiet(lambda: self._beats.heard(group))
         if not self._is_beating:
             self._is_beating = True
@@ -106,7 +110,7 @@ class QuietGroups:
             self._links.send(node, BeatAnswer(*self._beats.hear(node, beat, now)))
             return
         if isinstance(message, NotQuiet):
-            here = self._beats.not_led(node, message.groups)
+            here = self._beats.not_led(node, message.groups) | self._led_without(node, message)
         else:
             reply = BeatReply(message.number, message.agrees, message.followed)
             here, there = self._beats.answered(node, reply, now)
@@ -114,3 +118,9 @@ class QuietGroups:
                 self._links.send(node, NotQuiet(tuple(sorted(there))))
         for number in here & self._rafts.keys():
             self._rafts[number].wake()
+
+    def _led_without(self, node: int, message: NotQuiet) -> frozenset[int]:
+        """The groups of a message that rest here, led, without the other member."""
+        known = {each: self._rafts[each].raft for each in message.groups if each in self._rafts}
+        led = {each: raft for each, raft in known.items() if raft.role is Role.LEADER}
+        return frozenset(n for n, raft in led.items() if raft.rests and node not in raft.rests_with)

@@ -144,11 +144,11 @@ class DataGroups:
             lives=self._lives,
             groups=self,
         )
-        self.replicas[number] = replica
-        self.quiet.begin(number, replica.raft)
+        self.replicas[number], there = replica, self._links.connected
+        self.quiet.begin(number, replica.raft, filter(replica.sender.replica, there))
         self.work(replica)
         replica.start()
-        for node in self._links.connected:
+        for node in there:
             replica.group_replica.reporter.tell_everything(node)
 
     def _over(self, replica: DataReplica) -> None:

@@ -48,12 +48,12 @@ def iterate(given: argparse.Namespace) -> None:
 def arrow(given: argparse.Namespace) -> None:
     """The same as tables."""
     with Subscriber(given.topic, directory=given.dir, follow=False) as warm:
-        warm.arrow(max_records=TABLE, timeout=1.0)  # what is loaded for it is not measured
+        warm.arrow_records(max_records=TABLE, timeout=1.0)  # what is loaded for it is not measured
     with Subscriber(given.topic, directory=given.dir, follow=False) as subscriber:
         stand_by()
         clock, received = Clock(), 0
         while received < given.records:
-            received += subscriber.arrow(max_records=TABLE, timeout=1.0).num_rows
+            received += subscriber.arrow_records(max_records=TABLE, timeout=1.0).num_rows
         clock.found(records=received)
 
 

@@ -148,7 +148,7 @@ def reading() -> Iterator[Row]:
     """Rows f."""
     for size, text in SIZES:
         arrow = at_most(0.5)
-        what = f"arrow() against iterating, processor time per record, {text}"
+        what = f"arrow_records() against iterating, processor time per record, {text}"
         at = (READING, OWN, f"arrow_cpu_us.{size} µs")
         yield row(f"f-arrow-{size}", what, at, f"{OWN} iterate_cpu_us.{size}", arrow)
         for role in ("poll", "consume"):

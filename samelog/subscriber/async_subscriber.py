@@ -70,10 +70,12 @@ class AsyncSubscriber:
             if records or not self._subscriber.is_over:
                 yield records
 
-    async def arrow(self, max_records: int = 100_000, timeout: float | None = None) -> pa.Table:
-        """As `Subscriber.arrow`."""
+    async def arrow_records(
+        self, max_records: int = 100_000, timeout: float | None = None
+    ) -> pa.Table:
+        """As `Subscriber.arrow_records`."""
         return await self._until(
-            lambda: self._subscriber.arrow(max_records, 0.0),
+            lambda: self._subscriber.arrow_records(max_records, 0.0),
             lambda table: int(table.num_rows),
             timeout,
         )
@@ -84,12 +86,12 @@ class AsyncSubscriber:
             lambda: self._subscriber.rows(max_records, 0.0), len, timeout, in_thread=True
         )
 
-    async def table(
+    async def arrow(
         self, max_records: int = 100_000, timeout: float | None = None
     ) -> pa.Table | None:
-        """As `Subscriber.table`."""
+        """As `Subscriber.arrow`."""
         return await self._until(
-            lambda: self._subscriber.table(max_records, 0.0),
+            lambda: self._subscriber.arrow(max_records, 0.0),
             lambda table: 0 if table is None else int(table.num_rows),
             timeout,
             in_thread=True,
@@ -99,7 +101,7 @@ class AsyncSubscriber:
         self, max_records: int = 100_000, timeout: float | None = None
     ) -> pd.DataFrame | None:
         """As `Subscriber.pandas`."""
-        found = await self.table(max_records, timeout)
+        found = await self.arrow(max_records, timeout)
         return None if found is None else found.to_pandas()
 
     async def _until(

@@ -38,15 +38,12 @@ class BatchForm(Enum):
 
     RECORDS = "records"
     ROWS = "rows"
-    TABLE = "table"
+    ARROW = "arrow"
     PANDAS = "pandas"
 
     @classmethod
     def _missing_(cls, value: object) -> BatchForm | None:
-        """`arrow` is another word for `table`."""
-        if value == "arrow":
-            return cls.TABLE
-        raise ValueError(f"as_={value!r} is not one of records, rows, table, arrow, pandas")
+        raise ValueError(f"as_={value!r} is not one of records, rows, arrow, pandas")
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class Subscriber(Pacing):
         version: of the topic's schema, as which rows are read. Default: the newest that there is
             when a topic's rows are first read.
         where: a condition of SQL over the columns of the schema, and over _key, _offset,
-            _timestamp, _partition and _header('name'); `rows`, `table` and `pandas` have the rows
+            _timestamp, _partition and _header('name'); `rows`, `arrow` and `pandas` have the rows
             that meet it. Positions count what was passed over.
         columns: of the schema, which they have. Default: all.
         replay: hand records out as far apart as their timestamps are, this many times as fast (1:
@@ -126,7 +126,7 @@ class Subscriber(Pacing):
 
     @property
     def is_of_rows(self) -> bool:
-        """Whether only `rows`, `table` and `pandas` give what is wanted: where or columns count,
+        """Whether only `rows`, `arrow` and `pandas` give what is wanted: where or columns count,
         and a topic has a schema.
         """
         rows = self._engine.choice.rows
@@ -136,7 +136,7 @@ class Subscriber(Pacing):
     def _check_whole(self) -> None:
         """Raises ValueError if only some rows are wanted, of topics with a schema."""
         if self.is_of_rows:
-            raise ValueError("where and columns are for rows, table and pandas: records come all")
+            raise ValueError("where and columns are for rows, arrow and pandas: records come all")
 
     def _hand_out(self, cursor: Cursor) -> Iterator[Record]:
         """The rest of a partition's chunk; ends early on `pause`, `close` and `seek`."""
@@ -193,8 +193,9 @@ class Subscriber(Pacing):
                 yield records
                 self._dealt_with()
 
-    def arrow(self, max_records: int = 100_000, timeout: float | None = None) -> pa.Table:
-        """As `batch`, as an Arrow table; without rows if none comes in time.
+    def arrow_records(self, max_records: int = 100_000, timeout: float | None = None) -> pa.Table:
+        """As `batch`, as an Arrow table; without rows if none comes in time. Records are as they
+        are: `arrow` gives the rows of topics with a schema.
 
         Columns: key, value (binary), topic (string), partition (int32), offset (int64), timestamp
         (ms, UTC), timestampType (int32), headers (list of struct of key and value).
@@ -232,7 +233,7 @@ class Subscriber(Pacing):
 
         return as_rows(self._take_typed(max_records, timeout))
 
-    def table(self, max_records: int = 100_000, timeout: float | None = None) -> pa.Table | None:
+    def arrow(self, max_records: int = 100_000, timeout: float | None = None) -> pa.Table | None:
         """As `rows`, as an Arrow table of one topic; None if none comes in time.
 
         Columns: those of the schema, and _topic, _partition, _offset, _timestamp and _key of the
@@ -247,8 +248,8 @@ class Subscriber(Pacing):
     def pandas(
         self, max_records: int = 100_000, timeout: float | None = None
     ) -> pd.DataFrame | None:
-        """As `table`, as a DataFrame of pandas. Raises: as `rows`; ImportError without pandas."""
-        found = self.table(max_records, timeout)
+        """As `arrow`, as a DataFrame of pandas. Raises: as `rows`; ImportError without pandas."""
+        found = self.arrow(max_records, timeout)
         return None if found is None else found.to_pandas()
 
     def _take_typed(
@@ -316,7 +317,7 @@ class Subscriber(Pacing):
             batch: call it with so many records at once, or with fewer `throttle_s` after the first
                 of them came.
             as_: what a batch is: "records", a list; "rows", as `rows` gives them; "table" or
-                "arrow", as `table`, so of one topic; "pandas", as `pandas`.
+                "arrow", as `arrow`, so of one topic; "pandas", as `pandas`.
             on_error: what the handler raises ends the run ("stop", the default), with the position
                 before what it failed for; or it is called again with the same ("retry"), after
                 0.1 s, then after longer, up to 30 s; or that is left out ("skip"), with a warning.
@@ -348,7 +349,7 @@ class Subscriber(Pacing):
         if form is BatchForm.ROWS:
             return as_rows(tables) or None
         table = joined(tables)
-        return table if table is None or form is BatchForm.TABLE else table.to_pandas()
+        return table if table is None or form is BatchForm.ARROW else table.to_pandas()
 
     # --- control -------------------------------------------------------------------------------
 

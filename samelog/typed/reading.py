@@ -73,7 +73,7 @@ class TypedReader:
         self._resolutions: dict[int, Resolution | Unresolvable] = {}
 
     def read(self, records: pa.Table, since: Since) -> TypedRows:
-        """The rows of one partition's records, whose columns are those of Batch.arrow()."""
+        """The rows of one partition's records; its columns: see `Subscriber.arrow_records`."""
         values: list[bytes | None] = records.column("value").to_pylist()
         offsets: list[int] = records.column("offset").to_pylist()
         together = self._together(records, values, offsets, since)

@@ -146,7 +146,7 @@ def _topic(name: str, count: int) -> dict[str, Any]:
 
 
 def _view() -> dict[str, Any]:
-    query = "SELECT flight, delay WHERE delay > 15"
+    query = "SELECT flight, delay FROM flights WHERE delay > 15"
     row = _topic(VIEW, TOPICS["flights"])
     return {**row, "base": "flights", "query": query}
 

@@ -47,7 +47,7 @@ def test_rows_keep_their_version_however_late_they_come(single: World) -> None:
     ]
     assert [row.offset for row in found] == list(range(5))
     with single.subscriber(follow=False, version=1) as subscriber:
-        table = subscriber.table(timeout=PATIENCE_S)
+        table = subscriber.arrow(timeout=PATIENCE_S)
     assert table is not None
     assert table["a"].to_pylist() == [1, 2, 3, 4, 5]
 

@@ -91,7 +91,7 @@ def test_acls_are_told_in_kafkas_words() -> None:
 async def check(node: Node) -> None:
     found = await look(node, dict)
     view, mirror = found["views"]["big"], found["mirrors"]["us.quotes"]
-    assert (view["base"], view["query"]) == ("t", "SELECT * WHERE key > 'b'")
+    assert (view["base"], view["query"]) == ("t", "SELECT * FROM t WHERE key > 'b'")
     assert (mirror["source_topic"], mirror["partitions"], mirror["promoted_ms"]) == (
         "quotes",
         2,

@@ -37,8 +37,9 @@ from samelog.sequencer.state.views.places import (
     named_topic,
     place_of,
 )
-from samelog.sequencer.state.views.view import VIEWS_MOST
+from samelog.sequencer.state.views.view import VIEWS_MOST, View
 from samelog.typed.filters.operands import BadFilter
+from samelog.typed.filters.view_text import ViewText, parse_view
 from samelog.wire.bounds import RowsAsked
 from tests.typed.known import schema_text
 
@@ -263,3 +264,16 @@ def test_a_group_that_reads_a_view_lags_behind_its_base(machine: StateMachine) -
     assert [*group_lags(node, group)] == [(5, 7)]
     assert group_row(node, "g", group).lag == 7
     assert partition_name(machine, 5) == ("big", 1)
+
+
+@pytest.mark.parametrize(
+    ("base", "columns", "where"),
+    [
+        ("ticks", ["symbol", "price"], "price > 100 AND symbol IN ('A', 'it''s')"),
+        ("my-topic.eu", ["of day", 'a "b"'], '"of day" IS NULL'),
+        ("ticks", [], ""),
+    ],
+)
+def test_a_view_is_told_as_it_was_asked_for(base: str, columns: list[str], where: str) -> None:
+    view = View("v", "v", "t", where, columns, 1, {}, "o", 1, "l", [])
+    assert parse_view(view.query(base)) == ViewText(base, tuple(columns) or None, where)

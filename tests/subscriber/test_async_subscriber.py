@@ -55,10 +55,8 @@ def test_the_loop_goes_on_while_nothing_comes(tmp_path: Path) -> None:
             assert record is not None
             assert record.value == b"a"
             growing.append(b"b", b"c")
-            assert (await subscriber.arrow(10, timeout=PATIENCE_S))["value"].to_pylist() == [
-                b"b",
-                b"c",
-            ]
+            table = await subscriber.arrow_records(10, timeout=PATIENCE_S)
+            assert table["value"].to_pylist() == [b"b", b"c"]
             assert subscriber.position() == 3
             assert subscriber.caught_up
             subscriber.seek(0, 1)

@@ -72,7 +72,7 @@ def test_it_reads_what_its_twin_says(
     with Subscriber("t", directory=root, isolation=COMMITTED, follow=False) as whole:
         assert [record.value for record in whole] == log.committed()
     with Subscriber("t", directory=root, isolation=COMMITTED, follow=False) as whole:
-        assert whole.arrow(timeout=0.0)["value"].to_pylist() == log.committed()
+        assert whole.arrow_records(timeout=0.0)["value"].to_pylist() == log.committed()
 
 
 def play(root: Path, log: Transactions, data: st.DataObject, stack: ExitStack) -> None:

@@ -73,7 +73,7 @@ def test_rows_of_arrow_come_in_their_time_too(tmp_path: Path) -> None:
     with open_all(tmp_path, FAST) as subscriber:
         found = []
         while not subscriber.is_over:
-            found += subscriber.arrow(1, 0.1)["value"].to_pylist()
+            found += subscriber.arrow_records(1, 0.1)["value"].to_pylist()
     assert found == [b"a", b"b", b"c", b"d"]
 
 

@@ -71,13 +71,13 @@ def test_records_of_all_versions_are_rows_of_the_newest(copies: Copies) -> None:
         ]
         assert reader.rows(timeout=0) == []
     with copies.reader(version=1) as reader:
-        found = reader.table()
+        found = reader.arrow()
         assert found is not None
         assert found.schema.names == [
             *("a", "_topic", "_partition", "_offset", "_timestamp", "_key")
         ]
         assert found.column("a").to_pylist() == [1, 2, None]
-        assert reader.table(timeout=0) is None
+        assert reader.arrow(timeout=0) is None
     with copies.reader() as reader:
         frame = reader.pandas()
         assert frame is not None
@@ -145,7 +145,7 @@ def test_a_record_that_cannot_be_read_ends_what_is_handed_out_before_it(copies: 
         reader.seek(0, 2)
         assert values(reader.rows()) == [(2, {"a": 3, "b": None})]
         with pytest.raises(UnreadableRecord, match="a record with a version that the topic has"):
-            reader.table()
+            reader.arrow()
         assert reader.position() == 3
     with copies.reader(name="n", start="stored") as reader:
         assert reader.position() == 3
@@ -169,12 +169,12 @@ def test_rows_that_meet_a_condition_and_their_columns(copies: Copies) -> None:
     with copies.reader(name="n", **options) as reader:
         found = reader.rows(max_records=10)  # looks on until something passes
         assert values(found) == [(52, {"b": "1"}), (55, {"b": "1"}), (58, {"b": "1"})]
-        table = reader.table()
+        table = reader.arrow()
         assert table is not None
         assert table.schema.names[0:2] == ["b", "_topic"]
         assert table["_offset"].to_pylist() == [*range(61, 80, 3)]
         assert reader.rows(timeout=0) == []
-        for whole in (reader.batch, reader.arrow, lambda: next(iter(reader))):
+        for whole in (reader.batch, reader.arrow_records, lambda: next(iter(reader))):
             with pytest.raises(ValueError, match="records come all"):
                 whole()
     with copies.reader(name="n", start="stored") as reader:  # what was passed over counts
@@ -240,7 +240,7 @@ def test_rows_come_without_blocking_a_loop(copies: Copies) -> None:
     async def main() -> None:
         async with AsyncSubscriber("t", directory=copies.root, start="earliest") as reader:
             assert [row.values for row in await reader.rows()] == [{"a": 1, "b": None}]
-            assert await reader.table(timeout=0.0) is None
+            assert await reader.arrow(timeout=0.0) is None
             reader.seek(0, 0)
             frame = await reader.pandas()
             assert frame is not None

@@ -155,7 +155,7 @@ def read_some(subscriber: Subscriber, way: str, count: int) -> list[bytes | None
         record = subscriber.poll(timeout=0)
         return [] if record is None else [record.value]
     if way == "arrow":
-        table = subscriber.arrow(count, timeout=0)
+        table = subscriber.arrow_records(count, timeout=0)
         found: list[bytes | None] = table["value"].to_pylist()
         return found
     return [record.value for record in islice(subscriber, count)]
@@ -163,11 +163,11 @@ def read_some(subscriber: Subscriber, way: str, count: int) -> list[bytes | None
 
 def test_arrow_tables_have_the_same_columns_always(tmp_path: Path, growing: Growing) -> None:
     with Subscriber("t", directory=tmp_path) as subscriber:
-        empty = subscriber.arrow(10, timeout=0)
+        empty = subscriber.arrow_records(10, timeout=0)
         growing.append(b"a", None, timestamp=5)
         growing.roll()
         growing.append(b"b", timestamp=6)
-        table = subscriber.arrow(10, timeout=PATIENCE_S)
+        table = subscriber.arrow_records(10, timeout=PATIENCE_S)
     assert empty.schema == table.schema
     assert empty.num_rows == 0
     assert table["value"].to_pylist() == [b"a", None, b"b"]

@@ -121,7 +121,7 @@ def _kept(retention_ms: int) -> str:
 
 def _create_view(config: ClientConfig, name: str, query: str) -> None:
     view = ask(config, CreateView(name, query))
-    report(view, f"created view {view.name} of {view.base}: {view.query}")
+    report(view, f"created view {view.name}: {view.query}")
 
 
 def _risk(copies: int | None) -> str:
@@ -350,7 +350,7 @@ def _settings(texts: Sequence[str], option: str) -> dict[str, str]:
 
 def _shown(topic: TopicInfo) -> str:
     if topic.base:
-        return f"view of {topic.base}: {topic.query}"
+        return f"view: {topic.query}"
     return " ".join(f"{key}={value}" for key, value in sorted(topic.settings.items()))
 
 

@@ -120,7 +120,7 @@ def read_table(merged: str) -> Any:
 
     tables: list[Any] = []
     with Subscriber(TOPIC, directory=merged, start="earliest", follow=False) as subscriber:
-        while (table := subscriber.arrow(max_records=TOTAL, timeout=0)).num_rows:
+        while (table := subscriber.arrow_records(max_records=TOTAL, timeout=0)).num_rows:
             tables.append(table)
     return pyarrow.concat_tables(tables)
 

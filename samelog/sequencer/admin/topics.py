@@ -267,8 +267,8 @@ def views_in(node: ServedNode) -> list[View]:
 def view_info(node: ServedNode, view: View) -> TopicInfo:
     """A view, as topics are told."""
     state = node.logs.machine.state
-    info = topic_info(state.topic_of_view(view))
-    return structs.replace(info, base=state.topics[view.base_id].name, query=view.text)
+    info, base = topic_info(state.topic_of_view(view)), state.topics[view.base_id].name
+    return structs.replace(info, base=base, query=view.query(base))
 
 
 def find_readable(node: ServedNode, name: str) -> Topic:

@@ -7,6 +7,7 @@ for another log of the base.
 from __future__ import annotations
 
 import hashlib
+import re
 
 import msgspec
 
@@ -14,6 +15,7 @@ from samelog.format.numbers import Unsigned32
 from samelog.sequencer.state.views.schema_version import SchemaVersion
 
 VIEWS_MOST = 1000
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class View(msgspec.Struct, array_like=True):
@@ -35,11 +37,16 @@ class View(msgspec.Struct, array_like=True):
     schema: SchemaVersion | None = None
     former_logs: list[str] = []
 
-    @property
-    def text(self) -> str:
-        """What it is, as SQL but for its base."""
-        columns = ", ".join(self.columns) or "*"
-        return f"SELECT {columns}" + (f" WHERE {self.where}" if self.where else "")
+    def query(self, base: str) -> str:
+        """What it is, as SQL; `base`: the name of the topic that it is of."""
+        columns = ", ".join(map(_quoted, self.columns)) or "*"
+        where = f" WHERE {self.where}" if self.where else ""
+        return f"SELECT {columns} FROM {_quoted(base)}{where}"
+
+
+def _quoted(name: str) -> str:
+    """A name, in quotes unless it is a word."""
+    return name if _WORD.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
 def log_of_view(topic_id: str, base_log_id: str) -> str:

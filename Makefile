@@ -36,9 +36,9 @@ console-test: setup ## every page of the console in headless Chromium (ARGS=--re
 
 interop: setup ## Kafka clients in Java and Go (ARGS=--record: keep the results), Streams, Connect, MirrorMaker, Kafka's tools
 	@sh "$(HERE)/scripts/interop.sh"
-	@$(PYTHON) -m tests.interop $(ARGS)
-	@$(PYTHON) -m pytest -q -m campaign tests/interop
-	@$(PYTHON) -m tests.interop.dump
+	@failed=0; for part in "tests.interop $(ARGS)" "pytest -q -m campaign tests/interop" tests.interop.dump; do \
+	    ($(PYTHON) -m $$part) || failed=1; \
+	done; exit $$failed
 
 spark-versions: setup ## Spark's tests and pages of docs/ with other versions of PySpark (fetches 1.5 GB, once)
 	@sh "$(HERE)/scripts/clients.sh" java mvn

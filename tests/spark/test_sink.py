@@ -17,6 +17,8 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from samelog.admin.client import ask
 from samelog.admin.errors import AdminError
 from samelog.admin.requests import CreateTopic, SetSchema
+from samelog.format import _kernels as kernels
+from samelog.format.compression import Codec
 from samelog.spark.errors import BadOption
 from samelog.wire.errors import FaultCode
 from tests.e2e.harness import World, wait_for
@@ -191,17 +193,21 @@ def test_a_batch_query_writes_all_columns(spark: SparkSession, world: World) -> 
     wait_written(spark, world, "columns-other", [b"%d" % number for number in range(6, 10)])
 
 
-def test_a_query_compresses_what_it_writes(spark: SparkSession, world: World) -> None:
-    create(world, "sink-small")
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "ZSTD"])
+def test_a_query_compresses_what_it_writes(spark: SparkSession, world: World, codec: str) -> None:
+    topic = f"sink-{codec}"
+    create(world, topic)
     values = [b"a line of text, again and again: %05d" % number for number in range(5000)]
     rows = [(value, 0) for value in values]
     frame = spark.createDataFrame(rows, "value binary, partition int")
     writer = frame.write.format("samelog").option("config", world.cluster.client_file)
-    writer.options(topic="sink-small", compression="ZSTD").mode("append").save()
-    wait_written(spark, world, "sink-small", values)
-    world.wait_offset(len(values), "sink-small")
-    stored = world.merged_bytes(world.cluster.nodes[0], "sink-small")
+    writer.options(topic=topic, compression=codec).mode("append").save()
+    wait_written(spark, world, topic, values)
+    world.wait_offset(len(values), topic)
+    stored = world.merged_bytes(world.cluster.nodes[0], topic)
     assert len(stored) < sum(map(len, values)) / 2
+    batches = kernels.batch_headers(stored, 0, len(stored))
+    assert {header[3] & 7 for header in batches} == {Codec[codec.upper()].value}
 
 
 def test_drivers_that_are_killed_write_every_row_once(

@@ -14,6 +14,7 @@ from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.subscriber import OffsetOutOfRange
 from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
 
 RECORD = b"x" * 30_000
 
@@ -38,7 +39,7 @@ def write(world: World, count: int) -> None:
     with world.publisher("p") as publisher:
         for _ in range(count):
             publisher.append(RECORD)
-            publisher.wait_merged(20)
+            publisher.wait_merged(PATIENCE_S)
 
 
 def sizes(directory: str | Path) -> list[int]:
@@ -57,8 +58,8 @@ def test_a_changed_policy_archives_everywhere(archiving: World) -> None:
     write(world, 20)
     world.wait_offset(20)
     with world.subscriber() as subscriber:
-        assert len(subscriber.batch(max_records=20, timeout=20)) > 0
-        subscriber.wait_caught_up(20)
+        assert len(subscriber.batch(max_records=20, timeout=PATIENCE_S)) > 0
+        subscriber.wait_caught_up(PATIENCE_S)
         assert as_json("archive", "plan", *config)["planned"] == []
         policy.write_text('{"time": 0, "limit": "100Ki", "disk": 100}')
         copy = world.directory / "subscribers" / "s" / "t-0"
@@ -66,7 +67,7 @@ def test_a_changed_policy_archives_everywhere(archiving: World) -> None:
             lambda: all(sum(each) <= 100 << 10 for each in [*on_nodes(world), sizes(copy)]),
             "archived on all nodes, and in the copy",
         )
-    assert len({tuple(each) for each in on_nodes(world)}) == 1
+    wait_for(lambda: len({*map(tuple, on_nodes(world))}) == 1, "the same files everywhere")
     assert on_nodes(world)[0][0] == 0
     policy.write_text('{"time": 0, "limit": -3}')
 
@@ -90,7 +91,7 @@ def test_a_changed_policy_archives_everywhere(archiving: World) -> None:
             auto_offset_reset="error",
         ) as late,
     ):
-        late.batch(max_records=1, timeout=20)
+        late.batch(max_records=1, timeout=PATIENCE_S)
     check_history(world, on_nodes(world)[0])
     assert caught.value.earliest == verified["copies"][0]["start_offset"]
 
@@ -147,7 +148,7 @@ def test_a_node_that_was_down_comes_back_to_the_same(archiving: World) -> None:
     with world.publisher("other", roll_bytes=1 << 17) as publisher:
         for _ in range(40):
             publisher.append(RECORD)
-            publisher.wait_merged(20)  # what is merged at once goes into one segment
+            publisher.wait_merged(PATIENCE_S)  # what is merged at once goes into one segment
     wait_for(
         lambda: all(sum(on_nodes(world)[n]) <= 100 << 10 for n in there), "archived without it"
     )

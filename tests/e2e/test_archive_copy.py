@@ -23,6 +23,7 @@ from samelog.store.merged.check import check_all, find_copies
 from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World, wait_for
 from tests.e2e.object_store import ENVIRONMENT, object_store, url_of
+from tests.patience import PATIENCE_S
 
 RECORD = b"x" * 40_000
 """Two of them fill a segment."""
@@ -58,10 +59,10 @@ def write(world: World) -> list[Record]:
         for number in range(COUNT):
             text = b"%d" % number
             publisher.append(text + RECORD, key=text, headers=[("n", text), ("none", None)])
-            publisher.wait_merged(20)
+            publisher.wait_merged(PATIENCE_S)
             if subscriber is None:
                 subscriber = stack.enter_context(world.subscriber())
-            found += subscriber.batch(max_records=1, timeout=20)
+            found += subscriber.batch(max_records=1, timeout=PATIENCE_S)
     assert len(found) == COUNT
     return found
 

@@ -27,6 +27,7 @@ from tests.config.serving import Answer, ConfigServer
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, read_segments, wait_for
 from tests.http import asking
+from tests.patience import PATIENCE_S
 
 FOLLOW_S = 0.2
 OFTEN = f"""
@@ -96,7 +97,7 @@ class Sidecar:
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(30) == 0, self.log.read_text()
+        assert self._process.wait(PATIENCE_S) == 0, self.log.read_text()
         assert "Traceback" not in self.log.read_text()
 
 
@@ -142,8 +143,8 @@ def test_a_url_is_all_that_a_program_needs(
         Subscriber(directory=tmp_path / "s", config=server.url) as subscriber,
     ):
         publisher.append(b"one")
-        publisher.wait_merged(30)
-        assert [record.value for record in subscriber.batch(1, timeout=30)] == [b"one"]
+        publisher.wait_merged(PATIENCE_S)
+        assert [record.value for record in subscriber.batch(1, timeout=PATIENCE_S)] == [b"one"]
         shipper = publisher._shipper
         assert shipper is not None
         rotate(f"{world.cluster.directory}/pki", CertificateRole.CLIENT, "told")
@@ -159,8 +160,8 @@ def test_a_url_is_all_that_a_program_needs(
         server.answer = Answer(status=503)
         wait_for(lambda: bool(shipper._follower.problem), "a problem")
         publisher.append(b"two")
-        publisher.wait_merged(30)
-        assert [record.value for record in subscriber.batch(1, timeout=30)] == [b"two"]
+        publisher.wait_merged(PATIENCE_S)
+        assert [record.value for record in subscriber.batch(1, timeout=PATIENCE_S)] == [b"two"]
 
     told = ("subscribe", "--config", server.url, "--dir", str(tmp_path / "t"), "--max", "2")
     server.answer = enrolled(world, topics=("program",))

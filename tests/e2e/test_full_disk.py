@@ -11,6 +11,7 @@ import pytest
 
 from samelog.cli.local_cluster import LocalCluster
 from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
 
 DISK_MIB = 64
 
@@ -45,7 +46,7 @@ def test_the_others_go_on_and_nothing_is_lost(small_disk: World) -> None:
     with small_disk.publisher("a") as publisher:
         for _ in range(count // 1_000):
             publisher.append_many([value] * 1_000)
-        publisher.wait_merged(timeout=60)
+        publisher.wait_merged(timeout=PATIENCE_S)
 
     def says_so() -> bool:
         status = small_disk.status(full)
@@ -56,7 +57,9 @@ def test_the_others_go_on_and_nothing_is_lost(small_disk: World) -> None:
 
     wait_for(says_so, "the full node says so")
     assert full.pid is not None
-    for node in small_disk.cluster.nodes[:2]:
-        status = small_disk.status(node)
-        assert status is not None
-        assert status.partitions[0].end_offset == count
+
+    def have_all() -> bool:
+        known = [small_disk.status(node) for node in small_disk.cluster.nodes[:2]]
+        return all(each is not None and each.partitions[0].end_offset == count for each in known)
+
+    wait_for(have_all, "the others have everything")

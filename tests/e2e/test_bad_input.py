@@ -43,7 +43,9 @@ def client_with(world: World, tls: TlsFiles) -> ClientConfig:
 def test_plaintext_and_garbage_are_refused(single: World) -> None:
     node = single.cluster.nodes[0]
     for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + bytes(2000), b"\0" * 70_000):
-        with socket.create_connection((node.address.host, node.address.port), timeout=10) as raw:
+        with socket.create_connection(
+            (node.address.host, node.address.port), timeout=PATIENCE_S
+        ) as raw:
             raw.sendall(data)
             raw.settimeout(10)
             received = b""
@@ -61,7 +63,7 @@ def test_tls_1_2_is_refused(single: World) -> None:
     context.load_cert_chain(tls.cert, tls.key)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with (
-        socket.create_connection((node.address.host, node.address.port), timeout=10) as raw,
+        socket.create_connection((node.address.host, node.address.port), timeout=PATIENCE_S) as raw,
         pytest.raises(ssl.SSLError),
     ):
         context.wrap_socket(raw)

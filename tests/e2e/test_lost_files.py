@@ -11,6 +11,7 @@ import pytest
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
 
 RECORD = b"x" * 30_000
 
@@ -19,7 +20,7 @@ def publish(world: World, count: int, session: str = "p") -> None:
     with world.publisher(session) as publisher:
         for _ in range(count):
             publisher.append(RECORD)
-            publisher.wait_merged(30)
+            publisher.wait_merged(PATIENCE_S)
 
 
 def test_a_removed_file_comes_back_and_leaves_an_event(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_a_subscriber_fails_over_at_the_same_byte(world: World) -> None:
     with world.publisher("a") as publisher, world.subscriber() as subscriber:
         publisher.append_many(numbers(0, 2_000))
         publisher.wait_merged(timeout=PATIENCE_S)
-        received = list(subscriber.batch(max_records=2_000, timeout=30))
+        received = list(subscriber.batch(max_records=2_000, timeout=PATIENCE_S))
         for node in world.cluster.nodes[:1]:
             node.kill()
         publisher.append_many(numbers(2_000, 4_000))

@@ -8,6 +8,7 @@ from pathlib import Path
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World
+from tests.patience import PATIENCE_S
 
 COUNT = 20
 
@@ -48,4 +49,4 @@ def test_a_node_goes_on_with_raft_files_on_another_disk(tmp_path: Path) -> None:
 def _publish(world: World, session: str) -> None:
     with world.publisher(session) as publisher:
         publisher.append_many([b"%d" % number for number in range(COUNT)])
-        publisher.wait_merged(30)
+        publisher.wait_merged(PATIENCE_S)

@@ -24,7 +24,7 @@ def publish(world: World, *values: str, session: str = "p") -> None:
     with world.publisher(session) as publisher:
         for value in values:
             publisher.append(value.encode())
-        publisher.wait_merged(30)
+        publisher.wait_merged(PATIENCE_S)
 
 
 def values(records: list[Record]) -> list[str]:
@@ -138,10 +138,10 @@ def test_a_publisher_goes_on_across_it_exactly_once(world: World) -> None:
         for n in range(total):
             publisher.append(f"{n:06d}".encode())
             if n == total // 4:
-                publisher.wait_merged(60)
+                publisher.wait_merged(PATIENCE_S)
             if n == total // 2:
                 reset(world, "--hard")
-        publisher.wait_merged(60)
+        publisher.wait_merged(PATIENCE_S)
     wait_for(lambda: len({world.merged_bytes(n) for n in world.cluster.nodes}) == 1, "the same")
     status = world.status(world.leader())
     assert status is not None
@@ -237,7 +237,7 @@ def test_what_was_committed_before_means_nothing_after_it(world: World) -> None:
     reader.subscribe(["t"])
     consume(reader, 5)
     reader.commit(asynchronous=False)
-    known = reader.committed([TopicPartition("t", 0)], timeout=20)
+    known = reader.committed([TopicPartition("t", 0)], timeout=PATIENCE_S)
     assert [each.offset for each in known] == [5]
     positions = reader.position([TopicPartition("t", 0)])
     reset(world, "--hard")

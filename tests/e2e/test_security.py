@@ -45,7 +45,7 @@ def client_context(world: World) -> ssl.SSLContext:
 
 def shake_hands(node: LocalNode, context: ssl.SSLContext) -> ssl.SSLSocket:
     """A connection that has passed the handshake, as far as this side can tell."""
-    raw = socket.create_connection((node.address.host, node.address.port), timeout=10)
+    raw = socket.create_connection((node.address.host, node.address.port), timeout=PATIENCE_S)
     return context.wrap_socket(raw)
 
 

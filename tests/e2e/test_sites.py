@@ -16,6 +16,7 @@ from tests.e2e.commands import as_json
 from tests.e2e.commands import samelog as run
 from tests.e2e.harness import World, wait_for
 from tests.kafka.wire import Wire, fetch, metadata
+from tests.patience import PATIENCE_S
 
 COUNT = 500
 
@@ -49,7 +50,7 @@ def lags(world: World, name: str) -> list[int]:
 def publish(world: World, session: str) -> None:
     with world.publisher(session) as publisher:
         publisher.append_many([b"%07d" % number for number in range(COUNT)])
-        publisher.wait_merged(timeout=60)
+        publisher.wait_merged(PATIENCE_S)
 
 
 def readers(world: World, nodes: list[LocalNode]) -> int:
@@ -82,14 +83,14 @@ def test_a_site_that_only_reads_copies_once_and_serves_who_is_near(world: World)
 
     place = replace(world.cluster.client_config(), rack="nyc")
     with Subscriber("t", directory=world.directory / "near", config=place) as near:
-        batch = list(near.batch(max_records=COUNT, timeout=30))
+        batch = list(near.batch(max_records=COUNT, timeout=PATIENCE_S))
         assert [record.value for record in batch] == [b"%07d" % n for n in range(len(batch))]
         wait_for(lambda: readers(world, far) > 0, "it reads from a node of its site")
         far[0].kill()
         far[1].kill()
         publish(world, "b")
         left = 2 * COUNT - len(batch)
-        got = sum(1 for _ in near.batch(max_records=left, timeout=30))
+        got = sum(1 for _ in near.batch(max_records=left, timeout=PATIENCE_S))
         wait_for(lambda: got > 0, "it reads from the first site instead")
 
 

@@ -51,7 +51,7 @@ def publish(world: World, batch: int, runs: list[StagedRun], writer: str = "quer
 def values(world: World) -> list[bytes]:
     """All records that anybody can read, by a fresh copy."""
     with world.subscriber(f"copy{next(COPIES)}") as subscriber:
-        subscriber.wait_caught_up(30)
+        subscriber.wait_caught_up(PATIENCE_S)
         return sorted(record.value or b"" for record in subscriber.present())
 
 
@@ -89,7 +89,7 @@ def test_the_leader_dies_while_a_batch_is_staged_and_published(staged: World) ->
     with ThreadPoolExecutor(1) as pool:
         publishing = pool.submit(publish, staged, 7, [first, second])
         leader.kill()
-        publishing.result(60)
+        publishing.result(PATIENCE_S)
     leader.start()
     staged.wait_live(leader)
     wanted = sorted(b"%c%d" % (letter, number) for letter in b"ab" for number in range(9))

@@ -22,6 +22,7 @@ from samelog.admin.requests import RemoveNode
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_client
 from tests.e2e.harness import wait_for
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def up(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]
             yield process, json.loads(text + "}")
         finally:
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(PATIENCE_S) == 0
 
 
 def live_nodes(client: str) -> int:
@@ -58,7 +59,7 @@ def test_a_node_that_is_killed_starts_again_and_the_others_go_on(
     client = announced["client"]
     assert live_nodes(client) == len(announced["http"]) == 3
     for address in announced["http"]:
-        with urlopen(f"http://{address}/readyz", timeout=30) as answer:
+        with urlopen(f"http://{address}/readyz", timeout=PATIENCE_S) as answer:
             assert answer.status == 200
     victim = int(Path(client).with_name("rt-sequencer-0").joinpath("node.pid").read_text())
     os.kill(victim, signal.SIGKILL)
@@ -89,7 +90,7 @@ def test_a_node_that_is_removed_stays_away_and_the_others_go_on(tmp_path: Path) 
                 assert process.poll() is None
             finally:
                 process.terminate()
-                assert process.wait(30) == 0
+                assert process.wait(PATIENCE_S) == 0
     assert len(load_client(client).nodes) == 2
 
 
@@ -104,7 +105,7 @@ def test_settings_under_kafkas_names_count(
         producer.produce("made", bytes(size), on_delivery=lambda error, _: errors.append(error))
         assert producer.flush(20) == 0
     assert [error and error.code() for error in errors] == [None, KafkaError.MSG_SIZE_TOO_LARGE]
-    topics = producer.list_topics("made", timeout=20).topics
+    topics = producer.list_topics("made", timeout=PATIENCE_S).topics
     assert sorted(topics["made"].partitions) == [0, 1, 2]
 
 

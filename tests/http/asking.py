@@ -7,6 +7,7 @@ import json
 from typing import Any, NamedTuple
 
 from samelog.config.values import Address
+from tests.patience import PATIENCE_S
 
 
 class Answer(NamedTuple):
@@ -22,7 +23,7 @@ def ask(
 ) -> Answer:
     """One request; a body that is no bytes goes as JSON."""
     assert address is not None
-    connection = http.client.HTTPConnection(*address, timeout=30)
+    connection = http.client.HTTPConnection(*address, timeout=PATIENCE_S)
     try:
         if body is not None and not isinstance(body, bytes):
             body, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}

@@ -13,6 +13,7 @@ from samelog.config.pki.authority import CertificateRole, issue
 from samelog.config.tables.shared import TlsFiles
 from samelog.runtime.network.tls import open_client_context
 from tests.e2e.harness import wait_for
+from tests.patience import PATIENCE_S
 
 NAME = "rt-sequencer-0"
 
@@ -25,7 +26,7 @@ def ask(cluster: LocalCluster, path: str, files: TlsFiles | None, body: Any = No
     data = None if body is None else json.dumps(body).encode()
     request = Request(f"https://{address}{path}", data, {"Content-Type": "application/json"})
     try:
-        with urlopen(request, timeout=30, context=context) as response:
+        with urlopen(request, timeout=PATIENCE_S, context=context) as response:
             return response.read().decode()
     except HTTPError as error:
         return error.code

@@ -59,7 +59,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         with Publisher("t", session="s", config=cluster.client_file, directory=files) as publisher:
             for number in range(RECORDS):
                 publisher.append(str(number).encode())
-            publisher.wait_merged(20)
+            publisher.wait_merged(PATIENCE_S)
         yield cluster
 
 
@@ -112,7 +112,7 @@ def test_sessions_say_who_publishes_and_how_far_it_has_come(
     assert own.partitions[0].merged.byte > 0, "clients of samelog can read the answer, too"
     with Publisher("t2", session="twin", dedup_id="d", **options) as publisher:
         publisher.append(b"x", id=7)
-        publisher.wait_merged(20)
+        publisher.wait_merged(PATIENCE_S)
         twin = session_row(node, "twin")
         assert twin["connected"]
         assert twin["dedup_id"] == "d"
@@ -192,9 +192,9 @@ def test_changes_by_other_ways_are_written_down_too(cluster: LocalCluster, node:
     kafka = AdminClient({"bootstrap.servers": config.kafka_bootstrap})
     for name, result in kafka.create_topics([NewTopic("audited", 1), NewTopic("b", 1)]).items():
         assert (result.exception(20) is None) == (name == "b")
-    kafka.delete_topics(["b"])["b"].result(20)
+    kafka.delete_topics(["b"])["b"].result(PATIENCE_S)
     kafka.delete_consumer_groups(["nobody"])["nobody"].exception(20)
-    kafka.list_topics(timeout=20)
+    kafka.list_topics(timeout=PATIENCE_S)
     found = [
         tuple(re.findall(r'who="(.*?)".* what="(.*?)".* result="(.*?)"', line)[0])
         for line in written_down(node)[before:]
@@ -424,7 +424,7 @@ def test_a_page_that_means_another_host_sees_nothing(node: LocalNode) -> None:
 def test_what_is_no_http_is_answered(node: LocalNode) -> None:
     assert node.http is not None
     for bad in (b"BAD\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/9.9\r\n\r\n"):
-        with socket.create_connection(node.http, timeout=30) as connection:
+        with socket.create_connection(node.http, timeout=PATIENCE_S) as connection:
             connection.sendall(bad + b"\r\n\r\n")
             said = b"".join(iter(lambda: connection.recv(4096), b""))
         assert b" 400 " in said[:20]

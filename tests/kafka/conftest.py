@@ -15,6 +15,7 @@ from samelog.cli.local_cluster import LocalCluster
 from samelog.config.load import load_node
 from samelog.config.schema.render import to_toml
 from tests.e2e.harness import World
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -43,5 +44,5 @@ def topic(boot: str) -> str:
     name = f"topic-{uuid.uuid4()}"
     admin = AdminClient({"bootstrap.servers": boot})
     for made in admin.create_topics([NewTopic(name, 1)]).values():
-        made.result(10)
+        made.result(PATIENCE_S)
     return name

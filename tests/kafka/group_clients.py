@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.e2e.harness import wait_for
+from tests.patience import PATIENCE_S
 
 POLL_S = 0.1
 SESSION_MS = 30_000
@@ -63,7 +64,7 @@ class Reader:
     def leave(self) -> None:
         """Commit and leave the group."""
         self._leaves.set()
-        self._thread.join(60)
+        self._thread.join(PATIENCE_S)
         assert self.error is None, self.error
 
 

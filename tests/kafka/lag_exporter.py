@@ -11,6 +11,8 @@ from typing import NamedTuple, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
+from tests.patience import PATIENCE_S
+
 TOPIC = "__consumer_offsets"
 OFFSET_KEYS = (0, 1)
 
@@ -61,7 +63,7 @@ class LagExporter:
                 "check.crcs": True,
             }
         )
-        known = self._consumer.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
+        known = self._consumer.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC].partitions
         self._consumer.assign([TopicPartition(TOPIC, each, OFFSET_BEGINNING) for each in known])
 
     def __enter__(self) -> Self:
@@ -81,7 +83,7 @@ class LagExporter:
         if committed is None:
             return None
         place = TopicPartition(wanted.topic, wanted.partition)
-        _, end = self._consumer.get_watermark_offsets(place, timeout=30)
+        _, end = self._consumer.get_watermark_offsets(place, timeout=PATIENCE_S)
         return int(end) - committed
 
     def _messages(self, seconds: float) -> Iterator[Message]:

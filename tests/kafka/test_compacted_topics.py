@@ -234,4 +234,4 @@ def test_other_policies_are_refused(keyed: Keyed) -> None:
     topic = NewTopic("bad", 1, config={"cleanup.policy": "squeeze"})
     admin = AdminClient({"bootstrap.servers": keyed.boot})
     with pytest.raises(KafkaException, match=r"is not delete, compact, or both"):
-        admin.create_topics([topic])["bad"].result(10)
+        admin.create_topics([topic])["bad"].result(PATIENCE_S)

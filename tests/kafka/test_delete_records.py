@@ -16,6 +16,7 @@ from kafka.errors import OffsetOutOfRangeError
 from tests.e2e.harness import World, wait_for
 from tests.kafka.features import shows
 from tests.kafka.wire import Wire, fetch
+from tests.patience import PATIENCE_S
 
 DELETE_RECORDS, CREATE_TOPICS, LIST_OFFSETS = 21, 19, 2
 OUT_OF_RANGE, UNKNOWN, HIGH_WATERMARK = 1, 3, -1
@@ -57,9 +58,9 @@ def topic(world: World, wire: Wire) -> str:
     with world.publisher(name, name) as publisher:
         for _ in range(RECORDS - 1):
             publisher.append(b"x" * 40_000)
-            publisher.wait_merged(20)
+            publisher.wait_merged(PATIENCE_S)
         publisher.append(b"last")
-        publisher.wait_merged(20)
+        publisher.wait_merged(PATIENCE_S)
     world.wait_offset(RECORDS, name)
     return name
 
@@ -169,7 +170,7 @@ def test_confluents_admin(world: World, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": world.cluster.client_config().kafka_bootstrap})
     futures = admin.delete_records([ConfluentPartition(topic, 0, 7)])
     (future,) = futures.values()
-    assert future.result(20).low_watermark == 7
+    assert future.result(PATIENCE_S).low_watermark == 7
     assert earliest(world, topic) == {7}
 
 
@@ -177,8 +178,8 @@ def test_native_subscribers_begin_behind_it(world: World, wire: Wire, topic: str
     """One that copied before truncates its copy; one that begins now begins where it can."""
     early = world.subscriber("early", topic)
     with early:
-        assert len(early.batch(max_records=3, timeout=20)) > 0
-        early.wait_caught_up(20)
+        assert len(early.batch(max_records=3, timeout=PATIENCE_S)) > 0
+        early.wait_caught_up(PATIENCE_S)
         delete(wire, topic, 8)
         place = world.directory / "subscribers" / "early" / f"{topic}-0"
         wait_for(
@@ -187,7 +188,7 @@ def test_native_subscribers_begin_behind_it(world: World, wire: Wire, topic: str
             "the copy is truncated",
         )  # fmt: skip
     with world.subscriber("late", topic) as late:
-        assert [record.offset for record in late.batch(max_records=5, timeout=20)] == [8]
+        assert [record.offset for record in late.batch(max_records=5, timeout=PATIENCE_S)] == [8]
 
 
 def test_it_survives_a_restart(world: World, wire: Wire, topic: str) -> None:

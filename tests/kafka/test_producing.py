@@ -16,6 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.e2e.harness import World, wait_for
 from tests.kafka.batches import batch, put
 from tests.kafka.wire import Wire, fetch, metadata, request, request_bytes, response
+from tests.patience import PATIENCE_S
 
 PRODUCE, INIT = 0, 22
 
@@ -266,7 +267,7 @@ def test_log_append_time_is_answered_and_read(world: World, boot: str, wires: li
     admin = AdminClient({"bootstrap.servers": boot})
     config = {"message.timestamp.type": "LogAppendTime"}
     for made in admin.create_topics([NewTopic("appended", 1, config=config)]).values():
-        made.result(10)
+        made.result(PATIENCE_S)
     found = produce(wires[0], "appended", batch(b"old"))
     assert found.log_append_time_ms > 1_600_000_000_000
     (message,) = consume(boot, "appended", 1)
@@ -278,7 +279,7 @@ def test_a_batch_longer_than_the_topic_allows(boot: str, wires: list[Wire]) -> N
     admin = AdminClient({"bootstrap.servers": boot})
     config = {"max.message.bytes": "1000"}
     for made in admin.create_topics([NewTopic("short", 1, config=config)]).values():
-        made.result(10)
+        made.result(PATIENCE_S)
     assert produce(wires[0], "short", batch(b"x" * 1000)).error_code == 10
     assert produce(wires[0], "short", batch(b"x" * 900)).error_code == 0
 
@@ -294,7 +295,7 @@ def test_a_topic_has_a_codec_of_its_own(
     name = f"{topic}-{stored}"
     admin = AdminClient({"bootstrap.servers": boot})
     wanted = NewTopic(name, 1, config={"compression.type": stored})
-    admin.create_topics([wanted])[name].result(10)
+    admin.create_topics([wanted])[name].result(PATIENCE_S)
     for codec in ("none", "gzip", "zstd"):
         producer = Producer({"bootstrap.servers": boot, "compression.codec": codec})
         producer.produce(name, b"value" * 99, key=b"key", headers=[("h", b"1")], timestamp=77)
@@ -316,7 +317,7 @@ def test_a_wrong_crc_is_found_before_a_batch_is_compressed_anew(
     entry = ConfigEntry("compression.type", "lz4", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": boot})
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
     damaged = bytearray(batch(b"value"))
     damaged[17] ^= 1
     assert int(produce(wires[0], topic, bytes(damaged)).error_code) == 2

@@ -19,6 +19,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTo
 from samelog.kafka.registry import APIS
 from tests.e2e.harness import World, wait_for
 from tests.kafka.wire import Wire, fetch, metadata, request, response
+from tests.patience import PATIENCE_S
 
 LIST_OFFSETS, EPOCH_END = 2, 23
 CREATE, DELETE, DESCRIBE_CONFIGS, ALTER, PARTITIONS, CLUSTER = 19, 20, 32, 44, 37, 60
@@ -34,7 +35,7 @@ def flights(world: World) -> str:
             publisher.append(
                 b"v%d" % number, key=b"k%d" % number, timestamp=1000 + number, headers=headers
             )
-        publisher.wait_merged(20)
+        publisher.wait_merged(PATIENCE_S)
     world.wait_offset(RECORDS, "flights")
     return "flights"
 
@@ -240,7 +241,7 @@ def test_a_long_poll_is_woken_by_the_merger(world: World, wire: Wire) -> None:
     thread.start()
     with world.publisher("poller", "poll") as publisher:
         publisher.append(b"news")
-        thread.join(15)
+        thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert b"news" in found[0].records
 
@@ -429,7 +430,7 @@ def test_group_limits_are_described(world: World, wire: Wire) -> None:
 def test_the_session_of_a_native_publisher_is_a_header(world: World) -> None:
     with world.publisher("teller", "told", session_header=True) as publisher:
         publisher.append(b"x", headers={"h": b"1"})
-        publisher.wait_merged(20)
+        publisher.wait_merged(PATIENCE_S)
     reader = consumer(world)
     reader.assign([TopicPartition("told", 0)])
     reader.seek_to_beginning()

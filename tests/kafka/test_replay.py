@@ -153,7 +153,7 @@ def test_a_group_reads_all_partitions_in_the_order_of_time(world: World, tmp_pat
         consumer.close()
         again = consumer_of(boot, "g")
         places = [TopicPartition(topic, index) for index in (0, 1)]
-        assert [each.offset for each in again.committed(places, timeout=30)] == [3, 3]
+        assert [each.offset for each in again.committed(places, timeout=PATIENCE_S)] == [3, 3]
         again.close()
         errors: list[KafkaError | None] = []
         producer = Producer({"bootstrap.servers": boot})
@@ -181,7 +181,7 @@ def test_it_begins_at_an_offset_or_a_time(
         consumer = consumer_of(boot, "g")
         consumer.subscribe([topic])
         assert values(received(consumer, 1)) == [first]
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S)
         assert (low, high <= 3) == (1 if first else 0, True)
         consumer.close()
 

@@ -35,6 +35,7 @@ from tests.kafka.features import cells, each
 from tests.kafka.secure import HOST, SLOW_BYTES, Secure
 from tests.kafka.token_issuer import Issuer
 from tests.kafka.wire import FETCH, Wire, fetch_tree, request, response
+from tests.patience import PATIENCE_S
 
 GROUP_DENIED = 30
 SASL_HANDSHAKE, SASL_AUTHENTICATE, METADATA = 17, 36, 3
@@ -53,7 +54,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
         plain = AdminClient({"bootstrap.servers": cluster.client_config().kafka_bootstrap})
         topics = [NewTopic("open", 1), NewTopic("closed", 1)]
         for made in plain.create_topics(topics).values():
-            made.result(20)
+            made.result(PATIENCE_S)
         yield secure
 
 
@@ -118,12 +119,12 @@ def test_a_certificate_of_another_key_changes_nothing(secure: Secure) -> None:
     told = "Kafka listeners keep their old files"
     wait_for(lambda: told in log.read_text(), "it is told")
     options = secure.options("mtls", **secure.certificate("client-local"))
-    assert "open" in topics_seen(options, timeout_s=20)
+    assert "open" in topics_seen(options, timeout_s=PATIENCE_S)
     text = asking.get(secure.world.cluster.nodes[0].http, "/metrics")
     assert 'samelog_tls_files_unusable{certificate="kafka/mtls"} 1.0' in text
     assert 'samelog_tls_files_unusable{certificate="own"} 0.0' in text
     cert.write_bytes(good)
-    assert "open" in topics_seen(options, timeout_s=20)
+    assert "open" in topics_seen(options, timeout_s=PATIENCE_S)
 
 
 def test_an_authority_that_was_replaced_counts_no_more(secure: Secure, tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ def round_trip(secure: Secure, client: str, access: Access) -> None:
     """What a client writes it reads."""
     topic = f"open-{next(NUMBERS)}"
     plain = AdminClient({"bootstrap.servers": secure.world.cluster.client_config().kafka_bootstrap})
-    plain.create_topics([NewTopic(topic, 1)])[topic].result(20)
+    plain.create_topics([NewTopic(topic, 1)])[topic].result(PATIENCE_S)
     client_named(client).write(access, topic, [Rec(b"value")], Writing())
     assert [each.value for each in client_named(client).read(access, topic, 1)] == [b"value"]
 
@@ -225,7 +226,7 @@ def test_rights_decide(secure: Secure) -> None:
     assert found[0].error() is None
     admin = AdminClient(ann)
     with pytest.raises(KafkaException) as refused:
-        admin.create_topics([NewTopic("mine", 1)])["mine"].result(10)
+        admin.create_topics([NewTopic("mine", 1)])["mine"].result(PATIENCE_S)
     assert refused.value.args[0].code() == 29
 
 
@@ -256,7 +257,7 @@ def test_groups_that_no_grant_names_are_denied(secure: Secure) -> None:
     with Consumer(secure.options("tls", group_id="theirs")) as theirs:
         theirs.commit(offsets=[TopicPartition("open", 0, 1)], asynchronous=False)
     for admin, expected in ((AdminClient(options), {"mine-1"}), (anybody, {"mine-1", "theirs"})):
-        listed = admin.list_consumer_groups().result(10).valid
+        listed = admin.list_consumer_groups().result(PATIENCE_S).valid
         assert {each.group_id for each in listed} >= expected
         assert ("theirs" in {each.group_id for each in listed}) == ("theirs" in expected)
     with logged_in(secure, "member") as wire:

@@ -20,6 +20,7 @@ from tests.http import asking
 from tests.kafka.batches import batch
 from tests.kafka.test_sidecars import produced, running
 from tests.kafka.wire import Wire
+from tests.patience import PATIENCE_S
 
 DISK_MIB = 8
 STORAGE_ERROR = 56
@@ -119,7 +120,7 @@ def test_a_subscriber_sidecar_whose_disk_fills_goes_away_and_comes_back(
         with world.publisher("big", "big") as publisher:
             for _ in range(count):
                 publisher.append(bytes(60_000))
-            publisher.wait_merged(20)
+            publisher.wait_merged(PATIENCE_S)
 
     publish(10)
     with disk(tmp_path / "disk") as mounted:

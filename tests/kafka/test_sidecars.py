@@ -79,7 +79,7 @@ def copies(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     with world.publisher("native", "flights") as publisher:
         for number in range(RECORDS):
             publisher.append(b"v%d" % number, key=b"k%d" % number, timestamp=1000 + number)
-        publisher.wait_merged(20)
+        publisher.wait_merged(PATIENCE_S)
     arguments = ["--config", world.cluster.client_file, "--dir", str(path / "copies")]
     topics = ["--topic", "flights", "--topic", "later"]
     with running(["subscriber", *arguments, *topics], path / "log") as sidecar:

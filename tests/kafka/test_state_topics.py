@@ -96,7 +96,7 @@ def test_a_lag_exporter_agrees_with_group_describe(
             assert anew.committed == exporter.committed
             assert set(anew.places) <= set(exporter.places)
         admin = AdminClient({"bootstrap.servers": boot})
-        admin.delete_consumer_groups([group])[group].result(30)
+        admin.delete_consumer_groups([group])[group].result(PATIENCE_S)
         follow_until(exporter, key, None)
 
 
@@ -151,7 +151,7 @@ def test_transactions_are_told(boot: str, topic: str) -> None:
     producer.produce(topic, b"one", partition=0)
     producer.commit_transaction(PATIENCE_S)
     consumer = Consumer({"bootstrap.servers": boot, "group.id": "not used"})
-    known = consumer.list_topics(TRANSACTIONS, timeout=30).topics[TRANSACTIONS].partitions
+    known = consumer.list_topics(TRANSACTIONS, timeout=PATIENCE_S).topics[TRANSACTIONS].partitions
     assert len(known) == 50
     consumer.assign([TopicPartition(TRANSACTIONS, each, OFFSET_BEGINNING) for each in known])
     statuses: dict[str, int] = {}
@@ -174,11 +174,11 @@ def test_transactions_are_told(boot: str, topic: str) -> None:
 def test_they_are_shown_and_can_only_be_read(boot: str, topic: str, group: str) -> None:
     commit(boot, group, topic, 3)
     admin = AdminClient({"bootstrap.servers": boot})
-    assert len(admin.list_topics(timeout=30).topics[TOPIC].partitions) == 50
-    described = admin.describe_topics(TopicCollection([TOPIC]))[TOPIC].result(30)
+    assert len(admin.list_topics(timeout=PATIENCE_S).topics[TOPIC].partitions) == 50
+    described = admin.describe_topics(TopicCollection([TOPIC]))[TOPIC].result(PATIENCE_S)
     assert described.is_internal
     resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC)
-    settings = admin.describe_configs([resource])[resource].result(30)
+    settings = admin.describe_configs([resource])[resource].result(PATIENCE_S)
     assert settings["cleanup.policy"].value == "compact"
     reasons: list[KafkaError | None] = []
     producer = Producer({"bootstrap.servers": boot})
@@ -194,7 +194,7 @@ def test_they_are_shown_and_can_only_be_read(boot: str, topic: str, group: str) 
         admin.delete_records([TopicPartition(TOPIC, 0, 1)])[TopicPartition(TOPIC, 0)],
     ):
         with pytest.raises(KafkaException) as refused:
-            wanted.result(30)
+            wanted.result(PATIENCE_S)
         reasons.append(refused.value.args[0])
     codes = {each.code() for each in reasons if each is not None}
     created = KafkaError.TOPIC_EXCEPTION

@@ -36,7 +36,7 @@ def topics(boot: str) -> list[str]:
     names = [f"topic-{uuid.uuid4()}" for _ in range(2)]
     admin = AdminClient({"bootstrap.servers": boot})
     for made in admin.create_topics([NewTopic(each, 1) for each in names]).values():
-        made.result(10)
+        made.result(PATIENCE_S)
     plain = Producer({"bootstrap.servers": boot})
     for value in SOURCE:
         plain.produce(names[0], value)

@@ -71,7 +71,7 @@ def topics(boot: str) -> list[str]:
     names = [f"topic-{uuid.uuid4()}" for _ in range(2)]
     admin = AdminClient({"bootstrap.servers": boot})
     for made in admin.create_topics([NewTopic(each, 2) for each in names]).values():
-        made.result(10)
+        made.result(PATIENCE_S)
     return names
 
 

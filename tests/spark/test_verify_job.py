@@ -36,6 +36,7 @@ from samelog.spark.jobs.findings import (
 )
 from samelog.spark.jobs.verify import VerifyTargets, check_all, plan
 from tests.e2e.harness import World
+from tests.patience import PATIENCE_S
 from tests.spark.archives import Archive, flip, only
 from tests.spark.cluster import config, publish
 from tests.subscriber.merged import Growing
@@ -327,7 +328,7 @@ def test_a_log_whose_first_records_were_deleted_passes(world: World) -> None:
     publish(world, "shorter", 0, 6_000)
     kafka = AdminClient({"bootstrap.servers": world.cluster.client_config().kafka_bootstrap})
     for each in kafka.delete_records([TopicPartition("shorter", 0, 2_345)]).values():
-        each.result(30)
+        each.result(PATIENCE_S)
     found = verified(VerifyTargets(clusters=[config(world)], topics=["shorter"]))
     assert found.findings == ()
     assert {each.behind for each in found.checked} == {6_000}

@@ -209,11 +209,6 @@ FOCUS: dict[str, dict[str, Any]] = {
     "end_in_one_partition": {"kinds": (), **IN_TRANSACTIONS},
     "commit_what_is_overdue": {"kinds": ("kill_leader",), **IN_TRANSACTIONS},
     "forget_what_is_open": {"kinds": ("kill", "kill_leader"), **IN_TRANSACTIONS},
-    "propose_markers_once": {
-        "kinds": ("kill_leader", "isolate_leader", "mend"),
-        **IN_TRANSACTIONS,
-        "latency_s": 0.02,
-    },
     "ask_only_who_has_reported": {
         "kinds": ("kill_leader", "wipe"),
         **IN_TRANSACTIONS,

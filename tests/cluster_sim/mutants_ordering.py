@@ -15,7 +15,6 @@ from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge import merger
 from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.planner import Planner
-from samelog.sequencer.raft import coordinator
 from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
@@ -25,17 +24,6 @@ from samelog.sequencer.state.commands import Merge, OpenRunCommand, Range, Verdi
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Rejection, Run, Session
 from samelog.store.merged.log import MergedLog
-
-
-@contextmanager
-def plan_without_majority() -> Iterator[None]:
-    """What the leader alone holds is planned."""
-
-    def place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:
-        return max(places, default=None)
-
-    with patch.object(coordinator, "majority_place", place):
-        yield
 
 
 @contextmanager
@@ -299,7 +287,6 @@ def roll_by_memory() -> Iterator[None]:
 
 
 ORDERING = (
-    plan_without_majority,
     plan_what_the_leader_lacks,
     plan_before_noop,
     keep_speculation,

@@ -7,14 +7,11 @@ from contextlib import contextmanager
 from inspect import getclosurevars
 from typing import Any
 from unittest.mock import patch
-from weakref import WeakKeyDictionary
 
 from samelog.format.marks import LogCheckpoint
 from samelog.format.transactions import OpenTransactions
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
-from samelog.sequencer.merge.planner import Planner
-from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.transactions import changes
 from samelog.sequencer.state.transactions.commands import End
 from samelog.sequencer.state.transactions.state import Transaction, Transactions
@@ -70,29 +67,6 @@ def forget_what_is_open() -> Iterator[None]:
 
 
 @contextmanager
-def propose_markers_once() -> Iterator[None]:
-    """A leader proposes no markers for what was decided before its time."""
-    given_up: WeakKeyDictionary[TransactionView, set[tuple[int, End]]] = WeakKeyDictionary()
-    reset, all_due = Planner.reset, TransactionView._due
-
-    def anew(self: Planner) -> None:
-        reset(self)
-        due = all_due(self._transactions)
-        known = given_up.setdefault(self._transactions, set())
-        known.update((number, end) for number, ends in due.items() for end in ends)
-
-    def due_since(self: TransactionView) -> dict[int, list[End]]:
-        known, due = given_up.get(self, set()), all_due(self)
-        left = {
-            number: [e for e in ends if (number, e) not in known] for number, ends in due.items()
-        }
-        return {number: ends for number, ends in left.items() if ends}
-
-    with patch.object(Planner, "reset", anew), patch.object(TransactionView, "_due", due_since):
-        yield
-
-
-@contextmanager
 def begin_before_all_know() -> Iterator[None]:
     """Transactions begin as soon as the node that leads knows what they are."""
     with patch.object(TransactionCoordinator, "is_there", property(lambda self: True)):
@@ -118,5 +92,4 @@ TRANSACTIONS = (
     end_in_one_partition,
     commit_what_is_overdue,
     forget_what_is_open,
-    propose_markers_once,
 )

@@ -107,6 +107,20 @@ def forget_what_is_aborted() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def propose_markers_once() -> Iterator[None]:
+    """A leader whose proposals were lost proposes their markers no more."""
+    original = TransactionView.clear
+
+    def clear(self: TransactionView) -> None:
+        ended = {*self._ended}
+        original(self)
+        self._ended |= ended
+
+    with patch.object(TransactionView, "clear", clear):
+        yield
+
+
 _STATE = "tests/sequencer/test_transaction_state.py::"
 DECIDING = (
     (75, take_late_batches, _STATE + "test_a_batch_is_judged_when_it_is_planned"),
@@ -125,6 +139,11 @@ DECIDING = (
         280,
         trust_every_clock,
         _STATE + "test_a_transaction_that_began_by_a_clock_that_was_far_ahead_is_overdue_at_once",
+    ),
+    (
+        75,
+        propose_markers_once,
+        _STATE + "test_markers_whose_proposal_was_lost_are_proposed_again",
     ),
     (75, abort_with_offsets, _STATE + "test_who_is_overdue_is_aborted_and_fenced"),
     (76, all_is_stable, _STATE + "test_what_is_open_and_aborted_follows_from_the_bytes"),

@@ -4,7 +4,7 @@ makes both durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -12,6 +12,7 @@ from samelog.format.positions import SessionPosition
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
+from samelog.sequencer.raft import coordinator
 from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import DirectInputs
@@ -109,6 +110,17 @@ def never_go_back_to_reports() -> Iterator[None]:
 
 
 @contextmanager
+def plan_without_majority() -> Iterator[None]:
+    """What the leader alone holds is planned."""
+
+    def place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:
+        return max(places, default=None)
+
+    with patch.object(coordinator, "majority_place", place):
+        yield
+
+
+@contextmanager
 def close_runs_unasked() -> Iterator[None]:
     """A run is closed by what the others happen to have reported so far."""
     with patch.object(RunCloser, "_all_answered", lambda self, name: True):
@@ -148,6 +160,11 @@ ONE_ROUND = (
         46,
         plan_what_was_received_too_early,
         _TESTS + "test_where_others_may_take_entries_without_bytes_reports_decide",
+    ),
+    (
+        46,
+        plan_without_majority,
+        _TESTS + "test_what_a_majority_has_shown_is_planned_when_received",
     ),
     (
         46,

@@ -145,6 +145,18 @@ def test_a_planner_that_always_has_something_under_way_goes_from_one_to_the_next
     assert view.owes_markers
 
 
+def test_markers_whose_proposal_was_lost_are_proposed_again() -> None:
+    """With leadership, for example: whoever leads next takes what is decided from the state."""
+    machine = begun()
+    machine.apply(end(commit=True))
+    view = TransactionView(machine, machine)
+    proposed = view.take_markers()
+    assert [number for number, _ in proposed] == [1]
+    assert not view.owes_markers
+    view.clear()
+    assert view.take_markers() == proposed
+
+
 def test_a_batch_is_judged_when_it_is_planned() -> None:
     machine = begun()
     view = TransactionView(machine, machine)

@@ -172,5 +172,7 @@ async def _page(session: aiohttp.ClientSession, port: int) -> AsyncIterator[Page
         listening = asyncio.create_task(page.listen())
         for domain in ("Page", "Runtime", "Log", "Accessibility"):
             await page.call(f"{domain}.enable")
+        # What has the focus is to look so, whether or not the browser takes itself to have it.
+        await page.call("Emulation.setFocusEmulationEnabled", enabled=True)
         yield page
         listening.cancel()

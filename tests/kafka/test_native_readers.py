@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from samelog import Subscriber
+from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.kafka.test_sidecars import running
 from tests.kafka.transactions import (
@@ -75,6 +76,9 @@ def test_subscribers_see_what_kafka_consumers_see(
     ) as local:  # the copy alone says what was aborted
         assert read(local, sizes(after)) == after
         assert local.batch(1, 0.0) == []
+    place = ("--topic", topic, "--dir", str(tmp_path / "some"), "--no-follow")
+    shown = samelog("subscribe", *place, "--isolation", "read_committed").stdout
+    assert sorted(shown.encode().splitlines()) == sorted(chain(*after.values()))
 
 
 def test_consumers_of_a_sidecar_see_what_those_of_nodes_see(

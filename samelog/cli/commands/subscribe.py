@@ -21,6 +21,7 @@ from samelog.cli.output import api_usage, fail, optional_client_option, progress
 from samelog.cli.record_text import as_line, as_row, as_row_line, as_value
 from samelog.config.tables.client import ClientConfig
 from samelog.format.file_names import parse_input_name
+from samelog.format.transactions import Isolation
 from samelog.subscriber.filters import Corrupt
 from samelog.subscriber.start import NamedStart, StartOption
 from samelog.subscriber.subscriber import Subscriber
@@ -28,6 +29,7 @@ from samelog.subscriber.topics.chosen import is_pattern
 
 BATCH_RECORDS = 1000
 FORMATS = ("value", "json")
+ISOLATIONS = tuple(each.value for each in Isolation)
 
 
 class _Reading(TypedDict):
@@ -40,6 +42,7 @@ class _Reading(TypedDict):
     follow: bool
     where: str | None
     columns: list[str] | None
+    isolation: str
     corrupt: str
     registry: str | None
 
@@ -96,6 +99,13 @@ def parse_from(
     metavar="A,B",
     callback=lambda context, parameter, given: given and given.split(","),
     help="Only these columns of the topic's schema.",
+)
+@click.option(
+    "--isolation",
+    default=Isolation.READ_UNCOMMITTED.value,
+    show_default=True,
+    type=click.Choice(ISOLATIONS),
+    help="Whether records of transactions that are open or aborted are shown.",
 )
 @click.option(
     "--corrupt",

@@ -21,6 +21,7 @@ from samelog.sequencer.state.commands import (
     DeleteTopicCommand,
     Member,
     NodeStarted,
+    RaiseLevel,
     RecordEvent,
     Sequence5,
     SetMembers,
@@ -28,11 +29,13 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorGap, PromoteMirrors
 from samelog.sequencer.state.placement.commands import PlaceTopic
+from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
 from samelog.sequencer.state.sites.commands import AddSite, RemoveSite
 from samelog.sequencer.state.telling.commands import NoteElection
 from samelog.sequencer.state.telling.events import EVENTS_PRODUCER, topic_of_events, untold
 from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.views.commands import CreateViewCommand, DropViewCommand
 from tests.sequencer.mirroring import SOURCE
 
 A, B = Member(0, "a", "a:1", "i", True), Member(1, "b", "b:1", "j", True)
@@ -80,6 +83,34 @@ def test_what_happens_is_numbered(machine: StateMachine) -> None:
         (8, "records deleted", "t-0"),
         (9, "fork", ""),
         (10, "topic deleted", "t"),
+    ]
+
+
+def test_a_view_is_a_topic_that_is_made_and_goes(machine: StateMachine) -> None:
+    machine.apply(CreateTopicCommand("t", "t", 1, {}, 5))
+    for _ in range(2):
+        machine.apply(CreateViewCommand("v", "v", "t", "_offset > 5", [], 0, {}, "", "me", 6))
+    machine.apply(CreateViewCommand("w", "v", "t", "_offset > 5", [], 0, {}, "", "me", 6))
+    for _ in range(2):
+        machine.apply(DropViewCommand("v"))
+    found = [(each.kind, each.subject, each.detail) for each in machine.state.told.waiting]
+    assert found[2:] == [
+        ("topic created", "v", "a view of t"),
+        ("topic deleted", "v", "a view of t"),
+    ]
+
+
+def test_levels_resets_and_who_had_forgotten(machine: StateMachine) -> None:
+    machine.apply(SetMembers([A]))
+    machine.apply(NodeStarted("a", 1, 0, "life", EVENTS + 1))
+    machine.apply(RaiseLevel(EVENTS, EVENTS + 1, 6))
+    machine.apply(SoftReset("soft", 7))
+    machine.apply(HardReset("hard", 8, 1))
+    found = [(each.kind, each.subject, each.detail) for each in machine.state.told.waiting]
+    assert found[-3:] == [
+        ("level raised", "", f"feature level {EVENTS + 1}"),
+        ("soft reset", "", "soft"),
+        ("hard reset", "", "hard"),
     ]
 
 

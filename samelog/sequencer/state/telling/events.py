@@ -41,6 +41,7 @@ from samelog.sequencer.state.sites.state import ToldChange, site_event
 from samelog.sequencer.state.telling.commands import NoteElection
 from samelog.sequencer.state.telling.values import ToldEvent
 from samelog.sequencer.state.types import State, Topic
+from samelog.sequencer.state.views.commands import CreateViewCommand, DropViewCommand
 
 EVENTS_PRODUCER = (1 << 63) - 2
 """No producer of Kafka's ever gets this id."""
@@ -113,6 +114,19 @@ def _made(
 
 def _deleted(state: State, command: c.DeleteTopicCommand) -> Iterable[Happened]:
     yield NOT_SAID, "topic deleted", _name(state, command.topic_id), ""
+
+
+def _viewed(state: State, command: CreateViewCommand) -> Iterable[Happened]:
+    if command.topic_id not in state.schemas.views:  # it is not asked for again
+        text = f"a view of {_name(state, command.base_id)}"
+        yield command.at_ms, "topic created", command.name, text
+
+
+def _view_dropped(state: State, command: DropViewCommand) -> Iterable[Happened]:
+    view = state.schemas.views.get(command.topic_id)
+    if view is not None:
+        text = f"a view of {_name(state, view.base_id)}"
+        yield NOT_SAID, "topic deleted", view.name, text
 
 
 def _altered(state: State, command: settings.AlterTopicCommand) -> Iterable[Happened]:
@@ -231,6 +245,8 @@ TELLERS: Mapping[type, Callable[[Any, Any], Iterable[Happened]]] = {
     PlaceTopic: _made,
     CreateMirror: _made,
     c.DeleteTopicCommand: _deleted,
+    CreateViewCommand: _viewed,
+    DropViewCommand: _view_dropped,
     settings.AlterTopicCommand: _altered,
     settings.AddPartitions: _widened,
     PlacePartitions: _widened,

@@ -316,8 +316,8 @@ class Subscriber(Pacing):
         Args:
             batch: call it with so many records at once, or with fewer `throttle_s` after the first
                 of them came.
-            as_: what a batch is: "records", a list; "rows", as `rows` gives them; "table" or
-                "arrow", as `arrow`, so of one topic; "pandas", as `pandas`.
+            as_: what a batch is: "records", a list; "rows", as `rows` gives them; "arrow", as
+                `arrow`, so of one topic; "pandas", as `pandas`.
             on_error: what the handler raises ends the run ("stop", the default), with the position
                 before what it failed for; or it is called again with the same ("retry"), after
                 0.1 s, then after longer, up to 30 s; or that is left out ("skip"), with a warning.

@@ -1,4 +1,4 @@
-"""Command line: python -m tests.mutants [--seeds 2500] [--only name].
+"""Command line: python -m tests.mutants [--seeds 6000] [--only name].
 
 Hunts every planted bug and prints the table of docs/reliability.md; the exit code says whether all
 were found.
@@ -20,7 +20,7 @@ HEAD = "| rule | planted bug | what it does | found by | seeds |\n|---|---|---|-
 def main() -> int:
     """Print a line for each."""
     parser = argparse.ArgumentParser(description="Bugs that the simulators and tests must find.")
-    parser.add_argument("--seeds", type=int, default=2500, help="worlds for each, at most")
+    parser.add_argument("--seeds", type=int, default=6000, help="worlds for each, at most")
     parser.add_argument("--only", default="", help="part of a name")
     parser.add_argument("--jobs", type=int, default=0, help="bugs at a time; 0: all processors")
     arguments = parser.parse_args()

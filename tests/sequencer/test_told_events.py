@@ -100,7 +100,7 @@ def test_a_view_is_a_topic_that_is_made_and_goes(machine: StateMachine) -> None:
     ]
 
 
-def test_levels_resets_and_who_had_forgotten(machine: StateMachine) -> None:
+def test_a_higher_level_and_resets_are_told(machine: StateMachine) -> None:
     machine.apply(SetMembers([A]))
     machine.apply(NodeStarted("a", 1, 0, "life", EVENTS + 1))
     machine.apply(RaiseLevel(EVENTS, EVENTS + 1, 6))

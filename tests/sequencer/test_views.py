@@ -271,6 +271,7 @@ def test_a_group_that_reads_a_view_lags_behind_its_base(machine: StateMachine) -
     [
         ("ticks", ["symbol", "price"], "price > 100 AND symbol IN ('A', 'it''s')"),
         ("my-topic.eu", ["of day", 'a "b"'], '"of day" IS NULL'),
+        ("Values", ["from", "CASE", "order", "timestamp"], "1 = 1"),
         ("ticks", [], ""),
     ],
 )

@@ -16,6 +16,12 @@ from samelog.sequencer.state.views.schema_version import SchemaVersion
 
 VIEWS_MOST = 1000
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OF_SQL = {
+    *("all", "and", "as", "between", "case", "create", "distinct", "else", "false", "for", "from"),
+    *("having", "join", "like", "not", "null", "on", "or", "select", "then", "true", "union"),
+    *("using", "values", "when", "where", "with"),
+}
+"""Words that are no names to who reads a view's text."""
 
 
 class View(msgspec.Struct, array_like=True):
@@ -45,8 +51,9 @@ class View(msgspec.Struct, array_like=True):
 
 
 def _quoted(name: str) -> str:
-    """A name, in quotes unless it is a word."""
-    return name if _WORD.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+    """A name, in quotes unless it is a word, and none of SQL's."""
+    is_plain = _WORD.fullmatch(name) and name.lower() not in _OF_SQL
+    return name if is_plain else '"' + name.replace('"', '""') + '"'
 
 
 def log_of_view(topic_id: str, base_log_id: str) -> str:

@@ -121,10 +121,12 @@ def test_what_is_archived_of_a_data_group_comes_back_from_its_copies(tmp_path: P
             restored = as_json(
                 *("restore", "t", "--to", str(back), "--format", kind, "--config", world.seed)
             )
-            assert (restored["first_offset"], restored["next_offset"]) == (0, gone[-1].next_offset)
+            end = restored["next_offset"]  # more may have been copied, and archived, since
+            assert restored["first_offset"] == 0
+            assert gone[-1].next_offset <= end <= COUNT
             with Subscriber("t", directory=str(back), follow=False) as subscriber:
                 found = list(subscriber.present())
-            assert values_of(found) == values[: gone[-1].next_offset]
+            assert values_of(found) == values[:end]
         assert as_json("verify", str(tmp_path / "back-segments"))["verified"]
         plan = ask(world.cluster.client_config(), PlanArchive())
         assert plan.data_groups == 1

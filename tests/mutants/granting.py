@@ -15,9 +15,11 @@ from samelog.kafka.access.acls import AclDecisions, AclOperation, AclPermission,
 from samelog.kafka.clients import tokens
 from samelog.kafka.clients.sasl import ScramExchange
 from samelog.sequencer.raft import proposer
+from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.state import access_state
 from samelog.sequencer.state.access_commands import AclBinding, ChangeAcls
 from samelog.sequencer.state.access_state import AccessState
+from samelog.sequencer.state.commands import decode_commands
 
 
 @contextmanager
@@ -110,6 +112,21 @@ def together_too_early() -> Iterator[None]:
 
 
 @contextmanager
+def believe_a_leader_that_is_behind() -> Iterator[None]:
+    """What is too early for a leader that has yet to apply the level is refused for good."""
+    original = Proposer._served
+
+    async def served(self: Proposer, data: bytes) -> tuple[int | None, list[Any]]:
+        commands = decode_commands(data)
+        if commands and (refusal := self._too_early(commands)) is not None:
+            return 0, [refusal] * len(commands)
+        return await original(self, data)
+
+    with patch.object(Proposer, "_served", served):
+        yield
+
+
+@contextmanager
 def old_crc_for_new_bytes() -> Iterator[None]:
     """A batch that is compressed anew keeps the CRC that its producer wrote."""
     original = recompression.recompressed
@@ -137,6 +154,12 @@ GRANTING = (
         together_too_early,
         _SEQUENCER
         + "test_proposer.py::test_many_commands_are_few_entries_once_all_members_know_that",
+    ),
+    (
+        40,
+        believe_a_leader_that_is_behind,
+        _SEQUENCER
+        + "test_proposer.py::test_a_leader_that_has_yet_to_apply_the_level_is_asked_again",
     ),
     (
         62,

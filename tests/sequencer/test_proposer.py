@@ -185,6 +185,39 @@ def test_what_needs_a_level_that_does_not_come_is_refused(
     assert refused.message == f"it needs feature level {SITES}, {has}: docs/upgrades.md"
 
 
+def test_a_leader_that_has_yet_to_apply_the_level_is_asked_again() -> None:
+    """It applies only what is on its own disk, so its followers may be ahead of it."""
+
+    async def main() -> None:
+        leads, follows = Leader(), ElectedGroup()
+        leads.ask = ElectedGroup().ask  # type: ignore[method-assign]
+        follows.raft = SimpleNamespace(leader=2, node_id=1)
+        behind, ahead = (
+            NewReplica(),
+            SimpleNamespace(level=SITES, wait_applied=Applied().wait_applied),
+        )
+        answers, tasks = list[Any](), list[Any]()
+
+        def to_leader(to: int, message: Any) -> bool:
+            tasks.append(asyncio.ensure_future(leader.serve(1, message)))
+            return True
+
+        def to_asker(to: int, message: Any) -> bool:
+            answers.append(message)
+            asker.answered(message)
+            return True
+
+        leader = Proposer(leads, behind, SystemClock(), to_asker)  # type: ignore[arg-type]
+        asker = Proposer(follows, ahead, SystemClock(), to_leader)  # type: ignore[arg-type]
+        asked = asyncio.ensure_future(asker.propose(NEEDING))
+        await until(lambda: bool(answers))
+        assert not asked.done()
+        behind.apply(SITES)
+        assert await asked is True
+
+    asyncio.run(main())
+
+
 def test_what_is_forwarded_together_is_answered_one_by_one() -> None:
     """The leader says of each command what became of it; who asked waits until it is applied."""
     applied: list[int] = []

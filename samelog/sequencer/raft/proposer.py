@@ -204,10 +204,9 @@ class Proposer:
         """The entry's index, None if there is none yet; and the outcomes."""
         try:
             commands = decode_commands(data)
-            if not self._group.is_leader:
+            if not self._group.is_leader or (commands and self._too_early(commands)):
+                # The asker may: a leader whose disk is slow applies later than its followers.
                 return None, []
-            if commands and (refusal := self._too_early(commands)) is not None:
-                return 0, [refusal] * len(commands)
             async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
                 index, future = self._group.ask(commands)
                 return index, await future

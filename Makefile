@@ -67,6 +67,7 @@ sim: setup ## simulate groups and clusters under faults: SEEDS=how many of each,
 	@$(PYTHON) -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 	@$(PYTHON) -m tests.cluster_sim $(if $(SEED),--seed $(SEED),--seeds $(CLUSTERS)) $(ARGS)
 	@$(PYTHON) -m tests.cluster_sim --groups $(if $(SEED),--seed $(SEED),--seeds $(GROUPED)) $(ARGS)
+	@$(PYTHON) -m tests.cluster_sim --converting $(if $(SEED),--seed $(SEED),--seeds $(GROUPED)) $(ARGS)
 
 chaos: setup ## real faults on real processes (ARGS="kill-leader --runs 5"; ARGS=--list names all)
 	@sh "$(HERE)/scripts/chaos.sh" $(ARGS)

@@ -94,9 +94,7 @@ class Broker(AnyBroker):
         name, number = member.config.name, parts.peers.number
         self.batches: ProducerLog = parts.batches
         self.state_topics = StateTopics(self.machine)
-        self.placed = PlacedPartitions(
-            name, number, self.machine, parts.data_groups, self.batches.checker
-        )
+        self.placed = PlacedPartitions(name, number, self.machine, parts.data_groups, self.batches)
         self.views = KafkaViews(self.machine, member.filters, member.rights)
         self.defaults = self.config.kafka.defaults
         """What counts for topics that set nothing."""

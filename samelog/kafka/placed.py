@@ -17,10 +17,12 @@ from samelog.kafka.any_broker import AppendResult, BatchLog
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.producer_log import ProducerLog
+from samelog.placement.values import METADATA
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.leaving import epoch_base
 from samelog.sequencer.state.types import Topic
 
 MAKE_S = 3.0
@@ -36,16 +38,19 @@ class PlacedPartitions:
         number: int,
         machine: StateMachine,
         groups: DataGroups,
-        checker: BatchChecker,
+        own: ProducerLog,
     ) -> None:
-        """`name` and `number` are the node's; `machine` is of group 0; `checker` is the node's."""
+        """`name` and `number` are the node's; `machine` is of group 0, and so is `own`, for
+        partitions of a converted topic that have yet to leave it.
+        """
+        self._own = own
         self._name = name
         self._number = number
         self._machine = machine
         self._groups = groups
         self._batches: dict[int, tuple[GroupReplica, ProducerLog]] = {}
         """Group -> for which replica of it, which may be a later one's by now."""
-        self._in_making = InMaking(self, checker)
+        self._in_making = InMaking(self, own.checker)
 
     def group_of(self, topic: Topic, index: int) -> int:
         """The group that has a partition."""
@@ -55,12 +60,16 @@ class PlacedPartitions:
         """Who has a replica of a partition, the one that shall lead first, and those that only
         read last.
         """
-        group = self._machine.state.placement.groups[self.group_of(topic, index)]
+        group = self._machine.state.placement.groups.get(self.group_of(topic, index))
+        if group is None:
+            return sorted(self._machine.state.members)
         return [*group.in_order, *(each.member for each in group.readers)]
 
     def behind(self, topic: Topic, index: int) -> list[int]:
         """Those of them whose replicas are on their way to vote, or have not all that there is."""
-        group = self._machine.state.placement.groups[self.group_of(topic, index)]
+        group = self._machine.state.placement.groups.get(self.group_of(topic, index))
+        if group is None:
+            return []
         lacking = [each.member for each in group.replicas if not (each.votes and each.is_whole)]
         return lacking + [each.member for each in group.readers if not each.is_whole]
 
@@ -70,16 +79,18 @@ class PlacedPartitions:
 
     def epoch_base(self, topic: Topic, index: int) -> int:
         """What a partition's leader epoch is more than its group's term."""
-        return self._machine.state.placement.partitions[topic.partition_numbers[index]].epoch_base
+        state, number = self._machine.state, topic.partition_numbers[index]
+        known = state.placement.partitions.get(number)
+        return epoch_base(state, number) if known is None else known.epoch_base
 
     def here(self, topic: Topic, index: int) -> GroupReplica:
         """This member's replica. Raises ApiError: it has none, or does not know of it yet."""
-        replica = self._groups.replicas.get(self.group_of(topic, index))
+        replica = self._groups.replica_of(self.group_of(topic, index))
         number = topic.partition_numbers[index]
-        if replica is None or number not in replica.group_replica.logs.machine.state.partitions:
+        if replica is None or number not in replica.logs.machine.state.partitions:
             text = f"partition {index} of topic {topic.name!r} is on other nodes"
             raise ApiError(ErrorCode.not_leader_or_follower, text)
-        return replica.group_replica
+        return replica
 
     def batches(self, topic: Topic, index: int) -> BatchLog:
         """Where what clients produce goes. Raises ApiError."""
@@ -109,6 +120,8 @@ class PlacedPartitions:
     def _made(self, topic: Topic, index: int) -> ProducerLog:
         """Raises ApiError."""
         group, here = self.group_of(topic, index), self.here(topic, index)
+        if group == METADATA:
+            return self._own
         replica, known = self._batches.get(group, (None, None))
         if known is None or replica is not here:
             if known is not None:

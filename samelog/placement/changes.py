@@ -5,7 +5,7 @@ Invariant: a change whose preconditions do not hold changes nothing and says why
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from samelog.placement import wishes
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
 from samelog.placement.values import (
     EPOCHS_PER_MOVE,
+    METADATA,
     NewGroup,
     PlacedGroup,
     PlacedReplica,
@@ -158,10 +159,19 @@ AnyChange = (
 )
 
 
-def apply_change(placement: Placement, change: AnyChange, *, keeps_wishes: bool = True) -> None:
+def apply_change(
+    placement: Placement,
+    change: AnyChange,
+    *,
+    keeps_wishes: bool = True,
+    may_leave: Container[int] = frozenset(),
+) -> None:
     """Raises PlacementRefused, and then nothing is changed. `keeps_wishes`: where a partition shall
-    be counts though another move of it ends; not before feature level 8.
+    be counts though another move of it ends; `may_leave`: partitions that group 0 may pass on; both
+    not before feature level 8.
     """
+    if isinstance(change, WantGroup):
+        wishes.check_known(placement, change.partition, may_leave)
     task = placement.tasks.get(change.number) if isinstance(change, TurnTask) else None
     wish = wishes.newer_wish(placement, task) if keeps_wishes else None
     _APPLY[type(change)](placement, change)
@@ -178,7 +188,7 @@ def apply_change(placement: Placement, change: AnyChange, *, keeps_wishes: bool 
 def _start(placement: Placement, change: StartTask) -> None:
     task = change.task
     for number in task.groups:
-        if group_numbered(placement, number).is_recovering:
+        if number != METADATA and group_numbered(placement, number).is_recovering:
             raise PlacementRefused("RECOVERING", f"group {number} has yet to go on alone")
         other = _task_of(placement, number)
         if other is not None:
@@ -217,8 +227,8 @@ def _add_replica(placement: Placement, task: PlacementTask) -> None:
 
 def _prefer_another(placement: Placement, task: PlacementTask) -> None:
     """Who loses its replica shall not lead on: its group would hand leadership back to it."""
-    group = placement.groups[task.group]
-    if task.loses is None or group.preferred != task.loses:
+    group = placement.groups.get(task.group)
+    if task.loses is None or group is None or group.preferred != task.loses:
         return
     heirs = [each.member for each in group.replicas if each.member != task.loses]
     if heirs:
@@ -403,9 +413,6 @@ def _prefer(placement: Placement, change: PreferLeader) -> None:
 
 
 def _want_group(placement: Placement, change: WantGroup) -> None:
-    if change.partition not in placement.partitions:
-        text = f"there is no partition {change.partition}"
-        raise PlacementRefused("UNKNOWN_PARTITION", text)
     if change.group is None:
         placement.moves.pop(change.partition, None)
     else:

@@ -1,5 +1,5 @@
-"""Another number of copies for a topic that is in data groups: its partitions move to groups that
-have so many, one by one, while they are written.
+"""Another number of copies for a topic: its partitions move to groups that have so many, one by
+one, while they are written. What is in group 0 has as many copies as there are members.
 
 Invariant: what cannot be is refused before anything is changed; a partition that has as many copies
 as are wanted stays where it is.
@@ -14,6 +14,7 @@ from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused
 from samelog.placement.topics import check_copies, place_topic
+from samelog.placement.values import METADATA
 
 
 def change_copies(
@@ -21,11 +22,6 @@ def change_copies(
 ) -> list[AnyChange]:
     """These partitions (by number) shall have so many copies. Raises PlacementRefused."""
     check_copies(copies)
-    if any(each not in table.partitions for each in partitions):
-        if copies == len(table.members):
-            return []
-        text = "the topic is on every node, as topics are that name no replication factor"
-        raise PlacementRefused("EVERYWHERE", text, "make another topic, with --replication-factor")
     _check_at_rest(table, partitions, copies)
     return [*_stays(table, partitions, copies), *_moves(table, states, partitions, copies)]
 
@@ -37,14 +33,20 @@ def _check_at_rest(table: PlacementTable, partitions: Sequence[int], copies: int
     moving = {task.partition for task in table.placement.tasks.values()}
     for each in partitions:
         if each in moving and _goal(table, each) != copies:
-            text = f"partition {table.partitions[each].index} is being moved"
+            text = "a partition of the topic is being moved"
             raise PlacementRefused("MOVING", text, "ask again once samelog tasks shows its end")
 
 
 def _goal(table: PlacementTable, partition: int) -> int:
     """How many copies a partition is to have, once it is where it is to be."""
-    here = table.partitions[partition].group
-    return table.groups[table.placement.moves.get(partition, here)].goal
+    there = table.placement.moves.get(partition)
+    return _copies_here(table, partition) if there is None else table.groups[there].goal
+
+
+def _copies_here(table: PlacementTable, partition: int) -> int:
+    """How many the group that has it now is to have."""
+    group = table.group_of(partition)
+    return len(table.members) if group in (None, METADATA) else table.groups[group].goal
 
 
 def _stays(table: PlacementTable, partitions: Sequence[int], copies: int) -> list[AnyChange]:
@@ -54,14 +56,14 @@ def _stays(table: PlacementTable, partitions: Sequence[int], copies: int) -> lis
         for each in partitions
         if each in table.placement.moves
         and _goal(table, each) != copies
-        and table.groups[table.partitions[each].group].goal == copies
+        and _copies_here(table, each) == copies
     ]
 
 
 def _moves(
     table: PlacementTable, states: MemberStates, partitions: Sequence[int], copies: int
 ) -> list[AnyChange]:
-    here = {each: table.groups[table.partitions[each].group].goal for each in partitions}
+    here = {each: _copies_here(table, each) for each in partitions}
     moving = [each for each in partitions if copies not in (here[each], _goal(table, each))]
     if not moving:
         return []

@@ -24,7 +24,7 @@ from samelog.placement.sites import Sites
 from samelog.placement.steps import next_step
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import GroupOrder, PartitionMove, PlacementTask, TaskKind, TaskState
-from samelog.placement.values import PlacedGroup, Placement
+from samelog.placement.values import METADATA, PlacedGroup, Placement
 
 STARTS_AT_ONCE = 256
 """So many tasks are begun by one look at most: they are one entry."""
@@ -109,8 +109,18 @@ class PlacementPlanner:
         look = Outlook(self._table, states, self._domains, self._holdings)
         for number in sorted(groups & self._table.groups.keys()):
             self._judge(look, self._table.groups[number])
+        self._look_at_metadata()
         is_same = all(self._holdings.of(number) == before[number] for number in groups)
         self._is_even = self._is_even and is_same and not moved
+
+    def _look_at_metadata(self) -> None:
+        """The first partition of group 0 that shall be in a data group."""
+        table = self._table
+        leaving = [each for each in table.placement.moves if table.group_of(each) == METADATA]
+        self._needs.pop(METADATA, None)
+        if leaving and METADATA not in table.occupied:
+            partition = min(leaving)
+            self._needs[METADATA] = _move(METADATA, partition, table.placement.moves[partition])
 
     def _touched_by(self, moved: set[int]) -> set[int]:
         """Groups that changed, and those that members matter to who are in another state now."""
@@ -159,9 +169,7 @@ class PlacementPlanner:
         partition = next((each for each in here if moves[each] != group.number), None)
         if partition is None:
             return None
-        target, reason = moves[partition], f"partition {partition} is wanted elsewhere"
-        kind = TaskKind.MOVE_PARTITION
-        return Need(kind, group.number, reason=reason, partition=partition, target=target)
+        return _move(group.number, partition, moves[partition])
 
     # --- what group 0 changes by itself -----------------------------------------------------------
 
@@ -263,3 +271,8 @@ class PlacementPlanner:
             touched.update(() if target is None else target.members)
             touched.difference_update(() if source is None else source.members)
         return {each for each in touched if each is not None and self._table.is_heard(each)}
+
+
+def _move(group: int, partition: int, target: int) -> Need:
+    reason, kind = f"partition {partition} is wanted elsewhere", TaskKind.MOVE_PARTITION
+    return Need(kind, group, reason=reason, partition=partition, target=target)

@@ -23,7 +23,7 @@ from samelog.placement.tasks import (
     TaskKind,
     TaskState,
 )
-from samelog.placement.values import PlacedGroup, PlacedReplica
+from samelog.placement.values import METADATA, PlacedGroup, PlacedReplica
 
 NOT_MOVED = PartitionMove()
 
@@ -46,6 +46,8 @@ def next_step(
     """What comes next of a task; `moved`: how far its partition is, where it moves one."""
     if task.state is TaskState.PAUSED:
         return TaskStep(waits_for="paused")
+    if task.group == METADATA:
+        return _move(table, task, moved)
     if task.group not in table.groups:
         return _end(task, TaskState.CANCELLED, f"group {task.group} is gone")
     if task.kind is TaskKind.MOVE_PARTITION:
@@ -228,11 +230,12 @@ def _read_no_more(
 
 def _move(table: PlacementTable, task: PlacementTask, moved: PartitionMove) -> TaskStep:
     """Once the source has sealed the partition there is no way back: it is opened in the target."""
-    if task.partition not in table.partitions:
+    here = table.group_of(task.partition)
+    if here is None:
         return _end(task, TaskState.CANCELLED, "the partition is gone")
     if task.state is TaskState.CANCELLING and not moved.is_sealed:
         return _undo_move(table, task, moved)
-    if table.partitions[task.partition].group == task.target:
+    if here == task.target:
         if moved.is_dropped:
             return _end(task, TaskState.DONE)
         return _ask(table, task, Action.DROP_PARTITION, task.group)
@@ -258,7 +261,8 @@ def _ask(
     table: PlacementTable, task: PlacementTask, action: Action, number: int | None
 ) -> TaskStep:
     group = table.groups.get(-1 if number is None else number)
-    if group is None:
+    if number is None or (group is None and number != METADATA):
         return TaskStep(waits_for=f"group {number} is gone")
-    order = GroupOrder(task.number, action, group.number, group.version, partition=task.partition)
+    version = 0 if group is None else group.version
+    order = GroupOrder(task.number, action, number, version, partition=task.partition)
     return TaskStep(order, waits_for=action.name.lower().replace("_", " "))

@@ -8,11 +8,11 @@ Invariant: a lookup is what a look through all values would give.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from samelog.placement.tasks import PlacementTask, TaskKind
-from samelog.placement.values import PlacedGroup, PlacedPartition, Placement
+from samelog.placement.values import METADATA, PlacedGroup, PlacedPartition, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ class PlacementTable:
         self.members = {each.number: each for each in members}
         self.leaders: dict[int, int] = {}
         """Group -> who leads it, as far as is known."""
+        self.own: Container[int] = frozenset()
+        """Partitions of group 0; and others, which are named in the table."""
         self.held: dict[int, set[int]] = {}
         """Member -> groups of which it has a replica that counts as a copy."""
         self.read: dict[int, set[int]] = {}
@@ -136,6 +138,13 @@ class PlacementTable:
             self.changed.add(group)
 
     # --- lookups ----------------------------------------------------------------------------------
+
+    def group_of(self, partition: int | None) -> int | None:
+        """The group that has a partition; None: there is no such partition."""
+        placed = self.partitions.get(-1 if partition is None else partition)
+        if placed is not None:
+            return placed.group
+        return METADATA if partition in self.own else None
 
     def named(self, name: str) -> PlacedMember | None:
         """The member of that name."""

@@ -14,6 +14,8 @@ from samelog.format.numbers import Unsigned32
 from samelog.placement.sites import Sites
 from samelog.placement.tasks import PlacementTask, TaskKind
 
+METADATA = 0
+"""The number of the group of all members, which has the table."""
 REPLICAS_MOST = 7
 EPOCHS_PER_MOVE = 1 << 18
 """So far a partition's leader epochs rise with each move to another group, whose terms may be
@@ -177,7 +179,9 @@ class NumbersLeftOut(msgspec.Struct):
 
 
 class OwnPlacement(msgspec.Struct):
-    """What the state of a data group has of placement; group 0's has none of it."""
+    """What the state of a data group has of placement. Group 0's has `passing`, while partitions
+    leave it, and `epoch_bases`.
+    """
 
     own: list[PlacedReplica] = []
     """Its replicas. `Placement.version` is that of its configuration."""
@@ -197,6 +201,13 @@ class OwnPlacement(msgspec.Struct):
     def pass_of(self, task: int) -> PassStage | None:
         """How far this group is with what a task moves; None: it has not begun."""
         return None if self.passing is None or self.passing.task != task else self.passing.stage
+
+    def is_sealed(self, partition: int) -> bool:
+        """Whether it leaves this group, so that nothing is merged into it here any more."""
+        known = self.passing
+        if known is None or known.partition != partition:
+            return False
+        return known.stage is PassStage.SEALED
 
     def is_on_its_way(self, partition: int) -> bool:
         """Whether nothing may be merged into a partition in this group: it comes, or has gone."""
@@ -287,4 +298,4 @@ class Placement(BegunAnew):
     def group_of(self, partition: int) -> int:
         """The group that has a partition."""
         placed = self.partitions.get(partition)
-        return 0 if placed is None else placed.group
+        return METADATA if placed is None else placed.group

@@ -7,15 +7,24 @@ partition out of that one (docs/invariants.md, rule 159).
 
 from __future__ import annotations
 
-from samelog.placement.tasks import PlacementTask
+from collections.abc import Container
+
+from samelog.placement.tasks import PlacementRefused, PlacementTask
 from samelog.placement.values import Placement
+
+
+def check_known(placement: Placement, partition: int, may_leave: Container[int]) -> None:
+    """Raises PlacementRefused. `may_leave`: partitions that group 0 may pass on."""
+    if partition not in placement.partitions and partition not in may_leave:
+        text = f"there is no partition {partition} that can move"
+        raise PlacementRefused("UNKNOWN_PARTITION", text)
 
 
 def newer_wish(placement: Placement, task: PlacementTask | None) -> tuple[int, int] | None:
     """(partition, group): what was wanted after a task began that ends, or is cancelled, now."""
-    if task is None or task.partition not in placement.partitions:
+    if task is None or task.partition is None:
         return None
-    here, wanted = placement.partitions[task.partition].group, placement.moves.get(task.partition)
+    here, wanted = placement.group_of(task.partition), placement.moves.get(task.partition)
     return None if wanted in (None, here, task.target) else (task.partition, wanted)
 
 

@@ -1,9 +1,8 @@
 """One replica of a Raft group in this process: its Raft log and state, session logs, merged logs,
 and what keeps them current.
 
-It knows nothing of the member it runs in but what it is given: a `NodeResources`, a `PeerSender`
-and a `ReplicaOwner`. Its parts do not know each other where they only have something to tell: they
-tell it here (`NodeEvents`), and it decides whom that concerns.
+It knows of its member what it is given: a `NodeResources`, a `PeerSender` and a `ReplicaOwner`. Its
+parts tell it what others have to know (`NodeEvents`), and it decides whom that concerns.
 
 Invariant: positions are stated to others only once this replica has applied what was committed
 before it started (invariants.md, rule 14).
@@ -471,6 +470,8 @@ class GroupReplica:
 
     def snapshot_installed(self) -> None:
         self.raft.coordinator.leadership_changed()
+        for session in sorted(self.logs.intake.awaited | self.raft.coordinator.closer.ended.keys()):
+            self.run_changed(session)
         self._site.owner.members_changed()
         self._site.owner.placement_changed()
         self.units_moved()

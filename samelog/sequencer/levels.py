@@ -24,7 +24,7 @@ LEVELS: Mapping[int, str] = {
     8: "Records may be left out of what is merged; keys count once; `__consumer_offsets`, "
     "`__transaction_state`; hard resets and recovery of data groups; groups of subscribers; "
     "sites; views; `__events`; mirrors of topics of other clusters; `schema.enforce`; quotas of "
-    "client ids.",
+    "client ids; partitions that leave group 0.",
 }
 """Level -> what it brings."""
 ONE_ROUND = 2
@@ -34,7 +34,7 @@ SCHEMAS = 5
 COMPACTION = 6
 GROUPS = 7
 LEAVING = KEYS = STATE_TOPICS = GROUP_RECOVERY = NATIVE_GROUPS = SITES = VIEWS = EVENTS = 8
-MIRRORS = ENFORCING = CLIENT_QUOTAS = 8
+MIRRORS = ENFORCING = CLIENT_QUOTAS = CONVERTING = 8
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from tests.cluster_sim.mutants import MUTANTS, hunted
-from tests.cluster_sim.options import Options, from_seed, many_groups
-from tests.cluster_sim.run import Result, SimulationFailed, outcome, outcome_of_groups, run_world
+from tests.cluster_sim.options import Options, converting, from_seed, many_groups
+from tests.cluster_sim.run import (
+    Result,
+    SimulationFailed,
+    outcome,
+    outcome_of_converting,
+    outcome_of_groups,
+    run_world,
+)
 from tests.cluster_sim.task_deaths import Phase
 from tests.cluster_sim.world import World
 from tests.simulation.many import run_many, seeds_of
@@ -23,10 +31,19 @@ def main() -> int:
     arguments = _arguments()
     if arguments.mutants:
         return _hunt_mutants(arguments)
-    made = many_groups if arguments.groups else from_seed
+    made, judged = _kind(arguments)
     if arguments.seed is not None:
         return _run_one(_changed(made(arguments.seed), arguments), arguments)
-    return run_many(outcome_of_groups if arguments.groups else outcome, arguments, _sums)
+    return run_many(judged, arguments, _sums)
+
+
+def _kind(
+    arguments: argparse.Namespace,
+) -> tuple[Callable[[int], Options], Callable[..., Any]]:
+    """What makes a world of a seed, and what runs it."""
+    if arguments.converting:
+        return converting, outcome_of_converting
+    return (many_groups, outcome_of_groups) if arguments.groups else (from_seed, outcome)
 
 
 def _arguments() -> argparse.Namespace:
@@ -36,6 +53,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="just this world")
     parser.add_argument("--trace", action="store_true", help="show everything that happens")
     parser.add_argument("--groups", action="store_true", help="worlds of many data groups")
+    parser.add_argument("--converting", action="store_true", help="... that topics move into")
     parser.add_argument("--skip", default="", help="numbers of faults to leave out: 3,17")
     parser.add_argument("--safety", type=float, help="seconds until everything is healed")
     parser.add_argument("--jobs", type=int, default=0, help="worlds at a time; 0: all processors")
@@ -76,7 +94,8 @@ def _sums(results: Sequence[Result]) -> str:
         f"{sum(result.acknowledged for result in results):,} acknowledged, "
         f"{sum(result.faults for result in results):,} faults, "
         f"{sum(result.elections for result in results):,} elections, leaders died in "
-        f"{len(set[Phase]().union(*(result.died_in for result in results)))} phases of tasks"
+        f"{len(set[Phase]().union(*(result.died_in for result in results)))} phases of tasks, "
+        f"{sum(result.converted for result in results)} partitions left group 0"
     )
 
 

@@ -240,8 +240,10 @@ class Checker:
                 self._was_reset(actor, command, actor.node.raft.replica.machine.state)
             elif isinstance(command, Merge):
                 if isinstance(outcome, Rejection):
-                    if outcome.code in ("UNKNOWN_TOPIC", "UNCHECKED"):
-                        continue  # planned just before a reset, or a version of the schema
+                    if outcome.code in ("UNKNOWN_TOPIC", "UNCHECKED") or self._leaves(
+                        actor, command
+                    ):
+                        continue  # planned just before a reset, a version of the schema, or a move
                     raise Violation("leaders plan what fits", f"{actor.host}: {outcome.message}")
                 self._epoch = max(self._epoch, command.epoch)
                 for part in command.ranges:
@@ -250,6 +252,13 @@ class Checker:
                 self._ordered(actor, command)
             elif isinstance(command, ArchiveCommand) and not isinstance(outcome, Rejection):
                 self._archived(actor, command)
+
+    @staticmethod
+    def _leaves(actor: NodeActor, command: Merge) -> bool:
+        """Whether the partition is on its way to a data group, or has gone there."""
+        placement = actor.node.cluster.placement  # type: ignore[union-attr]
+        is_gone = placement.group_of(command.partition) > 0
+        return is_gone or placement.is_on_its_way(command.partition)
 
     def died_applying(self, actor: NodeActor, entry: Entry, state: State) -> None:
         """It ended while it told others what its state machine has taken: they know of resets."""

@@ -81,12 +81,12 @@ class DataGroups:
         return len(self.table()) >= self._world.options.data_groups
 
     def _wanted(self, node: Node) -> NewGroup:
-        members = self._able(node)
+        members = self.able(node)
         copies = min(self._world.options.replicas, len(members))
         chosen = self._chance.sample(members, copies)
         return NewGroup(copies, tuple(chosen), self._chance.choice(chosen))
 
-    def _able(self, node: Node) -> list[int]:
+    def able(self, node: Node) -> list[int]:
         """Who may get a replica: not who has yet to be let in, as nobody else asks for that, nor
         who has lost its disk and is not missed yet, as it might be the only one; and where members
         go, not those that are to have none.

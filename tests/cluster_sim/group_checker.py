@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from tests.cluster_sim.world import World
 
 
+PLACED = "placed"
+"""The topic that was made in data groups."""
+
+
 class GroupChecker:
     """Of one world."""
 
@@ -55,6 +59,11 @@ class GroupChecker:
         """The highest leader epoch of each partition so far."""
         self._fenced: dict[InputName, int] = {}
         """Epochs of its present log are above this."""
+
+    @property
+    def converted(self) -> int:
+        """How many partitions of topics that were made on every node have come to a data group."""
+        return sum(topic != PLACED for topic, _ in self._moved)
 
     # --- what replicas do -------------------------------------------------------------------------
 
@@ -178,8 +187,10 @@ class GroupChecker:
         this byte: of the members, or of the group that has the partition, or had it just now.
         """
         file = f"merged/{name[0]}-{name[1]}/{base:020d}.log"
-        if not self._world.checker.lineage.is_placed(name[0]):
-            return self._world.membership.is_majority(_keeps(f"/data/{file}", size))
+        is_placed = self._world.checker.lineage.is_placed(name[0])
+        is_in_metadata = self._world.membership.is_majority(_keeps(f"/data/{file}", size))
+        if not is_placed and (is_in_metadata or name not in self._moved):
+            return is_in_metadata
         return any(
             self.is_majority(group, _keeps(f"/data/groups/{group}/{file}", size))
             for group in self._configured

@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -188,11 +189,12 @@ class NodeActor(Actor):
         """
         if not self.is_up or self.node is None:
             return False
-        partitions = self.node.logs.merging.partitions.values()
+        groups = [self.node.logs, *(logs for logs, _, _ in self.node.data_groups.held)]
+        partitions = chain.from_iterable(logs.merging.partitions.values() for logs in groups)
         halted = [partition.log.path for partition in partitions if partition.fault is not None]
         failed = self.disk.failed
         has_halted = any(path.startswith(f"{name}/") for path in failed for name in halted)
-        return self.node.logs.intake.stopped is not None or has_halted
+        return has_halted or any(logs.intake.stopped for logs in groups)
 
     @property
     def counts(self) -> bool:

@@ -18,14 +18,17 @@ from samelog.placement.changes import AnyChange, PauseTasks, WantGroup
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused
 from samelog.placement.values import PassStage, Placement
+from samelog.sequencer.admin.placement import other_copies
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.placement.commands import ChangePlacement, PlaceTopic
+from tests.cluster_sim.group_checker import PLACED
 from tests.cluster_sim.process import Process
 
 if TYPE_CHECKING:
     from tests.cluster_sim.world import World
 
 PARTITIONS = 4
+CONVERTS_SHARE = 0.5
 TOPIC = "f" * 32
 
 
@@ -38,6 +41,9 @@ class Operator:
 
     def ask(self, node: Node, process: Process) -> None:
         """Ask the leader of group 0 for something, which may be refused or lost."""
+        if self._world.options.converts and self._chance.random() < CONVERTS_SHARE:
+            self._world.loop.call_in(process, 0.0, _change, node, self._convert)
+            return
         if TOPIC not in node.cluster.topics:
             self._world.loop.call_in(process, 0.0, self._place, node)
             return
@@ -57,8 +63,10 @@ class Operator:
 
     def _place(self, node: Node) -> None:
         table, level = node.cluster.placement, node.cluster.level
+        if not table.groups:  # they may end, where topics are converted
+            return
         groups = self._chance.choices(sorted(table.groups), k=PARTITIONS)
-        command = PlaceTopic(table.version, TOPIC, "placed", {}, level, [], groups)
+        command = PlaceTopic(table.version, TOPIC, PLACED, {}, level, [], groups)
         with suppress(NotLeader, Busy):
             node.raft.group.propose([command])
 
@@ -84,6 +92,18 @@ class Operator:
         partition = self._chance.choice(sorted(table.partitions))
         return [WantGroup(partition, self._chance.choice(sorted(table.groups)))]
 
+    def _convert(self, node: Node) -> Sequence[AnyChange]:
+        """A topic that was made on every node gets another number of copies."""
+        topics = [each for each in node.cluster.topics.values() if each.topic_id != TOPIC]
+        if not topics:
+            return []
+        topic = self._chance.choice(sorted(topics, key=lambda each: each.name))
+        copies = self._chance.randint(1, min(3, len(node.cluster.members)))
+        able = self._world.data_groups.able(node)
+        now_ms = node.member.clock.wall_ms()
+        asked = topic.partition_numbers, copies, now_ms
+        return other_copies(node.cluster, able.__contains__, *asked)
+
     # --- at the end -------------------------------------------------------------------------------
 
     def settle(self) -> None:
@@ -108,6 +128,8 @@ class Operator:
         if table.resetting:
             return f"groups have yet to begin anew: {table.resetting}"
         for node in nodes:
+            if left := _left_behind(node, table):
+                return f"{node.member.config.name}: {left}"
             for number, replica in node.data_groups.replicas.items():
                 own = replica.group_replica.logs.machine.state
                 if waits := _misplaced(table, number, own.placement, own.partitions):
@@ -122,6 +144,15 @@ def _as_it_was(node: Node) -> Sequence[AnyChange]:
         if number in table.members:  # others were removed since
             changes += operations.stop_draining(table, table.members[number].name)
     return changes
+
+
+def _left_behind(node: Node, table: Placement) -> str:
+    """What group 0 has open of what the table has elsewhere, or on its way there."""
+    own = node.cluster.placement.passing
+    if own is not None and own.stage is PassStage.SEALED:
+        return f"group 0 has sealed partition {own.partition}"
+    left = node.logs.merging.partitions.keys() & table.partitions.keys()
+    return f"group 0 has partitions {sorted(left)}" if left else ""
 
 
 def _misplaced(table: Placement, group: int, own: Placement, partitions: Collection[int]) -> str:

@@ -111,6 +111,8 @@ class Options:
     """Publishers and subscribers use the topic that is in data groups, too, and each entry of these
     is looked at.
     """
+    converts: bool = False
+    """An operator asks for other numbers of copies of topics that are on every node, too."""
     deaths_at_tasks: float = 0.0
     """In so many of the phases that tasks of placement come to, the leader of group 0 dies."""
     skip: frozenset[int] = frozenset()
@@ -174,6 +176,25 @@ def many_groups(seed: int) -> Options:
         times = sorted(draw.uniform(2.0, 8.0) for _ in range(draw.choice((1, 1, 2))))
         return replace(options, resets=tuple((at_s, True) for at_s in times))
     return replace(options, producers=draw.choice((0, 0, 2)), stagers=draw.choice((0, 1, 2)))
+
+
+def converting(seed: int) -> Options:
+    """Another world of many groups, into which partitions of group 0 move. Neither resets nor what
+    stays on every node.
+    """
+    options = many_groups(seed)
+    return replace(
+        options,
+        converts=True,
+        kinds=tuple(kind for kind in options.kinds if kind in WIPES or kind not in FORGETTING),
+        data_groups=min(3, options.data_groups),
+        safety_s=max(12.0, options.safety_s),
+        resets=(),
+        retention_bytes=-1,
+        keys=0,
+        first_keys=0,
+        publishers=max(2, options.publishers),
+    )
 
 
 _SIZES = ((1, 0), (1, 1), (3, 0), (3, 0), (3, 1), (5, 0), (5, 1), (7, 0), (7, 1), (7, 2))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tests.cluster_sim.options import Options, from_seed, many_groups
+from tests.cluster_sim.options import Options, converting, from_seed, many_groups
 from tests.cluster_sim.task_deaths import Phase
 from tests.cluster_sim.violation import Violation
 from tests.cluster_sim.world import World
@@ -29,6 +29,8 @@ class Result:
     digest: str
     died_in: frozenset[Phase] = frozenset()
     """Phases of tasks in which a leader of group 0 died of it."""
+    converted: int = 0
+    """Partitions of group 0 that came to data groups."""
 
 
 class SimulationFailed(Exception):
@@ -57,10 +59,11 @@ def again(options: Options) -> str:
     parts = [f"python -m tests.cluster_sim --seed {seed} --trace"]
     if options.skip:
         parts.append(f"--skip {','.join(map(str, sorted(options.skip)))}")
+    made = from_seed
     if options.has_many_groups:
-        parts.append("--groups")
-    made = many_groups(seed) if options.has_many_groups else from_seed(seed)
-    if options.safety_s != made.safety_s:
+        made = converting if options.converts else many_groups
+        parts.append("--converting" if options.converts else "--groups")
+    if options.safety_s != made(seed).safety_s:
         parts.append(f"--safety {options.safety_s}")
     return "again: " + " ".join(parts)
 
@@ -86,6 +89,7 @@ def run_world(world: World) -> Result:
         world.checker.elections,
         world.trace.digest,
         frozenset(world.data_groups.deaths.died_in),
+        world.checker.groups.converted,
     )
 
 
@@ -116,6 +120,11 @@ def outcome(seed: int, *, shrinks: bool) -> Result | str:
 def outcome_of_groups(seed: int, *, shrinks: bool) -> Result | str:
     """As outcome, of the world of many groups."""
     return _outcome(many_groups(seed), shrinks=shrinks)
+
+
+def outcome_of_converting(seed: int, *, shrinks: bool) -> Result | str:
+    """As outcome, of the world of groups that topics move into."""
+    return _outcome(converting(seed), shrinks=shrinks)
 
 
 def _outcome(options: Options, *, shrinks: bool) -> Result | str:

@@ -20,7 +20,7 @@ from samelog.sequencer.dispatch import Dispatcher
 from samelog.sequencer.node import Node
 from samelog.wire import member_queues
 from samelog.wire.messages import Hello
-from tests.cluster_sim.options import from_seed, many_groups
+from tests.cluster_sim.options import converting, from_seed, many_groups
 from tests.cluster_sim.run import run_options, run_seed
 
 SHORT_S = 2.0
@@ -140,6 +140,19 @@ def test_worlds_of_many_groups_hold(first: int) -> None:
     options = [replace(many_groups(seed), safety_s=LONG_ENOUGH_S) for seed in seeds]
     results = [run_options(option) for option in options]
     assert sum(result.acknowledged for result in results) > 0
+
+
+def test_worlds_hold_in_which_topics_leave_group_0() -> None:
+    results = [run_options(converting(seed)) for seed in (1, 2, 5, 6)]
+    assert sum(result.converted for result in results) > 0
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("first", range(1, 401, 50))
+def test_more_worlds_hold_in_which_topics_leave_group_0(first: int) -> None:
+    for seed in range(first, first + 50):
+        run_options(converting(seed))
 
 
 @pytest.mark.campaign

@@ -191,8 +191,7 @@ class World:
             name = log.topic, log.partition
             if not lineage.is_present(log_id, name):
                 continue
-            is_placed = lineage.is_placed(log.topic)
-            nodes = self.data_groups.holders(name) if is_placed else self.nodes
+            nodes = self.data_groups.holders(name) or self.nodes
             for actor in (*nodes, *self.subscribers):
                 if not _is_excused(actor) and (waits := _lacks(actor, log_id, log)):
                     return waits

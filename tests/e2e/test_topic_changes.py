@@ -32,9 +32,17 @@ def copies(world: World, topic: str) -> list[int]:
     return [len(each.replicas) for each in found if each.topic == topic]
 
 
-def test_a_topic_gets_more_and_fewer_copies_while_it_is_written(world: World) -> None:
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [pytest.param(["1"], (3, 1), id="plain"), pytest.param([], (1, 5), id="everywhere")],
+)
+def test_a_topic_gets_more_and_fewer_copies_while_it_is_written(
+    world: World, before: list[str], after: tuple[int, ...]
+) -> None:
+    """Without a number of copies it is on every node, in group 0."""
     config = ("--config", world.cluster.client_file)
-    create = ("topic", "create", "t", "--partitions", "2", "--replication-factor", "1", *config)
+    named = [text for copies in before for text in ("--replication-factor", copies)]
+    create = ("topic", "create", "t", "--partitions", "2", *named, *config)
     made = as_json(*create)
     assert (made["retention_ms"], made["retention_from"]) == (-1, "none")
     stop, count = threading.Event(), 0
@@ -51,7 +59,7 @@ def test_a_topic_gets_more_and_fewer_copies_while_it_is_written(world: World) ->
     writing = threading.Thread(target=write)
     writing.start()
     try:
-        for wanted in (3, 1):
+        for wanted in after:
             alter = ("topic", "alter", "t", "--replication-factor", str(wanted), *config)
             wait_for(lambda alter=alter: samelog(*alter).returncode == 0, "it is asked for")  # type: ignore[misc]
             wait_for(
@@ -84,12 +92,18 @@ def test_a_topic_is_emptied(world: World) -> None:
     assert "no partition 7" in refused.stderr
 
 
-def test_a_topic_on_every_node_stays_there(world: World) -> None:
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [("dedup.key=first", "keys that count"), ("cleanup.policy=compact", "compacted")],
+)
+def test_some_topics_stay_on_every_node(world: World, setting: str, why: str) -> None:
     config = ("--config", world.cluster.client_file)
-    assert samelog("topic", "create", "t", *config).returncode == 0
-    refused = samelog("topic", "alter", "t", "--replication-factor", "1", *config)
+    assert samelog("topic", "create", "t", "--setting", setting, *config).returncode == 0
+    alter = ("topic", "alter", "t", "--replication-factor")
+    assert samelog(*alter, "5", *config).returncode == 0
+    refused = samelog(*alter, "1", *config)
     assert refused.returncode == 1
-    assert "on every node" in refused.stderr
+    assert why in refused.stderr
 
 
 def test_a_topic_whose_keys_count_once_keeps_its_copies(world: World) -> None:

@@ -43,6 +43,7 @@ from tests.mutants.archiving import ARCHIVING
 from tests.mutants.asking import ASKING
 from tests.mutants.committing import COMMITTING
 from tests.mutants.compacting import COMPACTING
+from tests.mutants.converting import CONVERTING
 from tests.mutants.data_groups import DATA_GROUPS
 from tests.mutants.deciding import DECIDING
 from tests.mutants.elections import PATIENCE
@@ -343,6 +344,7 @@ PLANTED = (
             *ARCHIVING,
             *DECIDING,
             *FORGETTING,
+            *CONVERTING,
             *GRANTING,
             *KEYS,
             *LEAVING,

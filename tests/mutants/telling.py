@@ -48,12 +48,12 @@ def lead_on_with_old_cursors() -> Iterator[None]:
 @contextmanager
 def open_what_is_here_alone() -> Iterator[None]:
     """A partition without a directory is not opened, though records of it are committed."""
-    original = Merging._has_something
+    original = Merging._take_up
 
-    def has_something(self: Merging, partition: Partition) -> bool:
-        return original(self, msgspec.structs.replace(partition, next_offset=0))
+    def take_up(self: Merging, partition: Partition) -> None:
+        original(self, msgspec.structs.replace(partition, next_offset=0))
 
-    with patch.object(Merging, "_has_something", has_something):
+    with patch.object(Merging, "_take_up", take_up):
         yield
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.placement.changes import WantGroup
+from samelog.placement.changes import PlaceGroups, WantGroup, apply_change
 from samelog.placement.converting import change_copies
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused, TaskKind
@@ -63,11 +63,20 @@ def test_who_thinks_again_waits_for_what_is_being_moved() -> None:
     assert change_copies(table, states_of(table), sorted(table.partitions), 1) == []
 
 
-def test_a_topic_on_every_node_stays_there() -> None:
+def test_what_is_in_group_0_has_as_many_copies_as_there_are_members() -> None:
     table = table_of(3)
-    assert change_copies(table, states_of(table), [7], 3) == []
-    with pytest.raises(PlacementRefused, match="on every node"):
-        change_copies(table, states_of(table), [7], 1)
+    table.own = {7, 8}
+    assert change_copies(table, states_of(table), [7, 8], 3) == []
+    new, *wanted = change_copies(table, states_of(table), [7, 8], 1)
+    assert isinstance(new, PlaceGroups)
+    apply(table, new)
+    for change in wanted:
+        apply_change(table.placement, change, may_leave=table.own)
+    table.follow(table.placement)
+    assert set(table.placement.moves) == {7, 8}
+    assert {table.groups[each].copies for each in table.placement.moves.values()} == {1}
+    back = change_copies(table, states_of(table), [7, 8], 3)
+    assert back == [WantGroup(7, None), WantGroup(8, None)], "they have not moved yet"
 
 
 @pytest.mark.parametrize("copies", [0, 8])

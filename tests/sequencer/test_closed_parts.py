@@ -18,7 +18,7 @@ from samelog.sequencer.state.placement.commands import PlaceTopic
 from samelog.sequencer.state.types import Run
 from samelog.wire.errors import FaultCode
 from samelog.wire.push.effects import RollByte
-from tests.sequencer.cluster import batch, run_with, taken, until
+from tests.sequencer.cluster import Session, batch, run_with, taken, until
 from tests.sequencer.test_data_groups import led, make_groups
 
 FIRST, SECOND = batch(b"a"), batch(b"b")
@@ -97,7 +97,9 @@ def test_who_is_to_have_a_partition_says_so_before_it_has(
 ) -> None:
     """Who hears that others have it asks again much later."""
     topic = SimpleNamespace(name="placed", is_placed=True, partitions=1, partition_numbers=[4])
-    machine: Any = SimpleNamespace(topic_named=lambda name: topic)
+    placement = SimpleNamespace(group_of=lambda number: 1)
+    state = SimpleNamespace(placement=placement)
+    machine: Any = SimpleNamespace(topic_named=lambda name: topic, state=state)
     groups: Any = SimpleNamespace(
         holding=lambda number: None, is_to_come=lambda number: is_to_come, holders=lambda number: []
     )
@@ -157,3 +159,22 @@ def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(tmp_path: P
         assert log.sessions.opened[number].runs() == [], "nothing begins anew"
 
     run_with(tmp_path, 3, body)
+
+
+def test_a_run_that_a_snapshot_closes_is_over(tmp_path: Path) -> None:
+    """Who was told of its end tells of it no more, as if it had seen the entry."""
+
+    async def body(nodes: list[Node]) -> None:
+        [node] = nodes
+        session = Session("s")
+        await session.send(nodes, batch(b"a"))
+        node.logs.intake.end_run("s", session.run_id, {})
+        runs = node.cluster.sessions["s"].runs
+        await until(lambda: runs[-1].closed, "it is closed")
+        node.logs.intake.ended["s"] = session.run_id, {}
+        node.raft.coordinator.closer.ended["s"] = session.run_id, {}
+        node.group_replica.snapshot_installed()
+        assert node.logs.intake.ended == {}
+        assert node.raft.coordinator.closer.ended == {}
+
+    run_with(tmp_path, 1, body)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 from msgspec import structs
 
@@ -90,6 +93,23 @@ def test_a_silent_member_wakes_what_rests_with_it(tmp_path: Path) -> None:
         await until(lambda: led(nodes, 1) == [nodes[0]], "leadership comes back")
         await until(lambda: rests(nodes, 1) and rests(nodes, 2), "rest with it")
         assert nodes[0].data_groups.replicas[2].raft.raft.role is Role.FOLLOWER
+
+    run_with(tmp_path, 3, body)
+
+
+def test_what_ended_says_nothing_of_the_replica_that_came_in_its_place(tmp_path: Path) -> None:
+    """Something of it may be under way still, and its core never rests again."""
+
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2])
+        await until(lambda: not works(nodes, 1), "all rest")
+        for node in nodes:
+            ended: Any = SimpleNamespace(number=1, raft=SimpleNamespace(halted="", raft=Mock()))
+            ended.raft.raft.rests, ended.raft.raft.term = False, 0
+            node.data_groups.moved(ended)
+        assert not works(nodes, 1)
+        await nodes[0].stop()
+        await until(lambda: len(led(nodes[1:], 1)) == 1, "its silence is noticed")
 
     run_with(tmp_path, 3, body)
 

@@ -12,6 +12,7 @@ import pytest
 from samelog.consensus import Entry, HardState, Raft, RaftConfig
 from samelog.format import _kernels as kernels
 from samelog.format.positions import SessionPosition
+from samelog.placement.values import PartitionPass, PassStage, PlacedPartition
 from samelog.sequencer.levels import LOWEST, ONE_ROUND
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.merge.session_store import SessionStore
@@ -275,6 +276,23 @@ def test_what_will_be_rejected_needs_no_bytes(tmp_path: Path) -> None:
     assert holder.bytes.is_backed(entry)
     del holder.machine.state.inputs[1]
     assert holder.bytes.is_backed(entry)
+
+
+def test_what_has_left_the_group_needs_no_bytes(tmp_path: Path) -> None:
+    """It may have been planned before the leader learnt that, and nobody takes the bytes any more:
+    the entry, and all behind it, would be waited for in vain. So it is after a restart.
+    """
+    holder, entry = Holder(tmp_path), _entry(BATCH)
+    placement, number = holder.machine.state.placement, holder.input.partition
+    for stage in PassStage:
+        placement.passing = PartitionPass(1, number, stage)
+        is_sealed = stage is PassStage.SEALED
+        assert holder.bytes.is_backed(entry) is holder.bytes.is_kept(entry) is is_sealed
+    placement.passing = PartitionPass(1, number + 1, PassStage.SEALED)
+    assert not holder.bytes.is_backed(entry)
+    placement.partitions[number] = PlacedPartition(number, "t", 0, 1)
+    assert holder.bytes.is_backed(entry)
+    assert holder.bytes.is_kept(entry)
 
 
 def test_what_is_not_opened_here_yet_is_waited_for(tmp_path: Path) -> None:

@@ -233,8 +233,8 @@ def alter(
     """Change settings of the topic NAME, or how many copies it has.
 
     With --replication-factor its partitions move one by one to nodes that hold so many copies,
-    while they are written: `samelog tasks` shows how far that is. A topic that was made without a
-    replication factor is on every node, and stays there.
+    while they are written: `samelog tasks list` shows how far that is. A topic that was made
+    without a replication factor is on every node until then.
 
     \b
     Examples:

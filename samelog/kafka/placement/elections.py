@@ -23,6 +23,7 @@ from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.placement.table import change, error_unless
 from samelog.placement.reassigning import elect
+from samelog.placement.values import METADATA
 from samelog.sequencer.state.types import Topic
 
 PREFERRED = 0
@@ -89,8 +90,15 @@ def _asked(broker: Broker, asked: Sequence[Any] | None) -> Iterator[tuple[str, S
             yield topic.name, found
 
 
+def _is_placed(broker: Broker, topic: Topic, index: int) -> bool:
+    """Whether a data group has it; a view goes with its base."""
+    if not topic.is_placed or broker.views.of(topic) is not None:
+        return False
+    return broker.placed.group_of(topic, index) != METADATA
+
+
 def _others_lead(broker: Broker, topic: Topic, index: int) -> bool:
-    if not topic.is_placed or broker.views.of(topic) is not None:  # a view goes with its base
+    if not _is_placed(broker, topic, index):
         return False
     return broker.leader_of(topic, index) != broker.nodes_of(topic, index)[0]
 
@@ -134,7 +142,7 @@ async def _outcome(
     leader = broker.leader_of(topic, index)
     if leader is None:
         raise ApiError(ErrorCode.eligible_leaders_not_available, "Raft has elected nobody yet")
-    is_alone = not topic.is_placed or broker.views.of(topic) is not None
+    is_alone = not _is_placed(broker, topic, index)
     if is_alone or broker.placed.group_of(topic, index) not in needed:
         raise ApiError(ErrorCode.election_not_needed, f"node {leader} leads it")
     if _others_lead(broker, topic, index):

@@ -93,7 +93,7 @@ class _Wishes:
         if number is None or topic is None:
             raise no_partition(name, index)
         self._broker.views.refuse_writes(topic)
-        if not topic.is_placed:
+        if not self._broker.machine.state.placement.group_of(number):
             _check_everywhere(self._broker.nodes(), wanted.replicas)
         else:
             with in_kafkas_words():
@@ -137,7 +137,10 @@ def _check_everywhere(nodes: Sequence[int], wanted: Sequence[int] | None) -> Non
     if wanted is None:
         raise ApiError(ErrorCode.no_reassignment_in_progress, "it is not on its way")
     if sorted(wanted) != nodes:
-        text = f"this topic is on every node: {', '.join(map(str, nodes))}"
+        text = (
+            f"this topic is on every node: {', '.join(map(str, nodes))}; samelog topic alter "
+            "--replication-factor moves it to fewer"
+        )
         raise ApiError(ErrorCode.invalid_replica_assignment, text)
 
 

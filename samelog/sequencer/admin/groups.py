@@ -31,6 +31,7 @@ from samelog.admin.group_answers import (
 from samelog.admin.group_requests import BeatGroup, GetProcessedOffset, NotePositions
 from samelog.consensus import NotLeader
 from samelog.format.errors import LogFormatError
+from samelog.placement.values import METADATA
 from samelog.sequencer.admin.parts import (
     KeptElsewhere,
     MembersDesk,
@@ -50,7 +51,6 @@ from samelog.sequencer.state.views.places import base_number, place_of
 from samelog.wire.errors import FaultCode
 
 NAME_CHARACTERS = 1024
-METADATA = 0
 
 
 async def list_groups(node: ServedNode, request: requests.ListGroups) -> GroupRows:

@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from samelog.admin.answers import GroupPlacement, PartitionPlacement, PlacementStatus
 from samelog.admin.placement_requests import GetPlacement
 from samelog.consensus import Raft
+from samelog.placement.changes import AnyChange
+from samelog.placement.converting import change_copies
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.topics import TopicPlacement, place_by_hand, place_topic
+from samelog.placement.values import METADATA
 from samelog.sequencer.admin.parts import HeldGroups, ServedNode
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
 from samelog.sequencer.state.types import Partition, State, Topic
-
-METADATA = 0
 
 
 def placement_status(node: ServedNode, request: GetPlacement) -> PlacementStatus:
@@ -94,7 +95,28 @@ Plan = int | Sequence[Sequence[int]]
 
 def table_now(state: State, is_there: Callable[[int], bool], now_ms: int) -> PlacementTable:
     """The table, with the members as this node knows them."""
-    return PlacementTable(state.placement, _members(state, is_there, now_ms))
+    table = PlacementTable(state.placement, _members(state, is_there, now_ms))
+    table.own = state.partitions
+    return table
+
+
+def may_hold(node: ServedNode) -> Callable[[int], bool]:
+    """Who may begin a replica of a new group."""
+    state, now = node.logs.machine.state, node.member.clock.now()
+    return lambda number: node.peers.may_hold(number, state, now)
+
+
+def other_copies(
+    state: State,
+    may_hold: Callable[[int], bool],
+    partitions: Sequence[int],
+    copies: int,
+    now_ms: int,
+) -> list[AnyChange]:
+    """Have partitions moved to where there are so many copies. Raises PlacementRefused."""
+    table = table_now(state, may_hold, now_ms)
+    states = MemberStates(table, PlacementLimits(), now_ms)
+    return change_copies(table, states, partitions, copies)
 
 
 def placed_topic(
@@ -129,8 +151,9 @@ def placed_partitions(
     """More partitions of a topic in data groups, with as many copies as its others have unless an
     operator names members. Raises PlacementRefused.
     """
-    first = state.placement.groups[state.placement.group_of(topic.partition_numbers[0])]
-    plan = first.copies if by_hand is None else by_hand
+    groups = map(state.placement.group_of, topic.partition_numbers)
+    copies = next(state.placement.groups[each].copies for each in groups if each != METADATA)
+    plan = copies if by_hand is None else by_hand
     placed = _planned(state, may_hold, plan, partitions - topic.partitions, now_ms)
     return PlacePartitions(
         state.placement.version,
@@ -144,7 +167,7 @@ def placed_partitions(
 def _planned(
     state: State, may_hold: Callable[[int], bool], plan: Plan, partitions: int, now_ms: int
 ) -> TopicPlacement:
-    table = PlacementTable(state.placement, _members(state, may_hold, now_ms))
+    table = table_now(state, may_hold, now_ms)
     if not isinstance(plan, int):
         return place_by_hand(table, plan)
     limits = PlacementLimits()

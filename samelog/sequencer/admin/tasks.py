@@ -13,15 +13,15 @@ from msgspec import UNSET
 from samelog.admin import placement_requests as place
 from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.consensus import NotLeader
+from samelog.format.names import EVENTS_TOPIC
 from samelog.placement import operations
 from samelog.placement.changes import AnyChange, PauseTasks
-from samelog.placement.converting import change_copies
 from samelog.placement.needs import Need
 from samelog.placement.tasks import PlacementRefused, PlacementTask
 from samelog.sequencer.admin.parts import PlacementDesk, ServedNode
-from samelog.sequencer.admin.placement import partitions_here
+from samelog.sequencer.admin.placement import may_hold, other_copies, partitions_here
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.levels import GROUP_RECOVERY
+from samelog.sequencer.levels import CONVERTING, GROUP_RECOVERY
 from samelog.sequencer.state.placement.commands import ChangePlacement
 from samelog.sequencer.state.placement.passing import why_together
 from samelog.sequencer.state.types import Rejection, Topic
@@ -99,10 +99,33 @@ async def convert_topic(node: ServedNode, topic: Topic, copies: int) -> None:
     NotLeader, TimeoutError.
     """
     numbers = topic.partition_numbers
-    why = why_together(topic, partitions_here(node.data_groups, numbers))
-    if why is not None and topic.is_placed:
+
+    def plan(_: PlacementDesk) -> Sequence[AnyChange]:
+        state, clock = node.logs.machine.state, node.member.clock
+        changes = other_copies(state, may_hold(node), numbers, copies, clock.wall_ms())
+        if changes:
+            _check_may_move(node, topic)
+        return changes
+
+    await _change(node, plan)
+
+
+def _check_may_move(node: ServedNode, topic: Topic) -> None:
+    """Raises ChangeRefused."""
+    state = node.logs.machine.state
+    why = why_together(topic, partitions_here(node.data_groups, topic.partition_numbers))
+    if why is not None:
         raise ChangeRefused(FaultCode.GROUP_IN_USE, why, "kafka-reassign-partitions can")
-    await _change(node, lambda desk: change_copies(desk.look(), desk.states(), numbers, copies))
+    if all(each in state.placement.partitions for each in topic.partition_numbers):
+        return
+    if state.level < CONVERTING:
+        text = f"it needs feature level {CONVERTING}, the cluster has {state.level}"
+        raise ChangeRefused(FaultCode.NOT_READY, text, "docs/upgrades.md")
+    is_mirror = state.mirrors.of_topic(topic.topic_id) is not None
+    if is_mirror or topic.name == EVENTS_TOPIC:
+        what = "is a mirror" if is_mirror else "tells what happens"
+        text = f"topic {topic.name!r} {what}: it stays on every node"
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, text)
 
 
 async def recover_group(node: ServedNode, request: place.RecoverDataGroup) -> TaskRows:

@@ -37,7 +37,7 @@ from samelog.archiver.policy import retention_from, rules_of
 from samelog.config.authorisation import ANONYMOUS
 from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of, where
-from samelog.sequencer.admin.placement import placed_partitions, placed_topic
+from samelog.sequencer.admin.placement import may_hold, placed_partitions, placed_topic
 from samelog.sequencer.admin.tasks import convert_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.judging import libraries
@@ -104,7 +104,7 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
 
     def make() -> PlaceTopic:
         state, now_ms = node.logs.machine.state, node.member.clock.wall_ms()
-        return placed_topic(state, _may_hold(node), command, copies, now_ms)
+        return placed_topic(state, may_hold(node), command, copies, now_ms)
 
     await _place(node, make, longer_s)
     return _new_topic(node, request.topic)
@@ -169,13 +169,7 @@ async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicIn
 def _more(node: ServedNode, request: CreatePartitions) -> PlacePartitions:
     state, now_ms = node.logs.machine.state, node.member.clock.wall_ms()
     topic = find_topic(node, request.topic)
-    return placed_partitions(state, _may_hold(node), topic, request.partitions, now_ms=now_ms)
-
-
-def _may_hold(node: ServedNode) -> Callable[[int], bool]:
-    """Who may begin a replica of a new group."""
-    state, now = node.logs.machine.state, node.member.clock.now()
-    return lambda number: node.peers.may_hold(number, state, now)
+    return placed_partitions(state, may_hold(node), topic, request.partitions, now_ms=now_ms)
 
 
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:

@@ -162,12 +162,8 @@ class Changes:
         return self._has(self._coordinator.majority_merged(self._needed), self._needed)
 
     def _has(self, merged: dict[int, int], wanted: dict[int, int]) -> bool:
-        partitions = self._machine.state.partitions
-        return all(
-            merged.get(number, 0) >= offset
-            for number, offset in wanted.items()
-            if number in partitions
-        )
+        is_here = self._machine.state.has_here  # others are gone, or in data groups by now
+        return all(merged.get(n, 0) >= offset for n, offset in wanted.items() if is_here(n))
 
     def _is_step_left(self) -> bool:
         members = self._machine.state.members.values()

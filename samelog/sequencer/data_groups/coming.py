@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from samelog.placement.values import PassStage
+from samelog.placement.values import METADATA, PassStage
 from samelog.replicator.interfaces import LogSource
 from samelog.replicator.pull.acknowledger import Budget
 from samelog.replicator.pull.repair_pull import MergedName, PullSink
@@ -54,13 +54,14 @@ class ComingPartitions:
         passing = self._machine().state.placement.passing
         if passing is None or passing.partition != number:
             return ()
-        table = self._cluster().placement
-        source = table.groups.get(table.group_of(number))
+        table, members = self._cluster().placement, self._cluster().members
+        source = table.group_of(number)
         is_coming = passing.stage in (PassStage.COPYING, PassStage.OPEN)
-        if source is None or not is_coming or source.number == self._group:
+        if not is_coming or source == self._group:
             return ()
         self._wanted = number
-        return source.members
+        known = table.groups.get(source)
+        return [*members] if source == METADATA else () if known is None else known.members
 
     def pull(self, member: int) -> MergedPull | None:
         """The way to one of them."""

@@ -7,11 +7,11 @@ the table names; a group that rests is known to the beats, and no other one.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
 from samelog.consensus import GroupMessages, Role
 from samelog.placement.tasks import GroupOrder
+from samelog.placement.values import METADATA
 from samelog.replicator.interfaces import LogSource
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
@@ -47,11 +47,6 @@ from samelog.wire.peer_messages import (
     RunEnded,
 )
 
-log = logging.getLogger(__name__)
-
-PATIENCE = 1.5
-"""Times the election timeout: so long a member is silent before what rests with it wakes."""
-DIGEST_BYTES = 16
 CONFIRMED_AT_ONCE = 100
 OF_A_GROUP = (
     Report,
@@ -260,33 +255,37 @@ class DataGroups:
 
     def parts(self, partition: int) -> tuple[LogParts, RaftParts] | None:
         """Of the group that has a partition; None: it has no replica here that knows it yet."""
-        replica = self.holding(partition)
-        if replica is None:
+        replica = self._replica_with(partition)
+        if replica is None or partition not in replica.logs.machine.state.partitions:
             return None
-        logs, raft = replica.group_replica.logs, replica.group_replica.raft
-        return (logs, raft) if partition in logs.machine.state.partitions else None
+        return replica.logs, replica.raft
 
     def care_of(self, partition: int) -> CareParts | None:
         """Of the group that has a partition; None: it has no replica here."""
-        replica = self.holding(partition)
-        return None if replica is None else replica.group_replica.care
+        replica = self._replica_with(partition)
+        return None if replica is None else replica.care
 
     def replica_of(self, group: int) -> GroupReplica | None:
-        """This member's replica of a group."""
+        """This member's replica of a group; of group 0, too."""
+        if group == METADATA:
+            return self._host.group_replica
         replica = self.replicas.get(group)
         return None if replica is None else replica.group_replica
 
+    def _replica_with(self, partition: int) -> GroupReplica | None:
+        return self.replica_of(self._host.cluster.placement.group_of(partition))
+
     def source(self, partition: int) -> LogSource | None:
         """The logs of the group that has a partition, where it is here, too."""
-        replica = self.holding(partition)
-        return None if replica is None else replica.group_replica.logs.source
+        replica = self._replica_with(partition)
+        return None if replica is None else replica.logs.source
 
     def leader(self, group: int) -> tuple[int, int] | None:
         """(term, member) of who leads a group, as far as is known here."""
-        replica = self.replicas.get(group)
+        replica = self.replica_of(group)
         if replica is None:
             return self._leaders.get(group)
-        raft = replica.raft.raft
+        raft = replica.raft.group.raft
         return None if raft.leader is None else (raft.term, raft.leader)
 
     def take_leaders(self, groups: Container[int]) -> dict[int, int]:
@@ -409,6 +408,8 @@ class DataGroups:
 
     def moved(self, replica: DataReplica) -> None:
         """Its core may rest now, or may have woken."""
+        if self.replicas.get(replica.number) is not replica:
+            return  # it has ended, and another one of the group may be here by now
         raft, leader = replica.raft.raft, replica.raft.raft.leader
         if leader is not None and raft.term > self._term_known(replica.number):
             self._note_leader(replica.number, raft.term, leader)

@@ -107,7 +107,7 @@ class RoutedIntake:
     ) -> OpenedInput:
         """One partition of a run. Raises RequestRefused, HeldElsewhere."""
         known = self._machine.topic_named(check_topic_name(topic))
-        if known is None or not known.is_placed or not 0 <= partition < known.partitions:
+        if known is None or not self._is_placed(known, partition):
             self._check_takes(topic, partition)
             return await self._cluster.open_input(
                 identity=identity,
@@ -117,6 +117,12 @@ class RoutedIntake:
                 partition=partition,
             )
         return await self._open_placed(session, run_id, known, partition)
+
+    def _is_placed(self, topic: Topic, partition: int) -> bool:
+        """Whether a data group has a partition of a topic."""
+        if not topic.is_placed or not 0 <= partition < topic.partitions:
+            return False
+        return self._machine.state.placement.group_of(topic.partition_numbers[partition]) > 0
 
     def _check_takes(self, topic: str, partition: int) -> None:
         """Where a site only reads, nobody takes what publishers bring: it copies merged bytes, once

@@ -18,7 +18,7 @@ from samelog.placement.needs import Need
 from samelog.placement.planner import PlacementPlanner
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import GroupOrder, PartitionMove, PlacementTask
-from samelog.placement.values import PassStage
+from samelog.placement.values import METADATA, PassStage
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.hosting import DataGroups
@@ -112,6 +112,7 @@ class Placing:
     def look(self) -> PlacementTable:
         """The table as it is now, with what is known of members and leaders."""
         state, table = self._cluster(), self._table
+        table.own, table.leaders[METADATA] = state.partitions, self._presence.number
         table.follow(state.placement)
         self._notice(state)
         for number in table.members.keys() - state.members.keys():

@@ -90,6 +90,10 @@ class ReplicaHost(Protocol):
     def names(self) -> Mapping[int, str]:
         """The members' names, by number."""
 
+    @property
+    def group_replica(self) -> GroupReplica:
+        """Of group 0."""
+
 
 class ReplicaGroups(Protocol):
     """All replicas of the member."""

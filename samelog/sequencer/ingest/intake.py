@@ -262,7 +262,7 @@ class Intake(RunIntake):
                 FaultCode.DISK_FULL, f"intake is stopped: {self.room.stopped}", "see the node's log"
             )
         entry, placement = self._machine.state.inputs.get(number), self._machine.state.placement
-        is_moved = entry is None and placement.own
+        is_moved = entry.partition in placement.partitions if entry else placement.own
         if is_moved or (placement.passing and entry and placement.is_on_its_way(entry.partition)):
             raise RequestRefused(FaultCode.NOT_READY, "it goes to other members", "open it anew")
         if entry is None:
@@ -449,8 +449,9 @@ class Intake(RunIntake):
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""
         self._note_run_changed(session)
-        newest = self._machine.state.sessions[session].runs[-1]
-        if newest.closed:
+        known = self._machine.state.sessions.get(session)
+        newest = known.runs[-1] if known is not None and known.runs else None
+        if newest is not None and newest.closed:
             ends = self._opened(newest).ends
             for listener in self._all_listeners():
                 listener.on_run_closed(session, newest.run_id, ends)

@@ -282,6 +282,11 @@ class RunIntake(ABC):
             self.ended[session] = (run_id, dict(ends))
             self._events.run_finished(session, run_id, dict(ends))
 
+    @property
+    def awaited(self) -> set[str]:
+        """Sessions of which a run is to be closed: somebody waits for it, or tells of its end."""
+        return {*self.ended, *self._run_waiters}
+
     def _note_run_changed(self, session: str) -> None:
         """Wake the requests that wait until the session's open run is closed."""
         for future in self._run_waiters.pop(session, ()):

@@ -1,5 +1,4 @@
-"""Runs the mergers on the event loop, makes merged logs durable behind them, and tells readers what
-is new.
+"""Runs the mergers on the event loop, makes logs durable behind them, tells readers what is new.
 
 Work is done in slices of about a millisecond, so that heartbeats go out while gigabytes are merged.
 The merged log is off the path of acknowledgements: it is synced every `sync_interval_s`, and what a
@@ -121,24 +120,28 @@ class Merging:
                 self._compare_with_state(number)
 
     def follow(self) -> None:
-        """Open what this node has of the state's partitions, or lacks; let go of deleted ones."""
+        """Open what this node has of the group's partitions, or lacks; let go of others."""
         state = self._machine.state
         successors = {log: each for each in state.topics.values() for log in each.former_logs}
-        for number in self.partitions.keys() - state.partitions.keys():
+        for number in [each for each in self.partitions if not state.has_here(each)]:
             self._let_go(number, successors.get(self.partitions[number].topic_id))
-        for number in range(self._looked_at, state.next_partition):
-            partition = state.partitions.get(number)
-            if partition is not None and self._has_something(partition):
-                self.partition(number)
+        new = range(self._looked_at, state.next_partition)
+        for partition in filter(None, map(state.partitions.get, new)):
+            self._take_up(partition)
         self._looked_at = state.next_partition
         for number, opened in self.partitions.items():
             opened.partitions = state.topics[state.partitions[number].topic_id].partitions
 
-    def _has_something(self, partition: Partition) -> bool:
+    def _take_up(self, partition: Partition) -> None:
+        """Open it, if it has anything. What has left while this node was away is removed."""
         topic = self._machine.state.topics[partition.topic_id]
-        path = self._path(topic, partition.index)
-        is_there = self._dirs.is_there(path, topic.log_id, partition.index)
-        return is_there or partition.next_offset > 0
+        place = self._path(topic, partition.index), topic.log_id, partition.index
+        is_there, number = self._dirs.is_there(*place), partition.number
+        if not self._machine.state.has_here(number):
+            if is_there:
+                self._dirs.remove_later(*place)
+        elif is_there or partition.next_offset > 0:
+            self.partition(number)
 
     def partition(self, number: int) -> MergedPartition:
         """A partition of the state machine, to be written to or followed."""
@@ -150,10 +153,8 @@ class Merging:
 
     def take_over(self, number: int) -> None:
         """A partition came from another group, or is known to go further there."""
-        if number in self.partitions:
-            self._compare_with_state(number)
-        else:
-            self.partition(number)
+        act = self._compare_with_state if number in self.partitions else self.partition
+        act(number)
 
     def look(self, number: int) -> MergedPartition:
         """A partition of the state machine as it is now: one that is not open stays so."""

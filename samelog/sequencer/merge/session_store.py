@@ -124,13 +124,19 @@ class SessionStore:
         be called when everything that was ever committed is applied. Publishers and nodes release
         a file when something behind it is merged; what is committed and missing here, peers have.
         """
-        for entry in self._machine.state.inputs.values():
+        for entry in self._inputs():
             held = self.log(entry.number)
             if SessionPosition(entry.run, *held.start(entry.run)) > entry.place:
                 log.error("%s: run %d begins behind a gap, set aside", held.path, entry.run)
                 held.set_run_aside(entry.run)
                 times = self._times_aside.get(entry.number, 0)
                 self._times_aside[entry.number] = times + 1
+
+    def _inputs(self, *, are_here: bool = True) -> list[Input]:
+        """Of partitions of this group, or of others: group 0 notes who wrote to them."""
+        state = self._machine.state
+        inputs = state.inputs.values()
+        return [each for each in inputs if state.has_here(each.partition) is are_here]
 
     def path(self, entry: Input) -> str:
         """The directory of an input."""
@@ -176,6 +182,12 @@ class SessionStore:
         """Remove what is left of topics that are not among the known ones."""
         for name in self._fs.list_directory(self._directory):
             self._dirs.forget_others(os.path.join(self._directory, name), known)
+
+    def forget_left(self) -> None:
+        """Remove, as `remove` does, what is left of inputs whose partitions are in other groups."""
+        for entry in self._inputs(are_here=False):
+            if self._fs.exists(self.path(entry)):
+                self.remove(self.gone(entry))
 
     def durable(self, entry: Input) -> SessionPosition:
         """Up to where this node can vouch for an input: its bytes on disk, or that they are merged

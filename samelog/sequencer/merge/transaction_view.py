@@ -147,8 +147,7 @@ class TransactionView:
     def _is_here(self, number: int) -> bool:
         """Whether markers go into a partition here: it is in no other group, nor on its way."""
         state = self._machine.state
-        is_ours = number in state.partitions and number not in state.placement.partitions
-        return is_ours and not state.placement.is_on_its_way(number)
+        return state.has_here(number) and not state.placement.is_on_its_way(number)
 
     def _lost(self) -> Iterator[tuple[int, list[End]]]:
         """Markers that this group had written before one replica went on alone, and lost: of

@@ -439,9 +439,10 @@ class Coordinator:
 
     def _sample_votes(self, number: int, views: Sequence[NodeView]) -> Counter[tuple[int, int]]:
         """How many report each (offset, checksum) of a partition that is not recorded yet."""
-        known = self._machine.state.partitions.get(number)
-        if known is None:
+        state = self._machine.state
+        if not state.has_here(number):
             return Counter()
+        known = state.partitions[number]
         return Counter(
             (offset, checksum)
             for view in views

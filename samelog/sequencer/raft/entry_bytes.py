@@ -94,6 +94,8 @@ class EntryBytes:
         if entry is None:
             return part.input >= state.next_input
         end = _end_of(part)
+        if self._has_left(entry.partition):
+            return False
         if part.run != entry.run or end <= entry.place:
             return part.run > entry.run
         if self._sessions.written(entry) < end:
@@ -151,13 +153,24 @@ class EntryBytes:
         entry = state.inputs.get(part.input)
         if entry is None:
             return part.input < state.next_input  # it was there, and is gone
-        end = _end_of(part)
+        end, placement = _end_of(part), state.placement
+        if (placement.passing or placement.partitions) and self._has_left(entry.partition):
+            return True
         if part.run != entry.run or end <= entry.place:
             return part.run <= entry.run
         try:
             return self._sessions.written(entry) >= end and self._agrees(part)
         except (DiskFault, NoSuchFile):
             return False
+
+    def _has_left(self, partition: int) -> bool:
+        """Whether all that is behind what was applied here is rejected for a partition: it is
+        sealed, or in another group. What comes back to this group has other inputs.
+        """
+        placement = self._machine.state.placement
+        if placement.passing is not None and placement.is_sealed(partition):
+            return True
+        return partition in placement.partitions
 
     def _agrees(self, part: Range) -> bool:
         """What the leader planned itself it has read."""

@@ -91,7 +91,6 @@ TOPIC_CHANGES = (
     OpenPartition,
     OpenNewLog,
 )
-
 UNIT_CHANGES = (
     PublishStageCommand,
     EndStage,
@@ -155,6 +154,7 @@ class Replica:
         """Take up what a snapshot left: open the logs, queue the pending instructions."""
         self.applied_index = index
         self.merging.take_up()
+        self._sessions.forget_left()
         self._tidy_soon()
         for merge in pending:
             self.merging.enqueue(merge)
@@ -221,8 +221,7 @@ class Replica:
 
     def _apply_change(self, command: AnyCommand) -> Any:
         """Anything but a merge instruction."""
-        gone = self._inputs_concerned(command)
-        before = self._newest_run(command)
+        gone, before = self._inputs_concerned(command), self._newest_run(command)
         outcome = self.machine.apply(command)
         if isinstance(outcome, Rejection):
             return outcome
@@ -365,10 +364,11 @@ class Replica:
     def _passed(self, command: PassPartition, inputs: list[GoneInput]) -> None:
         """A partition comes from another group, or goes to one."""
         number, known = command.partition, self.machine.state.partitions
-        gone = [each for each in inputs if each.number not in self.machine.state.inputs]
+        is_here = self.machine.state.has_here(number)
+        gone = [e for e in inputs if not is_here or e.number not in self.machine.state.inputs]
         self._events.inputs_moved([each.number for each in inputs])
         self._forget(gone)
-        if number not in known:
+        if not is_here:
             self.merging.follow()
             self._tidy_soon()
             return

@@ -413,8 +413,9 @@ class StateMachine:
         run is closed or, unless `staged`, held, or the partition is on its way to another group.
         `before`: where inputs stand that will have moved by then.
         """
-        placement = self.state.placement
-        if placement.passing is not None and placement.is_on_its_way(command.partition):
+        placement, number = self.state.placement, command.partition
+        passes = placement.passing is not None and placement.is_on_its_way(number)
+        if passes or number in placement.partitions:
             return None
         places = dict(before)
         for part in command.ranges:

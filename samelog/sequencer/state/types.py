@@ -357,6 +357,10 @@ class State(msgspec.Struct):
         if self.level >= GROUPS and not self.placement.own:
             self.placement.let_in(member)
 
+    def has_here(self, number: int) -> bool:
+        """Whether a partition is in this group: of others group 0 knows that they are."""
+        return number in self.partitions and number not in self.placement.partitions
+
     def remember(self, event: RecordEvent) -> None:
         """Keep an event, and forget the oldest."""
         self.events.append(event)

@@ -7,8 +7,9 @@ id is never removed, but parked under that id until its topic is met, or known t
 Removing a directory takes a disk some milliseconds and a topic has thousands, so they go one by one
 (`remove_next`).
 
-Invariant: a directory is removed only for the id it belongs to, once that topic's deletion is
-committed. What waits to be removed at a path is gone before anybody is given that path.
+Invariant: a directory is removed only for the id it belongs to, once it is committed that the topic
+is deleted, or that its partition is in another group. What waits to be removed at a path is gone
+before anybody is given that path.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class TopicDirs:
         return parked
 
     def remove_later(self, path: str, topic_id: str, index: int) -> None:
-        """The topic was deleted: `remove_next` removes its directory, wherever it is."""
+        """It is to go: `remove_next` removes its directory, wherever it is."""
         self._finish(path)
         self._leaving[path] = topic_id, index
 

@@ -25,6 +25,7 @@ from samelog.sequencer.state.placement.commands import (
     PlaceTopic,
     SetReplicas,
 )
+from samelog.sequencer.state.placement.leaving import may_leave, name_moved
 from samelog.sequencer.state.placement.passing import pass_partition
 from samelog.sequencer.state.reset_state import begin_group_anew
 
@@ -89,8 +90,7 @@ def forget(table: Placement, partitions: Iterable[int]) -> None:
     table.left = [each for each in table.left if each not in numbers]
     table.epoch_bases = {n: base for n, base in table.epoch_bases.items() if n not in numbers}
     gone = [number for number in numbers if table.partitions.pop(number, None)]
-    for number in gone:
-        table.moves.pop(number, None)
+    gone += [number for number in numbers if table.moves.pop(number, None)]
     if gone:
         table.version += 1
 
@@ -115,8 +115,9 @@ def _change(state: State, command: ChangePlacement) -> WhyNot:
     refused: WhyNot = None
     keeps = state.level >= GROUP_RECOVERY
     for change in command.changes:
+        name_moved(state, change)
         try:
-            apply_change(state.placement, change, keeps_wishes=keeps)
+            apply_change(state.placement, change, keeps_wishes=keeps, may_leave=may_leave(state))
         except PlacementRefused as error:
             refused = refused or (error.code, error.message)
     return refused

@@ -24,6 +24,7 @@ from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.commands import Sequence5
 from samelog.sequencer.state.keys.key_state import has_keys
 from samelog.sequencer.state.placement.commands import PassPartition
+from samelog.sequencer.state.placement.leaving import epoch_base, keep_stub
 from samelog.sequencer.state.schemas import TEXTS_BYTES_MOST, SchemaVersion
 from samelog.sequencer.state.transactions.state import LogTransactions
 from samelog.sequencer.state.types import Input, Partition, Run, Session, State, Topic
@@ -87,10 +88,10 @@ def carry(state: State, number: int, *, is_sealed: bool, history: bytes = b"") -
     partition = state.partitions[number]
     topic = state.topics[partition.topic_id]
     whose = topic.topic_id, topic.name, dict(topic.settings), topic.created_ms
-    epoch_base = state.placement.epoch_bases.get(number, 0)
+    base = epoch_base(state, number)
     texts = state.schema_texts(topic.topic_id, len(topic.schemas))
     schemas = [(text, each.set_ms) for text, each in zip(texts, topic.schemas, strict=True)]
-    carried = Carried(*whose, list(topic.partition_numbers), partition, epoch_base, schemas)
+    carried = Carried(*whose, list(topic.partition_numbers), partition, base, schemas)
     if topic.present_log:
         logs = topic.present_log, list(topic.former_logs)
         carried = msgspec.structs.replace(carried, log_id=logs[0], former_logs=logs[1])
@@ -188,17 +189,21 @@ def _drop(state: State, command: PassPartition) -> WhyNot:
         return "OVERTAKEN", f"partition {number} is open here"
     if stage in (PassStage.SEALED, PassStage.COPYING):
         _remove(state, number)
-    if stage is PassStage.SEALED:
+    if stage is PassStage.SEALED and state.placement.own:
         state.placement.left.append(number)
     _enter(state, command, PassStage.GONE)
     return None
 
 
 def _remove(state: State, number: int) -> None:
-    if state.partitions.pop(number, None) is None:
+    if number not in state.partitions:
         return  # its topic was deleted
-    for entry in [each for each in state.inputs.values() if each.partition == number]:
-        del state.inputs[entry.number]
+    if state.placement.own:
+        del state.partitions[number]
+        for entry in [each for each in state.inputs.values() if each.partition == number]:
+            del state.inputs[entry.number]
+    else:
+        keep_stub(state, number)
     for known in state.producers.values():
         known.pop(number, None)
     for places in state.watermarks.values():

@@ -10,9 +10,11 @@ from unittest.mock import patch
 from samelog.placement.values import PlacedPartition
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.raft import coordinator
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.state.placement import changes, leaving, passing
@@ -125,6 +127,20 @@ def hear_of_what_has_ended() -> Iterator[None]:
 
 
 @contextmanager
+def wait_for_samples_that_never_come() -> Iterator[None]:
+    """A leader waits for checksums at an offset that most replicas have copied past."""
+    with patch.object(coordinator, "may_agree", lambda partition, votes, views: True):
+        yield
+
+
+@contextmanager
+def keep_what_was_over_before() -> Iterator[None]:
+    """A publisher hears nothing of runs that were over before their partition came to its group."""
+    with patch.object(RoutedIntake, "_over_before", lambda *_: None):
+        yield
+
+
+@contextmanager
 def wait_for_bytes_of_what_has_left() -> Iterator[None]:
     """Entries that name bytes of a sealed partition are held until they come; nobody takes them."""
     with patch.object(EntryBytes, "_has_left", lambda self, partition: False):
@@ -134,6 +150,10 @@ def wait_for_bytes_of_what_has_left() -> Iterator[None]:
 _LEFT = "tests/placement/test_leaving.py::"
 _NODES = "tests/sequencer/test_leaving.py::test_nothing_of_it_is_left_in_group_0_nor_taken_there"
 _MADE = _LEFT + "test_what_has_left_is_as_what_was_made_in_a_data_group"
+_OVER = (
+    "tests/sequencer/test_closed_parts.py"
+    "::test_a_run_that_was_over_before_its_partition_moved_is_let_go"
+)
 _ENDED = (
     "tests/sequencer/test_data_groups.py"
     "::test_what_ended_says_nothing_of_the_replica_that_came_in_its_place"
@@ -154,6 +174,16 @@ CONVERTING = (
         "tests/sequencer/test_leaving.py::test_members_may_change_though_what_was_needed_has_left",
     ),
     (310, take_what_is_for_others, _NODES),
+    (
+        315,
+        wait_for_samples_that_never_come,
+        "tests/sequencer/test_coordinator.py::test_checksums_are_waited_for_that_may_come",
+    ),
+    (
+        314,
+        keep_what_was_over_before,
+        _OVER,
+    ),
     (
         313,
         wait_for_bytes_of_what_has_left,

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from samelog.placement.changes import WantGroup
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.placement.commands import PlaceTopic
+from samelog.sequencer.state.placement.commands import ChangePlacement, PlaceTopic
 from samelog.sequencer.state.types import Run
 from samelog.wire.errors import FaultCode
 from samelog.wire.push.effects import RollByte
@@ -44,31 +45,35 @@ class Told:
         self.over.append(run_id)
 
 
-async def opened(intake: RoutedIntake, partition: int) -> Any:
+def _run(number: int) -> str:
+    return RUN if not number else str(number) * 32
+
+
+async def opened(intake: RoutedIntake, partition: int, run: int = 0) -> Any:
     """An input of the run at a node, as soon as that can open it: it may know nothing of it yet."""
     while True:
         try:
-            return await _opened(intake, partition)
+            return await _opened(intake, partition, run)
         except RequestRefused as refused:
             if refused.code not in (FaultCode.NOT_READY, FaultCode.TIMEOUT):
                 raise
             await asyncio.sleep(0.01)
 
 
-async def _opened(intake: RoutedIntake, partition: int) -> Any:
+async def _opened(intake: RoutedIntake, partition: int, run: int) -> Any:
     await intake.open_run(
         identity="samelog://publisher/x",
         session="s",
         session_id="d" * 36,
-        run=0,
-        run_id=RUN,
+        run=run,
+        run_id=_run(run),
         dedup_id=None,
         dedup_base=None,
     )
     return await intake.open_input(
         identity="samelog://publisher/x",
         session="s",
-        run_id=RUN,
+        run_id=_run(run),
         topic="placed",
         partition=partition,
     )
@@ -159,6 +164,35 @@ def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(tmp_path: P
         assert log.sessions.opened[number].runs() == [], "nothing begins anew"
 
     run_with(tmp_path, 3, body)
+
+
+def test_a_run_that_was_over_before_its_partition_moved_is_let_go(tmp_path: Path) -> None:
+    """The group that it came to knows only of a later run of the session."""
+
+    async def body(nodes: list[Node]) -> None:
+        [node] = nodes
+        intake = RoutedIntake(
+            node.logs.intake, node.logs.machine, node.data_groups, node.peers.presence
+        )
+        await make_groups(nodes, [0], [0])
+        await until(lambda: bool(led(nodes, 1) and led(nodes, 2)), "led")
+        await place(node)
+        [number, _] = node.cluster.topics["f" * 32].partition_numbers
+        for run, data in enumerate((FIRST, SECOND)):
+            each = await opened(intake, 0, run)
+            await taken(intake.append(each.input, run, 0, 0, data))
+            intake.end_run("s", _run(run), {("placed", 0): (0, len(data))})
+            await until(lambda r=run: node.logs.machine.run_of("s", _run(r)).closed, "closed")  # type: ignore[misc, union-attr]
+        await node.raft.proposer.propose(ChangePlacement(-1, [WantGroup(number, 2)]))
+        table = node.cluster.placement
+        await until(lambda: table.group_of(number) == 2 and not table.tasks, "it has moved")
+        assert node.data_groups.replicas[2].group_replica.logs.machine.run_of("s", RUN) is None
+        end = 0, len(FIRST)
+        again = await opened(intake, 0)
+        assert again.end == end
+        await until(lambda: intake.is_released(again.input, 0, end), "its files may go")
+
+    run_with(tmp_path, 1, body)
 
 
 def test_a_run_that_a_snapshot_closes_is_over(tmp_path: Path) -> None:

@@ -236,3 +236,22 @@ def test_every_node_halts_a_partition_on_which_no_majority_can_agree(leads: bool
     world.now += 5.0
     world.coordinator.tick()
     assert world.halted == [(3, 9)]
+
+
+@pytest.mark.parametrize(
+    ("merged", "is_waited_for"), [((5, 4, 4), True), ((5, 5, 4), True), ((5, 5, 9), False)]
+)
+def test_checksums_are_waited_for_that_may_come(
+    merged: tuple[int, int, int], *, is_waited_for: bool
+) -> None:
+    """Who copied past an offset never reports the checksum there: nobody is kept awake."""
+    world = World()
+    world.lead(0, 0, 0)
+    for node, offset in enumerate(merged):
+        world.coordinator.merged(node, 0, {1: offset}, {} if node else {1: {5: 7}})
+    world.now = 1e9
+    world.coordinator._compare_samples()
+    assert world.coordinator._unsettled.sampled == ({1} if is_waited_for else set())
+    assert world.halted == []
+    world.coordinator.merged(1, 0, {1: 9}, {1: {9: 8}})
+    assert world.coordinator._unsettled.sampled == {1}, "there is something new"

@@ -10,6 +10,7 @@ listener hears one word about the end of a run, when every group has ended its p
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 from samelog.format.names import check_topic_name
@@ -24,11 +25,13 @@ from samelog.replicator.interfaces import (
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.ending import opening_of
 from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.types import Run, Topic
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode
+from samelog.wire.receiver import ResumePoint
 from samelog.wire.refusals import RefusedBatch
 
 GROUP_BITS = 32
@@ -147,14 +150,32 @@ class RoutedIntake:
         run = await self._cluster.note_input(session, run_id, topic, partition)
         known, intake = self._machine.state.sessions[session], replica.group_replica.logs.intake
         self._watch(replica.number, intake)
-        opened = await intake.open_placed(opening_of(known, run, topic.topic_id, partition))
+        opened = self._over_before(session, run, topic, partition, replica)
+        if opened is None:
+            opened = await intake.open_placed(opening_of(known, run, topic.topic_id, partition))
+        return replace(opened, input=replica.number << GROUP_BITS | opened.input)
+
+    def _over_before(
+        self, session: str, run: Run, topic: Topic, partition: int, replica: DataReplica
+    ) -> OpenedInput | None:
+        """Of a run that was over before the partition came to its group, which knows only of later
+        ones: the group has all of it (docs/invariants.md, rule 314).
+        """
+        machine, number = replica.group_replica.logs.machine, topic.partition_numbers[partition]
+        there, noted = machine.input_of(session, number), self._machine.input_of(session, number)
+        if not run.closed or there is None or noted is None or there.run <= run.number:
+            return None
+        if machine.run_of(session, run.run_id) is not None:
+            return None
+        ends = {each: (roll, byte) for each, roll, byte in run.ends}
+        end = ends.get(noted.number, (0, 0))
         return OpenedInput(
-            input=replica.number << GROUP_BITS | opened.input,
-            topic_id=opened.topic_id,
-            partitions=opened.partitions,
-            position=opened.position,
-            merged=opened.merged,
-            end=opened.end,
+            input=there.number,
+            topic_id=topic.topic_id,
+            partitions=topic.partitions,
+            position=ResumePoint(*end),
+            merged=end,
+            end=end,
         )
 
     # --- bytes ------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.direct import DirectInputs
 from samelog.sequencer.raft.group import RaftGroup
-from samelog.sequencer.raft.views import NOWHERE, NodeView, verdict
+from samelog.sequencer.raft.views import NOWHERE, NodeView, may_agree, verdict
 from samelog.sequencer.state.commands import (
     AnyCommand,
     Checkpoint,
@@ -432,7 +432,7 @@ class Coordinator:
                 agreed.append((number, *best))
             elif split is not None:
                 self._events.checksums_differ(number, split)
-            if not votes or split is not None:
+            if split is not None or not may_agree(number, votes, voters):
                 self._unsettled.sampled.discard(number)
         if agreed and self._group.is_leader:
             self._propose([Checkpoint(agreed)])

@@ -6,7 +6,7 @@ Invariant: a view is of one boot of a node; a later one begins with an empty vie
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from samelog.format.positions import SessionPosition
@@ -42,3 +42,15 @@ def verdict(
         by_offset[offset].append(count)
     split = (o for o, counts in by_offset.items() if max(counts) + voters - sum(counts) < needed)
     return None, min(split, default=None)
+
+
+def may_agree(
+    partition: int, votes: Mapping[tuple[int, int], int], views: Sequence[NodeView]
+) -> bool:
+    """Whether a majority may yet report the newest (offset, checksum) of a partition: not who has
+    copied past that offset, as members of its new group have, where it came from another one.
+    """
+    newest = max(votes, default=(-1, 0))[0]
+    silent = [each for each in views if newest not in each.samples.get(partition, {})]
+    passed = sum(each.merged_durable.get(partition, 0) >= newest for each in silent)
+    return newest >= 0 and 2 * (len(views) - passed) > len(views)

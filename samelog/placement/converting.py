@@ -34,7 +34,7 @@ def _check_at_rest(table: PlacementTable, partitions: Sequence[int], copies: int
     for each in partitions:
         if each in moving and _goal(table, each) != copies:
             text = "a partition of the topic is being moved"
-            raise PlacementRefused("MOVING", text, "ask again once samelog tasks shows its end")
+            raise PlacementRefused("MOVING", text, "samelog tasks list shows its end")
 
 
 def _goal(table: PlacementTable, partition: int) -> int:

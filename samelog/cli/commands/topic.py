@@ -247,7 +247,7 @@ def alter(
     wanted = UNSET if copies is None else copies
     body = AlterTopic(name, _settings(settings, "--set"), unset, wanted)
     topic = ask(config, body)
-    moves = "" if copies is None else f", {copies} copies: samelog tasks{_risk(copies)}"
+    moves = "" if copies is None else f", {copies} copies: samelog tasks list{_risk(copies)}"
     report(topic, f"topic {topic.name}: {_shown(topic) or 'only defaults'}{moves}")
 
 

@@ -240,10 +240,9 @@ class Checker:
                 self._was_reset(actor, command, actor.node.raft.replica.machine.state)
             elif isinstance(command, Merge):
                 if isinstance(outcome, Rejection):
-                    if outcome.code in ("UNKNOWN_TOPIC", "UNCHECKED") or self._leaves(
-                        actor, command
-                    ):
-                        continue  # planned just before a reset, a version of the schema, or a move
+                    known = outcome.code in ("UNKNOWN_TOPIC", "UNCHECKED")
+                    if known or self._is_planned_again(actor):
+                        continue  # planned just before a reset, a version of the schema, or a seal
                     raise Violation("leaders plan what fits", f"{actor.host}: {outcome.message}")
                 self._epoch = max(self._epoch, command.epoch)
                 for part in command.ranges:
@@ -254,11 +253,11 @@ class Checker:
                 self._archived(actor, command)
 
     @staticmethod
-    def _leaves(actor: NodeActor, command: Merge) -> bool:
-        """Whether the partition is on its way to a data group, or has gone there."""
-        placement = actor.node.cluster.placement  # type: ignore[union-attr]
-        is_gone = placement.group_of(command.partition) > 0
-        return is_gone or placement.is_on_its_way(command.partition)
+    def _is_planned_again(actor: NodeActor) -> bool:
+        """Whether partitions leave group 0: what is planned when one is sealed is rejected, and
+        what was planned behind that is planned once more.
+        """
+        return actor.node.cluster.placement.passing is not None  # type: ignore[union-attr]
 
     def died_applying(self, actor: NodeActor, entry: Entry, state: State) -> None:
         """It ended while it told others what its state machine has taken: they know of resets."""

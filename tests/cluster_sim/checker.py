@@ -20,6 +20,7 @@ from samelog.consensus import Entry, Role
 from samelog.consensus.messages import Vote, VoteReply
 from samelog.consensus.wal import scan_wal
 from samelog.format.compaction import CompactedSegment
+from samelog.placement.values import PassStage
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.progress import LostRange
 from samelog.sequencer.state.commands import (
@@ -254,10 +255,11 @@ class Checker:
 
     @staticmethod
     def _is_planned_again(actor: NodeActor) -> bool:
-        """Whether partitions leave group 0: what is planned when one is sealed is rejected, and
-        what was planned behind that is planned once more.
+        """Whether a partition is leaving group 0: what is planned when it is sealed is rejected,
+        and what was planned behind that is planned once more.
         """
-        return actor.node.cluster.placement.passing is not None  # type: ignore[union-attr]
+        passing = actor.node.cluster.placement.passing  # type: ignore[union-attr]
+        return passing is not None and passing.stage is PassStage.SEALED
 
     def died_applying(self, actor: NodeActor, entry: Entry, state: State) -> None:
         """It ended while it told others what its state machine has taken: they know of resets."""

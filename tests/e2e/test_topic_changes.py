@@ -104,6 +104,8 @@ def test_some_topics_stay_on_every_node(world: World, setting: str, why: str) ->
     refused = samelog(*alter, "1", *config)
     assert refused.returncode == 1
     assert why in refused.stderr
+    assert "stay there" in refused.stderr
+    assert "kafka-reassign-partitions" not in refused.stderr, "it moves nothing out of group 0"
 
 
 def test_a_topic_whose_keys_count_once_keeps_its_copies(world: World) -> None:

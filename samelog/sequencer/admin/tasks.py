@@ -112,11 +112,13 @@ async def convert_topic(node: ServedNode, topic: Topic, copies: int) -> None:
 
 def _check_may_move(node: ServedNode, topic: Topic) -> None:
     """Raises ChangeRefused."""
-    state = node.logs.machine.state
-    why = why_together(topic, partitions_here(node.data_groups, topic.partition_numbers))
+    state, numbers = node.logs.machine.state, topic.partition_numbers
+    are_placed = all(each in state.placement.partitions for each in numbers)
+    why = why_together(topic, partitions_here(node.data_groups, numbers))
     if why is not None:
-        raise ChangeRefused(FaultCode.GROUP_IN_USE, why, "kafka-reassign-partitions can")
-    if all(each in state.placement.partitions for each in topic.partition_numbers):
+        remedy = "kafka-reassign-partitions can" if are_placed else "those in group 0 stay there"
+        raise ChangeRefused(FaultCode.GROUP_IN_USE, why, remedy)
+    if are_placed:
         return
     if state.level < CONVERTING:
         text = f"it needs feature level {CONVERTING}, the cluster has {state.level}"

@@ -115,9 +115,8 @@ class Merging:
         known = list(self.partitions)
         self._looked_at = 0
         self.follow()
-        for number in known:
-            if number in self.partitions:
-                self._compare_with_state(number)
+        for number in filter(self.partitions.__contains__, known):
+            self._compare_with_state(number)
 
     def follow(self) -> None:
         """Open what this node has of the group's partitions, or lacks; let go of others."""
@@ -136,12 +135,11 @@ class Merging:
         """Open it, if it has anything. What has left while this node was away is removed."""
         topic = self._machine.state.topics[partition.topic_id]
         place = self._path(topic, partition.index), topic.log_id, partition.index
-        is_there, number = self._dirs.is_there(*place), partition.number
-        if not self._machine.state.has_here(number):
-            if is_there:
-                self._dirs.remove_later(*place)
-        elif is_there or partition.next_offset > 0:
-            self.partition(number)
+        if self._machine.state.has_here(partition.number):
+            if self._dirs.is_there(*place) or partition.next_offset > 0:
+                self.partition(partition.number)
+        elif self._dirs.is_there(*place):
+            self._dirs.remove_later(*place)
 
     def partition(self, number: int) -> MergedPartition:
         """A partition of the state machine, to be written to or followed."""
@@ -153,8 +151,10 @@ class Merging:
 
     def take_over(self, number: int) -> None:
         """A partition came from another group, or is known to go further there."""
-        act = self._compare_with_state if number in self.partitions else self.partition
-        act(number)
+        if number in self.partitions:
+            self._compare_with_state(number)
+        else:
+            self.partition(number)
 
     def look(self, number: int) -> MergedPartition:
         """A partition of the state machine as it is now: one that is not open stays so."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests import ratchet
-from tests.ratchet import Record
 
 
 def test_nothing_exceeds_its_limit_by_more_than_is_recorded() -> None:
@@ -38,25 +36,31 @@ def test_what_has_grown_is_named_and_not_recorded() -> None:
         ratchet.tightened(replace(record, exceptions={**record.exceptions, "complexity": without}))
 
 
-def test_a_feature_that_says_so_may_add_lines_to_a_package() -> None:
-    record = Record({}, lines={"wire": 100}, growth=({"package": "wire", "lines": 20},))
-    assert record.lines_allowed() == {"wire": 120}
-    assert ratchet.exceeded({"wire": 121}, record.lines_allowed()) == ["wire: 121, 120 allowed"]
-    assert ratchet.exceeded({"wire": 120}, record.lines_allowed()) == []
+def test_a_package_above_its_budget_is_refused_and_so_is_one_without_a_budget() -> None:
+    assert ratchet.over_budget({"wire": 120}, {"wire": 120}) == []
+    assert ratchet.over_budget({"new": 1, "wire": 1121}, {"wire": 1120}) == [
+        "budget: new has 1 lines, 1 above its budget of 0",
+        "budget: wire has 1,121 lines, 1 above its budget of 1,120",
+    ]
+    budget = dict.fromkeys(ratchet.lines_per_package(), 10**6)
+    found = ratchet.all_exceeded(replace(ratchet.recorded(), budget={**budget, "wire": 1}))
+    assert [text for text in found if text.startswith("budget: ")] == [
+        text for text in found if text.startswith("budget: wire has ")
+    ]
+    assert "budget: wire has " in "\n".join(found)
+
+
+def test_recording_never_changes_a_budget() -> None:
+    record = replace(ratchet.recorded(), budget={"wire": 1, "store": 10**6})
+    assert ratchet.tightened(record).budget == record.budget
 
 
 def test_the_record_is_written_as_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = replace(
-        ratchet.recorded(),
-        lines={"wire": 100},
-        growth=({"package": "wire", "lines": 20, "feature": "zones"},),
-        coverage={"wire": 90},
-    )
+    record = replace(ratchet.recorded(), budget={"wire": 100}, coverage={"wire": 90})
     text = ratchet.written(record)
     assert "\n[hops]\n" in text
     monkeypatch.setattr(Path, "read_text", lambda *_args, **_options: text)
     assert ratchet.recorded() == record
-    assert tomllib.loads(text)["growth"] == [{"package": "wire", "lines": 20, "feature": "zones"}]
 
 
 def test_the_names_that_are_measured_exist_and_so_do_their_reasons() -> None:
@@ -97,4 +101,16 @@ def test_fields_parameters_and_ways_are_counted(
     assert ratchet.parameters() == {"value.Value.__init__": 2, "value.Value.go": 1}
     assert ratchet.complexity() == {"value.Value.__init__": 1, "value.Value.go": 8}
     assert ratchet.duplicate_type_names() == {"Value": 1}
-    assert ratchet.lines_per_package() == {"samelog": len(SAMPLE.splitlines())}
+
+
+@pytest.mark.parametrize("suffix", ["py", "pyi", "pyx", "pxi", "c", "h", "js", "css"])
+def test_lines_of_every_language_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    (tmp_path / "samelog" / "wire").mkdir(parents=True)
+    (tmp_path / "samelog" / "wire" / f"own.{suffix}").write_text("1\n2\n")
+    (tmp_path / "samelog" / "top.py").write_text("1\n")
+    (tmp_path / "samelog" / "wire" / "kernel.pyx").write_text("1\n")
+    (tmp_path / "samelog" / "wire" / "kernel.c").write_text("generated\n" * 100)
+    monkeypatch.setattr(ratchet, "ROOT", tmp_path)
+    assert ratchet.lines_per_package() == {"samelog": 1, "wire": 3}

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("samelog", "tests", "bench", "scripts")
 PARTS = ("publisher", "replicator", "sequencer", "archiver", "subscriber", "spark")
 
-FILE_LINES_MAX = 500
+FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 60
 FUNCTION_LINES_MEDIAN_MAX = 10
 POSITIONAL_MAX = 5

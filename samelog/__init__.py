@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from samelog.admin.client import log_history
     from samelog.format._kernels import Record
     from samelog.publisher import AsyncPublisher, Publisher
+    from samelog.replicator.client_errors import TopicDeleted
     from samelog.subscriber import AsyncSubscriber, Subscriber
 
 __version__ = "0.2.0"
@@ -22,6 +23,7 @@ __all__ = [
     "Publisher",
     "Record",
     "Subscriber",
+    "TopicDeleted",
     "__version__",
     "log_history",
 ]
@@ -32,6 +34,7 @@ _MODULES = {
     "Publisher": "samelog.publisher",
     "Record": "samelog.format._kernels",
     "Subscriber": "samelog.subscriber",
+    "TopicDeleted": "samelog.replicator.client_errors",
     "log_history": "samelog.admin.client",
 }
 

@@ -17,6 +17,20 @@ def test_every_public_name_is_there() -> None:
         assert getattr(samelog, name) is not None
 
 
+def test_one_class_says_that_a_topic_was_deleted() -> None:
+    """A publisher's caller and a subscriber's caller both catch it by the base that they know."""
+    from samelog.publisher import PublisherError  # loaded when used
+    from samelog.publisher import TopicDeleted as Published
+    from samelog.subscriber import SubscriberError
+    from samelog.subscriber import TopicDeleted as Subscribed
+
+    assert samelog.TopicDeleted is Published is Subscribed
+    assert issubclass(samelog.TopicDeleted, PublisherError)
+    assert issubclass(samelog.TopicDeleted, SubscriberError)
+    error = samelog.TopicDeleted("flights", "nothing is lost")
+    assert str(error) == "topic 'flights' was deleted or created again; nothing is lost"
+
+
 def test_other_names_are_not() -> None:
     with pytest.raises(AttributeError, match="module 'samelog' has no attribute 'nothing'"):
         getattr(samelog, "nothing")  # noqa: B009  # a constant name would not pass the type checker

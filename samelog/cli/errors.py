@@ -12,10 +12,9 @@ from samelog.config.pki.authority import PkiError
 from samelog.config.values import ConfigError
 from samelog.format.arrow import ArrowMissing
 from samelog.format.errors import InvalidName, LogFormatError
-from samelog.publisher.errors import PublisherError
+from samelog.replicator.client_errors import PublisherError, SubscriberError
 from samelog.runtime.errors import RuntimeFault
 from samelog.spark.errors import BadOption, SourceError
-from samelog.subscriber.errors import SubscriberError
 from samelog.typed.filters.operands import BadFilter
 from samelog.typed.schema import NoSchema
 from samelog.wire.errors import ProtocolFault, WireError

@@ -30,9 +30,9 @@ from samelog.format.names import MIRROR_SESSIONS
 from samelog.format.positions import SessionPosition
 from samelog.mirror.errors import DestinationFault, MirrorStopped
 from samelog.publisher.budget import NoRoom
-from samelog.publisher.errors import PublisherError
 from samelog.publisher.session_writer import SessionWriter
 from samelog.publisher.shipper import lock_shipping
+from samelog.replicator.client_errors import PublisherError
 from samelog.replicator.push.client import PushClient, PushStatus
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.network.tls import ReloadingContext

@@ -13,11 +13,11 @@ from samelog.publisher.errors import (
     NotMerged,
     NotShipping,
     PublisherClosed,
-    PublisherError,
     ShippingStopped,
 )
 from samelog.publisher.publisher import Publisher
 from samelog.publisher.records import Positions, TopicPartition
+from samelog.replicator.client_errors import PublisherError, TopicDeleted
 from samelog.typed.misfits import RowMisfit
 from samelog.typed.schema import NobodyAnswers, NoSchema
 
@@ -39,5 +39,6 @@ __all__ = [
     "RowMisfit",
     "SessionPosition",
     "ShippingStopped",
+    "TopicDeleted",
     "TopicPartition",
 ]

@@ -15,10 +15,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from samelog.publisher.errors import NotMerged, PublisherError
+from samelog.publisher.errors import NotMerged
 from samelog.publisher.options import Headers, PlacingKeywords, PublisherKeywords, Timestamp
 from samelog.publisher.publisher import CLOSE_TIMEOUT_S, Publisher
 from samelog.publisher.records import Positions
+from samelog.replicator.client_errors import PublisherError
 
 if TYPE_CHECKING:
     import pyarrow as pa

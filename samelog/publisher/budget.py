@@ -11,7 +11,7 @@ import os
 import time
 
 from samelog.format.file_names import data_name, parse_names
-from samelog.publisher.errors import PublisherError
+from samelog.replicator.client_errors import PublisherError
 from samelog.runtime.inotify import Inotify, Mask, open_or_warn
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.session.directory import SessionDirectory

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-
-class PublisherError(Exception):
-    """Base of the errors that a publisher raises by itself."""
+from samelog.replicator.client_errors import PublisherError
 
 
 class PublisherClosed(PublisherError):

@@ -25,12 +25,13 @@ from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec
 from samelog.format.errors import LogFormatError
 from samelog.publisher.dedup_ids import DedupIds, sequence_of, stretches
-from samelog.publisher.errors import InvalidId, PublisherClosed, PublisherError
+from samelog.publisher.errors import InvalidId, PublisherClosed
 from samelog.publisher.options import PublisherOptions
 from samelog.publisher.output import Output
 from samelog.publisher.packing_output import PackingOutput
 from samelog.publisher.records import BatchLimits, NumberedRecord, RecordColumns, TopicPartition
 from samelog.publisher.session_writer import SessionWriter
+from samelog.replicator.client_errors import PublisherError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from samelog.format.transactions import Isolation
+    from samelog.replicator.client_errors import SubscriberError, TopicDeleted
     from samelog.subscriber.async_subscriber import AsyncSubscriber
     from samelog.subscriber.errors import (
         CopyStopped,
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
         OffsetOutOfRange,
         PositionLost,
         SubscriberClosed,
-        SubscriberError,
-        TopicDeleted,
         UnknownTopic,
         UnreadableRecord,
     )
@@ -82,8 +81,8 @@ _MODULES = {
     "TypedRow": "samelog.subscriber.typed_rows",
     "Subscriber": "samelog.subscriber.subscriber",
     "SubscriberClosed": "samelog.subscriber.errors",
-    "SubscriberError": "samelog.subscriber.errors",
-    "TopicDeleted": "samelog.subscriber.errors",
+    "SubscriberError": "samelog.replicator.client_errors",
+    "TopicDeleted": "samelog.replicator.client_errors",
     "UnknownTopic": "samelog.subscriber.errors",
     "UnreadableRecord": "samelog.subscriber.errors",
     "Claim": "samelog.subscriber.groups.membership",

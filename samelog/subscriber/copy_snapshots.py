@@ -10,13 +10,14 @@ from collections.abc import Mapping
 import msgspec
 
 from samelog.format.errors import LogFormatError
+from samelog.replicator.client_errors import TopicDeleted
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.options import PullStatus
 from samelog.subscriber.errors import (
+    COPY_KEPT,
     CopyStopped,
     LogReset,
     OffsetOutOfRange,
-    TopicDeleted,
     UnknownTopic,
 )
 from samelog.wire.errors import FaultCode
@@ -57,7 +58,7 @@ def check_copy(name: InputName, copy: CopySnapshot) -> None:
     if copy.successor:
         raise LogReset(topic, partition)
     if copy.state is CopyState.GONE:
-        raise TopicDeleted(topic)
+        raise TopicDeleted(topic, COPY_KEPT)
     if isinstance(fault, Refusal) and fault.code is FaultCode.OUT_OF_RANGE and not copy.is_begun:
         raise OffsetOutOfRange(topic, partition, str(fault), earliest=fault.earliest)
     if copy.state is CopyState.STOPPED:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Protocol
 from samelog.format.directory_files import RowsFile
 from samelog.format.file_names import parse_input_name
 from samelog.format.transactions import Isolation
+from samelog.replicator.client_errors import TopicDeleted
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.subscriber.committed_reader import CommittedReader
 from samelog.subscriber.cursor import Cursor
-from samelog.subscriber.errors import LogReset, OffsetNotHere, TopicDeleted
+from samelog.subscriber.errors import LogReset, OffsetNotHere
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.start import EARLIEST, LATEST, Known, StartFinder, WantedStart
 from samelog.subscriber.tail_reader import TailReader

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from samelog.replicator.client_errors import SubscriberError
 
-class SubscriberError(Exception):
-    """Base of the errors that a subscriber raises."""
+COPY_KEPT = "its local copy is kept, and gives what it holds"
+"""Consequence of a deleted topic for a subscriber."""
 
 
 class SubscriberClosed(SubscriberError):
@@ -86,14 +87,6 @@ class NotCommitted(SubscriberError):
 
 class PositionLost(SubscriberError):
     """Another member of the group has the partition: what was begun in it is not to be kept."""
-
-
-class TopicDeleted(SubscriberError):
-    """The topic was deleted in the cluster; what the local copy holds was handed out."""
-
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} was deleted, or made anew; its copy is kept")
-        self.topic = topic
 
 
 class TopicsNotKnown(SubscriberError):

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Unpack
 
 from samelog.format.errors import LogFormatError
+from samelog.replicator.client_errors import SubscriberError
 from samelog.subscriber.cursor import CHUNK_BYTES, Cursor
-from samelog.subscriber.errors import SubscriberClosed, SubscriberError
+from samelog.subscriber.errors import SubscriberClosed
 from samelog.subscriber.setup import Setup, SubscriberKeywords, prepare
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from samelog.config.pki.authority import CertificateRole, create_authority, issu
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
-from samelog.publisher.errors import PublisherError
+from samelog.replicator.client_errors import PublisherError
 from tests import forking
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for

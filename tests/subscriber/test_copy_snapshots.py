@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from samelog.config.values import Address
+from samelog.replicator.client_errors import TopicDeleted
 from samelog.replicator.pull.options import PullStatus
 from samelog.subscriber.copy_snapshots import CopySnapshot, check_copy, check_topics, explain
 from samelog.subscriber.errors import (
     CopyStopped,
     LogReset,
     OffsetOutOfRange,
-    TopicDeleted,
     UnknownTopic,
 )
 from samelog.wire.errors import FaultCode

@@ -20,13 +20,13 @@ from samelog.config.authorisation import Rights
 from samelog.config.tables.node import Grant
 from samelog.format import _kernels as kernels
 from samelog.format.errors import DirectoryInUse
+from samelog.replicator.client_errors import TopicDeleted
 from samelog.runtime.clock import SystemClock
 from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber import (
     CopyStopped,
     NotCaughtUp,
     OffsetOutOfRange,
-    TopicDeleted,
     UnknownTopic,
     engine,
 )

@@ -11,7 +11,7 @@ from samelog.admin.answers import TopicInfo, Topics
 from samelog.admin.requests import ListTopics
 from samelog.config.load import load_client
 from samelog.format.errors import InvalidName
-from samelog.subscriber.errors import TopicDeleted
+from samelog.replicator.client_errors import TopicDeleted
 from samelog.subscriber.start import EARLIEST, LATEST, AutoOffsetReset, StartFinder
 from samelog.subscriber.topics.chosen import parse_topics
 from samelog.subscriber.topics.watching import TopicWatch

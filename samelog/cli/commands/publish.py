@@ -33,9 +33,9 @@ from samelog.cli.output import (
     report,
 )
 from samelog.config.tables.client import ClientConfig, Compression
-from samelog.publisher.errors import PublisherError
 from samelog.publisher.publisher import Publisher
 from samelog.publisher.records import Positions
+from samelog.replicator.client_errors import PublisherError
 
 LINK_LOG = logging.getLogger("samelog.runtime.network.link")
 PUBLISHER_LOG = logging.getLogger("samelog.publisher")

@@ -31,8 +31,8 @@ from samelog.format.errors import LogFormatError
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
-from samelog.publisher.errors import PublisherError
 from samelog.publisher.session_writer import SessionWriter, Unsynced
+from samelog.replicator.client_errors import PublisherError
 from samelog.runtime.loop import spawn
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.merge.dedup import BatchFacts, judge_sequence, last_sequence

@@ -15,7 +15,8 @@ from samelog.admin.errors import AdminError
 from samelog.admin.kept import KeptConnection
 from samelog.admin.requests import ListTopics
 from samelog.config.tables.client import ClientConfig
-from samelog.subscriber.errors import SubscriberError, TopicDeleted
+from samelog.replicator.client_errors import SubscriberError, TopicDeleted
+from samelog.subscriber.errors import COPY_KEPT
 from samelog.subscriber.topics.chosen import ChosenTopics
 from samelog.typed.filters.operands import BadFilter
 from samelog.typed.schema import NoSchema
@@ -60,7 +61,7 @@ class TopicWatch:
         """Whether a topic that was deleted was made anew: a node that lags lists the old one."""
         for topic in self._deleted & ids.keys():
             if ids[topic] != self._ids.get(topic):
-                self.problem = TopicDeleted(topic)
+                self.problem = TopicDeleted(topic, COPY_KEPT)
 
     def disconnect(self) -> None:
         """Until it asks again."""

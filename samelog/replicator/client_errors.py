@@ -1,0 +1,23 @@
+"""Base classes of the errors that publishers and subscribers raise, and the error both share."""
+
+from __future__ import annotations
+
+
+class PublisherError(Exception):
+    """Base of the errors that a publisher raises by itself."""
+
+
+class SubscriberError(Exception):
+    """Base of the errors that a subscriber raises."""
+
+
+class TopicDeleted(PublisherError, SubscriberError):
+    """A topic that the client uses was deleted in the cluster, and possibly created again.
+
+    A topic created again under the same name has another id and shares nothing with the old one.
+    """
+
+    def __init__(self, topic: str, consequence: str) -> None:
+        """`consequence`: state of the client's own files, and the remedy."""
+        super().__init__(f"topic {topic!r} was deleted or created again; {consequence}")
+        self.topic = topic

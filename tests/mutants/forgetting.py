@@ -20,6 +20,7 @@ from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers
 from samelog.sequencer.cluster.strangers import Stranger
 from samelog.sequencer.data_groups import seats
+from samelog.wire.bounds import Life
 from samelog.wire.messages import AnyMessage, Hello
 from samelog.wire.peer_messages import MemberList
 
@@ -71,6 +72,23 @@ def let_in_by_any_entry() -> Iterator[None]:
 def believe_any_boot() -> Iterator[None]:
     """A life that does not know the one before it is taken for a later one."""
     with patch.object(lives, "descends", lambda life, known: True):
+        yield
+
+
+@contextmanager
+def compare_each_introduction() -> Iterator[None]:
+    """A leader compares acknowledgements with every introduction, even later ones of a life."""
+    original = lives.Lives.contradiction
+
+    def contradiction(self: lives.Lives, number: int, life: Life) -> lives.Contradiction | None:
+        met = self._met.pop(number, None)
+        try:
+            return original(self, number, life)
+        finally:
+            if met is not None:
+                self._met[number] = met
+
+    with patch.object(lives.Lives, "contradiction", contradiction):
         yield
 
 
@@ -209,6 +227,7 @@ FORGETTING = (
         _LEADING + "test_who_is_let_in_is_in_step_though_nothing_comes",
     ),
     (35, believe_any_boot, _LIVES + "test_who_has_forgotten_something_is_found_out"),
+    (35, compare_each_introduction, _LIVES + "test_acknowledgements_are_compared_once_per_life"),
     (35, displace_the_living, _LIVES + "test_a_life_that_is_connected_is_not_displaced"),
     (35, hear_older_lives, _LIVES + "test_a_life_that_is_connected_is_not_displaced"),
     (

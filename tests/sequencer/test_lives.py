@@ -136,6 +136,18 @@ def test_the_newest_life_counts_whether_it_was_met_or_is_written_down() -> None:
     )
 
 
+def test_acknowledgements_are_compared_once_per_life() -> None:
+    """A bulk connection's Hello is older than the newest acknowledgements."""
+    acknowledged = Acknowledged(3, 9)
+    lives = Lives(life, lambda number: NEVER_SEEN, lambda number: acknowledged)
+    assert lives.contradiction(1, life()) is None
+    lives.meet(1, life())
+    acknowledged = Acknowledged(3, 10)
+    assert lives.contradiction(1, life()) is None
+    restarted = lives.contradiction(1, life(6, "f", ("e",)))
+    assert restarted == Contradiction("it acknowledged entry 10 in term 3", KnownLife(5, "e"))
+
+
 def test_a_suspect_counts_again_by_an_entry_that_names_this_very_life() -> None:
     machine, calls = StateMachine(), list[str]()
     raft = SimpleNamespace(may_vote=False, regain_trust=lambda: calls.append("trusted"))

@@ -2,10 +2,11 @@
 
 Every start of a node is a life with a random id, the incarnation, and a list of those before it.
 The first exchange of every connection between members compares lives, before anything of Raft
-counts: who does not know a life that is known of its number, or ends before what it acknowledged,
-has forgotten something. It has to begin again as a suspect, which counts for nothing until an entry
-lets it in again. This only detects; what makes it safe is that a node whose directory is not
-provably the one it was starts as a suspect by itself (docs/raft.md, "Nodes that forgot").
+counts. A node that does not know an earlier life of its own number has lost state, and so has one
+whose log ends before an entry that it acknowledged in an earlier life. It has to begin again as a
+suspect, which counts for nothing until an entry lets it in again. This only detects; what makes it
+safe is that a node whose directory is not provably the one it was starts as a suspect by itself
+(docs/raft.md, "Nodes that forgot").
 
 Invariant: a life that is connected and heard of is never displaced by another one.
 """
@@ -134,8 +135,16 @@ class Lives:
         return recorded if met is None else max(recorded, KnownLife(met.boot, met.incarnation))
 
     def contradiction(self, number: int, life: Life) -> Contradiction | None:
-        """What the introduction of a member contradicts. Raises ProtocolFault."""
-        return contradiction(self.own(), life, self.known(number), self._acknowledged(number))
+        """Return what the introduction of a member contradicts, or None. Raises ProtocolFault.
+
+        A process does not lose state while it runs, so acknowledgements are compared once per life.
+        A later introduction in the same life was encoded before its handshake, during which the
+        member acknowledges further entries over its other connections.
+        """
+        met = self._met.get(number)
+        is_met = met is not None and met.incarnation == life.incarnation
+        acknowledged = None if is_met else self._acknowledged(number)
+        return contradiction(self.own(), life, self.known(number), acknowledged)
 
     def meet(self, number: int, life: Life) -> bool:
         """A member has introduced itself, and nothing is against it; whether it began anew."""

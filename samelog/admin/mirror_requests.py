@@ -21,6 +21,7 @@ from samelog.admin.mirror_answers import (
 from samelog.admin.requests import (
     MAX_31,
     AdminRequest,
+    ConfirmedRequest,
     GroupName,
     Offset,
     PartitionNumber,
@@ -113,7 +114,8 @@ class FollowMirrored(AdminRequest[SourceFollowed], frozen=True):
     since: tuple[SchemaSince, ...] = ()
 
 
-class PromoteTopics(AdminRequest[MirrorsPromoted], frozen=True):
+class PromoteTopics(ConfirmedRequest[MirrorsPromoted], frozen=True):
     """Let these topics be mirrors no more, all of them at once."""
 
+    CONFIRMS = "topics"
     topics: Annotated[tuple[TopicName, ...], Meta(min_length=1, max_length=10_000)]

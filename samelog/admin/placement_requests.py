@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, UnsetType
 
 from samelog.admin.answers import PlacementStatus
-from samelog.admin.requests import AdminRequest, NodeName
+from samelog.admin.requests import AdminRequest, ConfirmedRequest, NodeName
 from samelog.admin.task_answers import TaskRows
 
 TaskNumber = Annotated[int, Meta(ge=1, le=(1 << 32) - 1, description="Of a task.")]
@@ -55,12 +55,13 @@ class BalanceCluster(AdminRequest[TaskRows], frozen=True):
     """Even out replicas and leaders of data groups, also what was cancelled before."""
 
 
-class RecoverDataGroup(AdminRequest[TaskRows], frozen=True):
+class RecoverDataGroup(ConfirmedRequest[TaskRows], frozen=True):
     """Let a data group whose majority is lost for ever go on with the replica of one node.
     `suspect`: nodes that say that their replica counts for nothing, as it may have forgotten
     something: they are no part of a majority.
     """
 
+    CONFIRMS = "group"
     group: GroupNumber
     node: NodeName
     suspect: Annotated[tuple[NodeName, ...], Meta(max_length=7)] = ()

@@ -7,7 +7,7 @@ field is within its bounds.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -98,6 +98,35 @@ class AdminRequest(msgspec.Struct, Generic[AnswerT_co], frozen=True, forbid_unkn
                 check(name)
 
 
+class ConfirmedRequest(AdminRequest[AnswerT_co], Generic[AnswerT_co], frozen=True, kw_only=True):
+    """Base of requests that destroy data or end a membership: `confirm` repeats the name of their
+    object, so that a mistyped or pasted request changes nothing.
+    """
+
+    CONFIRMS: ClassVar[str] = ""
+    """The field that `confirm` repeats; empty: the name of the cluster."""
+    confirm: Annotated[
+        str,
+        Meta(description="Repeats the name of the object: topics, session, node, group, cluster."),
+    ]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless `confirm` repeats the name; InvalidName as every request."""
+        super().__post_init__()
+        if self.CONFIRMS:
+            named = getattr(self, self.CONFIRMS)
+            self._compare(",".join(named) if isinstance(named, tuple) else str(named))
+
+    def check_cluster(self, cluster: str) -> None:
+        """Raise ValueError if the request has to confirm the cluster's name and does not."""
+        if not self.CONFIRMS:
+            self._compare(cluster)
+
+    def _compare(self, wanted: str) -> None:
+        if self.confirm != wanted:
+            raise ValueError(f'"confirm" is {self.confirm!r}, not {wanted!r}; nothing was changed')
+
+
 def answer_type(request: type[AdminRequest[Any]]) -> Any:
     """The type of the answer to a kind of request."""
     (base,) = (each for each in request.__orig_bases__ if get_args(each))  # type: ignore[attr-defined]
@@ -127,7 +156,7 @@ class GetIdentity(AdminRequest[Whoami], frozen=True):
     """Who asks, as the node sees it."""
 
 
-class ResetCluster(AdminRequest[ClusterReset], frozen=True):
+class ResetCluster(ConfirmedRequest[ClusterReset], frozen=True):
     """Begin Raft's log, or (hard) the logs of all topics, anew."""
 
     hard: Annotated[
@@ -211,16 +240,18 @@ class AlterTopic(AdminRequest[TopicInfo], frozen=True):
     ) = UNSET
 
 
-class TruncatePartition(AdminRequest[PartitionTruncated], frozen=True):
+class TruncatePartition(ConfirmedRequest[PartitionTruncated], frozen=True):
     """Empty a partition, for good: what is in it now can be read no more."""
 
+    CONFIRMS = "topic"
     topic: TopicName
     partition: PartitionNumber
 
 
-class DeleteTopic(AdminRequest[TopicInfo], frozen=True):
+class DeleteTopic(ConfirmedRequest[TopicInfo], frozen=True):
     """Delete a topic for good; the answer is what it was."""
 
+    CONFIRMS = "topic"
     topic: TopicName
 
 
@@ -249,9 +280,10 @@ class SetSchema(AdminRequest[SchemaSet], frozen=True):
     ]
 
 
-class VoidRecords(AdminRequest[RecordsVoided], frozen=True):
+class VoidRecords(ConfirmedRequest[RecordsVoided], frozen=True):
     """Fill offsets of a partition with void batches, because no node has these records."""
 
+    CONFIRMS = "topic"
     topic: TopicName
     partition: PartitionNumber
     first_offset: Annotated[Offset, Meta(description="The first offset that is missing.")]
@@ -320,9 +352,10 @@ class ListSessions(AdminRequest[PublisherSessions], frozen=True):
     """All sessions of publishers."""
 
 
-class RetireSession(AdminRequest[SessionRetired], frozen=True):
+class RetireSession(ConfirmedRequest[SessionRetired], frozen=True):
     """Fence a session, so that another directory may take the name."""
 
+    CONFIRMS = "session"
     session: SessionName
 
 
@@ -410,15 +443,17 @@ class AddNode(AdminRequest[NodeAdded], frozen=True):
     ) = UNSET
 
 
-class RemoveNode(AdminRequest[NodeRemoved], frozen=True):
+class RemoveNode(ConfirmedRequest[NodeRemoved], frozen=True):
     """Remove a node."""
 
+    CONFIRMS = "node"
     node: NodeName
 
 
-class ReadmitNode(AdminRequest[NodeAdded], frozen=True):
+class ReadmitNode(ConfirmedRequest[NodeAdded], frozen=True):
     """Readmit a node that lost its directory."""
 
+    CONFIRMS = "node"
     node: NodeName
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from samelog.admin.requests import AdminRequest
+from samelog.admin.requests import AdminRequest, ConfirmedRequest
 from samelog.admin.site_answers import PromotionBegun, SiteRows, Standing
 
 SiteName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$", description="A site.")]
@@ -50,7 +50,7 @@ class GetStanding(AdminRequest[Standing], frozen=True):
     """What this node would go on with if its site were promoted."""
 
 
-class PromoteSite(AdminRequest[PromotionBegun], frozen=True):
+class PromoteSite(ConfirmedRequest[PromotionBegun], frozen=True):
     """Let this node, and its site, go on without the others, which are lost."""
 
     site: SiteName

@@ -165,12 +165,6 @@ def api_usage() -> Iterator[None]:
         raise click.UsageError(f"{error}{option}") from error
 
 
-def confirm(question: str) -> None:
-    """Ask whoever sits at the terminal, on stderr; a program is not asked. Raises Abort."""
-    if sys.stdin.isatty():
-        click.confirm(printable(question), abort=True, err=True)
-
-
 def talk(message: str) -> None:
     """Say something to the human, on stderr."""
     click.echo(printable(message, keep="\n"), err=True)

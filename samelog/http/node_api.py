@@ -9,7 +9,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from samelog.admin.requests import AdminRequest
+from samelog.admin.requests import AdminRequest, ConfirmedRequest
 from samelog.admin.table import OPERATIONS
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import NotLeader
@@ -71,6 +71,11 @@ class NodeApi:
         """Raises HttpProblem."""
         if self.node is None:
             raise HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, self.not_ready())
+        if isinstance(request, ConfirmedRequest):
+            try:
+                request.check_cluster(self.cluster)
+            except ValueError as error:
+                raise HttpProblem(HTTPStatus.BAD_REQUEST, str(error)) from error
         try:
             return await answer(self.node, request, identity)
         except ChangeRefused as refused:

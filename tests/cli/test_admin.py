@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -105,7 +103,7 @@ def answer_all(cluster: FakeCluster, answer: Answer) -> None:
 def test_create(cluster: FakeCluster) -> None:
     answer_all(cluster, MADE)
     arguments = ["topic", "create", "flights", "--partitions", "2"]
-    created = run_json(cluster, *arguments, "--setting", "segment.bytes=65536")
+    created = run_json(cluster, *arguments, "--set", "segment.bytes=65536")
     assert created == asdict(MADE)
     settings = {"segment.bytes": "65536"}
     assert cluster.nodes[0].asked == [CreateTopic("flights", 2, settings)]
@@ -123,9 +121,8 @@ def test_list_describe_delete(cluster: FakeCluster) -> None:
     assert run_json(cluster, "topic", "describe", "flights")["partitions"][0]["end_offset"] == 120
     assert "4096" in run(cluster, "topic", "describe", "flights").stdout
     answer_all(cluster, FLIGHTS)
-    assert (
-        run_json(cluster, "topic", "delete", "flights", "--force")["topic_id"] == FLIGHTS.topic_id
-    )
+    delete = "topic", "delete", "flights", "--confirm", "flights", "--in-use"
+    assert run_json(cluster, *delete)["topic_id"] == FLIGHTS.topic_id
     assert [type(body) for body in cluster.nodes[0].asked] == [
         *(ListTopics, ListTopics, ListMirrors),
         *(DescribeTopic, DescribeTopic),
@@ -156,54 +153,31 @@ def reader(identity: str, topic: str = "flights") -> SubscriberRow:
     return SubscriberRow(identity, "::1", 0, 0, 0.0, (ReadPartition(topic, 0, 0, 0, 0),))
 
 
-def test_a_topic_that_is_read_is_deleted_by_force_only(cluster: FakeCluster) -> None:
+def test_only_in_use_deletes_a_topic_that_is_read(cluster: FakeCluster) -> None:
     others = reader("samelog://node/n1"), reader("samelog://subscriber/s", "other")
     cluster.nodes[0].answer = read_by(*others, group="billing")
     cluster.nodes[1].answer = read_by(reader("samelog://subscriber/reports"))
     cluster.stop(2)
-    result = run(cluster, "topic", "delete", "flights")
+    delete = "topic", "delete", "flights", "--confirm", "flights"
+    result = run(cluster, *delete)
     assert result.exit_code == 1
-    assert "is read by group billing, samelog://subscriber/reports:" in result.stderr
+    assert "is read by group billing, samelog://subscriber/reports." in result.stderr
     for node in cluster.nodes:
-        assert DeleteTopic("flights") not in node.asked
-    assert run(cluster, "topic", "delete", "flights", "--force").exit_code == 0
+        assert DeleteTopic("flights", confirm="flights") not in node.asked
+    assert run(cluster, *delete, "--in-use").exit_code == 0
     cluster.nodes[0].answer = read_by(*others)
     cluster.nodes[1].answer = read_by()
-    assert run(cluster, "topic", "delete", "flights").exit_code == 0
-    assert cluster.nodes[0].asked.count(DeleteTopic("flights")) == 2
-
-
-@pytest.mark.parametrize(("said", "code"), [(b"n\n", 1), (b"y\n", 0)])
-def test_deleting_is_asked_for_once_more_on_a_terminal(
-    cluster: FakeCluster, said: bytes, code: int
-) -> None:
-    for node in cluster.nodes:
-        node.answer = read_by()
-    ours, terminal = pty.openpty()
-    try:
-        os.write(ours, said)
-        arguments = ["topic", "delete", "flights", "--config", cluster.client_file]
-        ended = subprocess.run(
-            [sys.executable, "-m", "samelog", *arguments],
-            stdin=terminal,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-    finally:
-        os.close(ours)
-        os.close(terminal)
-    assert ended.returncode == code
-    assert b"Delete topic flights and all its records, for good? [y/N]" in ended.stderr
-    assert (DeleteTopic("flights") in cluster.nodes[0].asked) == (code == 0)
+    assert run(cluster, *delete).exit_code == 0
+    assert cluster.nodes[0].asked.count(DeleteTopic("flights", confirm="flights")) == 2
 
 
 def test_retire_a_session(cluster: FakeCluster) -> None:
     answer_all(cluster, SessionRetired("ewr"))
-    assert run_json(cluster, "session", "retire", "ewr") == {"session": "ewr"}
-    assert "retired session ewr" in run(cluster, "session", "retire", "ewr").stderr
-    assert cluster.nodes[0].asked == [RetireSession("ewr")] * 2
-    assert run(cluster, "session", "retire", "E/R").exit_code == 2
+    retire = "session", "retire", "ewr", "--confirm", "ewr"
+    assert run_json(cluster, *retire) == {"session": "ewr"}
+    assert "retired session ewr" in run(cluster, *retire).stderr
+    assert cluster.nodes[0].asked == [RetireSession("ewr", confirm="ewr")] * 2
+    assert run(cluster, "session", "retire", "E/R", "--confirm", "E/R").exit_code == 2
 
 
 def test_a_refusal_is_one_message_and_asks_nobody_else(cluster: FakeCluster) -> None:
@@ -216,7 +190,7 @@ def test_a_refusal_is_one_message_and_asks_nobody_else(cluster: FakeCluster) -> 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["create", "a/b"], ["create", "a", "--partitions", "0"], ["create", "a", "--setting", "x"]],
+    [["create", "a/b"], ["create", "a", "--partitions", "0"], ["create", "a", "--set", "x"]],
 )
 def test_a_wrong_command_line_asks_nobody(cluster: FakeCluster, arguments: list[str]) -> None:
     assert run(cluster, "topic", *arguments).exit_code == 2
@@ -259,7 +233,7 @@ def test_gives_up_when_no_leader_comes(cluster: FakeCluster) -> None:
 def test_a_change_is_never_asked_for_twice(cluster: FakeCluster) -> None:
     answer_all(cluster, ConnectionError("crashed"))
     with pytest.raises(AdminError, match=r"without response; it may have been done all the same"):
-        ask(cluster.config, DeleteTopic("flights"))
+        ask(cluster.config, DeleteTopic("flights", confirm="flights"))
     assert [len(node.asked) for node in cluster.nodes] == [1, 0, 0]
 
 
@@ -385,4 +359,4 @@ def test_partitions_are_added(cluster: FakeCluster) -> None:
 def test_large_topics_are_waited_for_longer() -> None:
     assert admin_client.timeout_of(ListTopics()) == admin_client.TIMEOUT_S
     assert admin_client.timeout_of(CreateTopic("t", 2000, {})) > 4 * admin_client.TIMEOUT_S
-    assert admin_client.timeout_of(DeleteTopic("t")) > 4 * admin_client.TIMEOUT_S
+    assert admin_client.timeout_of(DeleteTopic("t", confirm="t")) > 4 * admin_client.TIMEOUT_S

@@ -290,8 +290,8 @@ def test_everybody_is_asked_for_readers(cluster: FakeCluster, tmp_path: Path) ->
         node.answer = partial(_one_of, {**known, GetRaftStatus: told})
     file = tmp_path / "seed.toml"
     file.write_text(to_toml(seed(cluster)))
-    arguments = ["topic", "delete", "flights", "--config", str(file)]
-    result = CliRunner().invoke(main, arguments, input="y\n")
+    arguments = ["topic", "delete", "flights", "--confirm", "flights", "--config", str(file)]
+    result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 1
     assert "flights is read by samelog://subscriber/s" in result.output
 
@@ -315,4 +315,4 @@ def test_who_counts_for_nothing_is_told_when_a_group_is_recovered(
     assert "n1: entry 9 of term 2\n" in looked.output
     found = run_json(cluster, tmp_path, "recover", "group", "3", "--from", "n1", "--confirm", "3")
     assert found["suspect"] == ["n0", "n2"]
-    assert RecoverDataGroup(3, "n1", ("n0", "n2")) in cluster.nodes[0].asked
+    assert RecoverDataGroup(3, "n1", ("n0", "n2"), confirm="3") in cluster.nodes[0].asked

@@ -222,16 +222,25 @@ CHANGES: tuple[tuple[str, str, str, dict[str, str], list[AdminRequest[Any]]], ..
         "Empty",
         "Empty for good",
         {"confirmed": "flights"},
-        [TruncatePartition("flights", each) for each in range(TOPICS["flights"])],
+        [
+            TruncatePartition("flights", each, confirm="flights")
+            for each in range(TOPICS["flights"])
+        ],
     ),
     (
         "topic",
         "Empty",
         "Empty for good",
         {"confirmed": "flights", "partition": "2"},
-        [TruncatePartition("flights", 2)],
+        [TruncatePartition("flights", 2, confirm="flights")],
     ),
-    ("mirror", "Promote", "Promote for good", {"confirmed": MIRROR}, [PromoteTopics((MIRROR,))]),
+    (
+        "mirror",
+        "Promote",
+        "Promote for good",
+        {"confirmed": MIRROR},
+        [PromoteTopics((MIRROR,), confirm=MIRROR)],
+    ),
     (
         "topics",
         "Create a view",

@@ -115,7 +115,7 @@ def test_topics_are_created_and_deleted(single: World) -> None:
     assert again.returncode == 1
     assert "exists" in again.stderr
     assert as_json("topic", "describe", "t", *config)["topic"]["partitions"] == 3
-    assert samelog("topic", "delete", "t", *config).returncode == 0
+    assert samelog("topic", "delete", "t", "--confirm", "t", *config).returncode == 0
     assert as_json("topic", "list", *config) == []
 
 
@@ -124,7 +124,7 @@ def test_a_deleted_topic_can_be_made_again_and_shares_nothing(single: World) -> 
     with single.publisher("a") as publisher:
         publisher.append(b"old")
         publisher.wait_merged(timeout=PATIENCE_S)
-    assert samelog("topic", "delete", "t", *config).returncode == 0
+    assert samelog("topic", "delete", "t", "--confirm", "t", *config).returncode == 0
     with single.publisher("b") as publisher:
         publisher.append(b"new")
         publisher.wait_merged(timeout=PATIENCE_S)
@@ -164,7 +164,7 @@ def test_a_retired_session_can_be_taken_over(single: World) -> None:
         publisher.append(b"first")
         publisher.wait_merged(timeout=PATIENCE_S)
     assert [row["session"] for row in as_json("session", "list", *config)] == ["a"]
-    assert samelog("session", "retire", "a", *config).returncode == 0
+    assert samelog("session", "retire", "a", "--confirm", "a", *config).returncode == 0
     with single.publisher("a", directory=str(single.directory / "two")) as publisher:
         publisher.append(b"second")
         publisher.wait_merged(timeout=PATIENCE_S)

@@ -257,7 +257,7 @@ def test_commands_of_who_knows_one_node_are_answered_by_those_that_have_it(
     assert [each["lag"] for each in listed if each["group"] == "asked-group"] == [10 * PARTITIONS]
     done = as_json("group", "processed", "asked", "asked-group", "--config", seeds)["partitions"]
     assert [each["lag"] for each in done] == [10] * PARTITIONS
-    emptied = as_json("topic", "truncate", "asked", "--force", "--config", seeds)
+    emptied = as_json("topic", "truncate", "asked", "--confirm", "asked", "--config", seeds)
     assert [each["log_start"] for each in emptied] == [per_partition] * PARTITIONS
 
 
@@ -275,7 +275,7 @@ def test_a_topic_is_not_deleted_while_another_node_serves_its_readers(
         topic, directory=str(tmp_path / "copies"), config=seeds, start="earliest"
     ) as subscriber:
         wait_for(lambda: bool(subscriber.batch(timeout=0.2)), "the record")
-        ended = samelog("topic", "delete", topic, "--config", seeds, stdin="y\n")
+        ended = samelog("topic", "delete", topic, "--confirm", topic, "--config", seeds)
         assert ended.returncode == 1
         assert "is read by" in ended.stderr
 

@@ -17,7 +17,7 @@ def test_what_happens_can_be_read_by_everybody(world: World) -> None:
     config = ("--config", world.cluster.client_file)
     assert samelog("topic", "create", "__events", *config).returncode == 0
     alter = ("topic", "alter", "a", "--set", "retention.ms=60000", *config)
-    delete = ("topic", "delete", "a", "--force", *config)
+    delete = ("topic", "delete", "a", "--confirm", "a", *config)
     seen: list[Mapping[str, Any]] = []
     with world.subscriber("events", "__events") as subscriber:
 

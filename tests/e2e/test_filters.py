@@ -191,7 +191,7 @@ def test_a_base_stays_what_its_views_need(single: World) -> None:
     ticks(single, 10)
     view(single)
     config = ("--config", single.cluster.client_file)
-    refused = samelog("topic", "delete", "t", "--force", *config)
+    refused = samelog("topic", "delete", "t", "--confirm", "t", *config)
     assert refused.returncode == 1
     assert "views stand on it: big" in refused.stderr
     file = single.directory / "schema.json"
@@ -215,5 +215,5 @@ def test_a_base_stays_what_its_views_need(single: World) -> None:
             publisher.wait_merged(timeout=3)
     shown = samelog("topic", "list", *config).stdout
     assert re.search(r"view: SELECT .* FROM t WHERE ", shown), shown
-    assert samelog("topic", "delete", "big", "--force", *config).returncode == 0
-    assert samelog("topic", "delete", "t", "--force", *config).returncode == 0
+    assert samelog("topic", "delete", "big", "--confirm", "big", *config).returncode == 0
+    assert samelog("topic", "delete", "t", "--confirm", "t", *config).returncode == 0

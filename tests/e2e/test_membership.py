@@ -104,7 +104,7 @@ def test_nodes_are_added_replaced_and_removed_while_a_publisher_writes(world: Wo
         assert first.exit_code() == NoLongerAMember.exit_code
         assert "removed" in Path(first.log_file).read_text()
         second = cluster.nodes[1]
-        samelog(world, "node", "remove", second.name)
+        samelog(world, "node", "remove", second.name, "--confirm", second.name)
         wait_for(lambda: second.pid is None, "the removed node ends by itself")
         before = writer.count
         wait_for(lambda: writer.count > before + 50, "more records")
@@ -174,7 +174,7 @@ def test_a_node_that_was_removed_comes_back_with_its_old_directory(world: World)
     with world.publisher("a") as publisher:
         publisher.append(b"%07d" % 0)
         publisher.wait_merged(timeout=PATIENCE_S)
-        samelog(world, "node", "remove", node.name)
+        samelog(world, "node", "remove", node.name, "--confirm", node.name)
         ends_as_removed(node)
         node.start()
         ends_as_removed(node)

@@ -92,7 +92,7 @@ def test_a_promoted_mirror_is_a_topic_of_its_own(pair: TwoClusters) -> None:
     config = ("--config", pair.destination.cluster.client_file)
     with pair.sidecar():
         pair.wait_mirrored(10, "eu.c")
-        assert as_json("mirror", "promote", "eu.*", "--yes", *config)["eu.c"] == [10]
+        assert as_json("mirror", "promote", "eu.*", "--confirm", "eu.*", *config)["eu.c"] == [10]
         publish(pair.source, "c", 10, first=10)
         publish(pair.destination, "eu.c", 5, first=10)
         wait_for(
@@ -104,7 +104,7 @@ def test_a_promoted_mirror_is_a_topic_of_its_own(pair: TwoClusters) -> None:
         )
     records = pair.destination.read(15, name="c", topic="eu.c")
     assert [record.value for record in records] == [b"value %d" % n for n in range(15)]
-    again = samelog("mirror", "promote", "nothing", "--yes", *config)
+    again = samelog("mirror", "promote", "nothing", "--confirm", "nothing", *config)
     assert again.returncode == 1
 
 
@@ -214,7 +214,7 @@ def test_transactions_are_mirrored_and_open_ones_end_with_a_promotion(pair: TwoC
 
     assert committed() == [b"value 0", b"kept"]
     config = ("--config", pair.destination.cluster.client_file)
-    as_json("mirror", "promote", "eu.f", "--yes", *config)
+    as_json("mirror", "promote", "eu.f", "--confirm", "eu.f", *config)
     publish(pair.destination, "eu.f", 1, first=9)
     wait_for(lambda: committed() == [b"value 0", b"kept", b"value 9"], "what was open is aborted")
     left.abort_transaction(PATIENCE_S)
@@ -252,7 +252,7 @@ def test_a_source_that_lost_records_stops_the_mirror(pair: TwoClusters) -> None:
     with pair.sidecar():
         pair.wait_mirrored(10, "eu.m")
     config = ("--config", pair.source.cluster.client_file)
-    assert samelog("topic", "delete", "m", "--force", *config).returncode == 0
+    assert samelog("topic", "delete", "m", "--confirm", "m", *config).returncode == 0
     publish(pair.source, "m", 20, first=100)
     with pair.sidecar():
         wait_for(

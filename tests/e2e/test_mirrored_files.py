@@ -52,7 +52,10 @@ def test_what_is_left_of_a_lost_cluster_becomes_topics_of_another_one(tmp_path: 
         restored(pair, str(copies), "rows")
         (node,) = pair.destination.cluster.nodes
         assert [pair.destination.merged_bytes(node, "eu.t", n) for n in (0, 1)] == there
-        ask(pair.destination.cluster.client_config(), PromoteTopics(("eu.t", "eu.rows")))
+        ask(
+            pair.destination.cluster.client_config(),
+            PromoteTopics(("eu.t", "eu.rows"), confirm="eu.t,eu.rows"),
+        )
         assert rows_of("eu.rows", pair.destination.cluster.client_file, tmp_path / "r") == ROWS
 
 

@@ -71,7 +71,9 @@ def test_twins_that_move_to_a_promoted_mirror_are_merged_once(pair: TwoClusters)
     with pair.sidecar():
         pair.wait_mirrored(100, "eu.twins")
     config = "--config", pair.destination.cluster.client_file
-    assert as_json("mirror", "promote", "eu.twins", "--yes", *config)["eu.twins"] == [100]
+    assert as_json("mirror", "promote", "eu.twins", "--confirm", "eu.twins", *config)[
+        "eu.twins"
+    ] == [100]
     publish(pair.destination, "eu.twins", "another", 130)
     records = pair.destination.read(130, topic="eu.twins")
     assert [record.value for record in records] == [b"value %d" % n for n in range(130)]

@@ -50,7 +50,8 @@ def topic(world: World) -> str:
 def reset(world: World) -> list[str]:
     """Who has not done it yet."""
     config = ("--config", world.cluster.client_file)
-    done = as_json("cluster", "reset", "--hard", "--yes", "--wait", str(PATIENCE_S), *config)
+    confirm = ("--confirm", world.cluster.options.cluster)
+    done = as_json("cluster", "reset", "--hard", *confirm, "--wait", str(PATIENCE_S), *config)
     return list(done["not_yet"])
 
 

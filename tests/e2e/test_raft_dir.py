@@ -27,7 +27,10 @@ def test_a_node_goes_on_with_raft_files_on_another_disk(tmp_path: Path) -> None:
         refused = samelog("node", "--config", node.config_file)
         assert refused.returncode != 0
         assert "samelog recover move-raft" in refused.stderr
-        moved = as_json("recover", "move-raft", "--config", node.config_file)
+        asked = samelog("recover", "move-raft", "--config", node.config_file)
+        assert (asked.returncode, str(home) in asked.stderr) == (1, True)
+        move = ("recover", "move-raft", "--config", node.config_file, "--confirm", "local")
+        moved = as_json(*move)
         assert moved["directory"] == str(home)
         node.start()
         world.wait_live(node)
@@ -39,7 +42,7 @@ def test_a_node_goes_on_with_raft_files_on_another_disk(tmp_path: Path) -> None:
         assert not Path(node.data, "raft").exists()
         node.stop()
         file.write_text(before)
-        as_json("recover", "move-raft", "--config", node.config_file)
+        as_json(*move)
         node.start()
         world.wait_live(node)
         _publish(world, "back")

@@ -32,8 +32,9 @@ def values(records: list[Record]) -> list[str]:
 
 
 def reset(world: World, kind: str) -> dict[str, Any]:
+    confirm = ("--confirm", world.cluster.options.cluster)
     done: dict[str, Any] = as_json(
-        "cluster", "reset", kind, "--yes", "--config", world.cluster.client_file
+        "cluster", "reset", kind, *confirm, "--config", world.cluster.client_file
     )
     return done
 
@@ -47,15 +48,17 @@ def parked(node: LocalNode) -> list[str]:
     return sorted(os.listdir(folder)) if folder.exists() else []
 
 
-def test_nothing_is_done_without_a_yes(world: World) -> None:
+def test_nothing_is_done_without_confirmation(world: World) -> None:
     publish(world, *numbers("old", 3))
     world.wait_offset(3)
     config = ("--config", world.cluster.client_file)
     asked = samelog("cluster", "reset", "--hard", *config)
     assert asked.returncode == 1
-    assert "THE 3 RECORDS" in asked.stderr
+    assert "THEIR 3 RECORDS" in asked.stderr
     assert samelog("cluster", "reset", "--soft", *config).returncode == 1
-    assert samelog("cluster", "reset", "--yes", *config).returncode == 2
+    wrong = samelog("cluster", "reset", "--hard", "--confirm", "other", *config)
+    assert (wrong.returncode, "does not repeat" in wrong.stderr) == (1, True)
+    assert samelog("cluster", "reset", "--confirm", "x", *config).returncode == 2
     world.wait_offset(3)
 
 

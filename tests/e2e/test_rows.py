@@ -55,7 +55,7 @@ def test_rows_keep_their_version_however_late_they_come(single: World) -> None:
 def test_publishers_check_where_the_topic_says_so(single: World) -> None:
     file, config = single.directory / "schema.json", ("--config", single.cluster.client_file)
     file.write_text(schema_text("a int64", value_format="json"))
-    create = ("topic", "create", "t", "--setting", "schema.enforce=publisher", *config)
+    create = ("topic", "create", "t", "--set", "schema.enforce=publisher", *config)
     assert samelog(*create).returncode == 0
     assert samelog("schema", "set", "t", str(file), *config).returncode == 0
     with single.publisher("a") as publisher:

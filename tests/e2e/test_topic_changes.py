@@ -81,13 +81,13 @@ def test_a_topic_is_emptied(world: World) -> None:
         for number in range(20):
             publisher.append(b"old", partition=number % PARTITIONS)
         publisher.wait_merged(timeout=PATIENCE_S)
-        emptied = as_json("topic", "truncate", "t", *config)
+        emptied = as_json("topic", "truncate", "t", "--confirm", "t", *config)
         assert [each["log_start"] for each in emptied] == [10, 10]
         publisher.append(b"new", partition=1)
         publisher.wait_merged(timeout=PATIENCE_S)
     [record] = world.read(1)
     assert (record.value, record.partition, record.offset) == (b"new", 1, 10)
-    refused = samelog("topic", "truncate", "t", "--partition", "7", *config)
+    refused = samelog("topic", "truncate", "t", "--partition", "7", "--confirm", "t", *config)
     assert refused.returncode == 1
     assert "no partition 7" in refused.stderr
 
@@ -98,7 +98,7 @@ def test_a_topic_is_emptied(world: World) -> None:
 )
 def test_some_topics_stay_on_every_node(world: World, setting: str, why: str) -> None:
     config = ("--config", world.cluster.client_file)
-    assert samelog("topic", "create", "t", "--setting", setting, *config).returncode == 0
+    assert samelog("topic", "create", "t", "--set", setting, *config).returncode == 0
     alter = ("topic", "alter", "t", "--replication-factor")
     assert samelog(*alter, "5", *config).returncode == 0
     refused = samelog(*alter, "1", *config)
@@ -110,7 +110,7 @@ def test_some_topics_stay_on_every_node(world: World, setting: str, why: str) ->
 
 def test_a_topic_whose_keys_count_once_keeps_its_copies(world: World) -> None:
     config = ("--config", world.cluster.client_file)
-    of_two = ("--replication-factor", "2", "--setting", "dedup.key=first")
+    of_two = ("--replication-factor", "2", "--set", "dedup.key=first")
     create = ("topic", "create", "t", *of_two, *config)
     assert samelog(*create).returncode == 0
     refused = samelog("topic", "alter", "t", "--replication-factor", "1", *config)

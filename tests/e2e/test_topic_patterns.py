@@ -50,7 +50,7 @@ def test_topics_come_and_go_while_a_pattern_is_read(single: World) -> None:
         assert take(2) == [("ed2", b"b"), ("ed2", b"c")]  # all of it came after the start
         publish(single, "ed1", b"d")
         assert take(1) == [("ed1", b"d")]
-        deleted = samelog("topic", "delete", "ed2", "--force", *config(single))
+        deleted = samelog("topic", "delete", "ed2", "--confirm", "ed2", "--in-use", *config(single))
         assert deleted.returncode == 0, deleted.stderr
         publish(single, "ed3", b"e")
         assert take(1) == [("ed3", b"e")]

@@ -71,7 +71,7 @@ def test_a_node_that_is_killed_starts_again_and_the_others_go_on(
 def remove_the_last(client: str) -> None:
     """Remove a node, if it is still there, and wait until its process has ended."""
     if live_nodes(client) == 3:
-        ask(load_client(client), RemoveNode("rt-sequencer-2"))
+        ask(load_client(client), RemoveNode("rt-sequencer-2", confirm="rt-sequencer-2"))
         pid = int(Path(client).with_name("rt-sequencer-2").joinpath("node.pid").read_text())
         wait_for(lambda: not is_running(pid), "it has ended")
 

@@ -31,6 +31,7 @@ from tests.http.asking import Answer
 from tests.patience import PATIENCE_S
 
 NAME = "rt-sequencer-0"
+CLUSTER = ClusterOptions().cluster
 RECORDS = 50
 
 
@@ -169,8 +170,9 @@ def test_changes_are_made_and_written_down(node: LocalNode) -> None:
     assert get(node, "/status")["nodes"][0]["state"] == "maintenance"
     assert post(node, "/maintenance", {"node": NAME, "seconds": 0}).body["until_ms"] == 0
     assert post(node, "/leadership", {"to": NAME}).body == {"leader": NAME}
-    assert post(node, "/sessions/s/retire", {}).body == {"session": "s"}
-    assert post(node, "/reset", {"hard": False, "reset_id": "r1"}).body["topics"] == []
+    assert post(node, "/sessions/s/retire", {"confirm": "s"}).body == {"session": "s"}
+    reset = {"hard": False, "reset_id": "r1", "confirm": CLUSTER}
+    assert post(node, "/reset", reset).body["topics"] == []
     lines = written_down(node)
     assert sum("POST /maintenance" in line and 'result="done"' in line for line in lines) == 2
     assert any('who="samelog://user/anonymous"' in line and "r1" in line for line in lines)
@@ -187,7 +189,7 @@ def test_changes_by_other_ways_are_written_down_too(cluster: LocalCluster, node:
     created = client.ask(config, requests.CreateTopic("audited", 1, {}))
     assert created.name == "audited"
     with pytest.raises(AdminError):
-        client.ask(config, requests.RetireSession("nobody"))
+        client.ask(config, requests.RetireSession("nobody", confirm="nobody"))
     client.ask(config, requests.ListTopics())
     kafka = AdminClient({"bootstrap.servers": config.kafka_bootstrap})
     for name, result in kafka.create_topics([NewTopic("audited", 1), NewTopic("b", 1)]).items():
@@ -393,8 +395,8 @@ def _check_mismatch(cluster: LocalCluster, address: Address) -> None:
         ("POST", "/maintenance", {"node": "nobody", "seconds": 1}, 404),
         ("POST", "/maintenance", [], 400),
         ("POST", "/maintenance?node=x", {"node": NAME, "seconds": 1}, 400),
-        ("POST", "/sessions/a/retire", {"session": "b"}, 400),
-        ("POST", "/sessions/A%20B/retire", {}, 400),
+        ("POST", "/sessions/a/retire", {"session": "b", "confirm": "a"}, 400),
+        ("POST", "/sessions/A%20B/retire", {"confirm": "A B"}, 400),
         ("POST", "/leadership", {"to": "nobody"}, 404),
         ("POST", "/maintenance", b"{}", 415),
     ],
@@ -454,7 +456,7 @@ def test_the_description_fits_what_is_answered(node: LocalNode) -> None:
             if case.path.startswith("/stages/"):
                 case.body["runs"] = []  # of unknown ones 503 says that they may yet begin
             if case.path == "/reset":
-                case.body["hard"] = False
+                case.body |= {"hard": False, "confirm": CLUSTER}
             if case.path == "/leadership":
                 case.body["to"] = NAME  # there is nobody else to lead
             case.call_and_validate(excluded_checks=[positive_data_acceptance])

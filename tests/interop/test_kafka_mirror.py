@@ -182,7 +182,15 @@ def test_a_mirror_of_apache_kafka_is_what_kafka_has(world: World, kafka: str) ->
     wanted = committed_values(kafka, TOPIC, 100)
     assert committed_values(boot, MIRROR, 100) == wanted
     assert len(wanted) == 2401
-    promote = ("mirror", "promote", MIRROR, "--yes", "--config", world.cluster.client_file)
+    promote = (
+        "mirror",
+        "promote",
+        MIRROR,
+        "--confirm",
+        MIRROR,
+        "--config",
+        world.cluster.client_file,
+    )
     assert samelog(*promote).returncode == 0
     producer = Producer({"bootstrap.servers": boot})
     producer.produce(MIRROR, b"own")

@@ -72,7 +72,7 @@ def test_a_node_that_is_drained_gives_its_records_away(
     write(boot, topic, values)
     assert held(config, name)
     with pytest.raises(AdminError, match=r"has replicas|has the only copy"):
-        ask(config, RemoveNode(name))
+        ask(config, RemoveNode(name, confirm=name))
     ask(config, DrainNode(name))
     wait_for(lambda: not held(config, name), "it is empty")
     write(boot, topic, values)

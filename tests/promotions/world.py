@@ -382,7 +382,8 @@ class World:
         voters = [self.members[each] for each in member.raft.voters]
         without = tuple(f"n{each.number}" for each in self.mates(member) if each.is_lost)
         down = not any(each.up for each in voters if each.site != member.site)
-        order = PromoteSite(member.site, newest.newest[1], newest.newest[0], without, down)
+        entry = newest.newest[1], newest.newest[0]
+        order = PromoteSite(member.site, *entry, without, down, confirm="c")
         there = [each.number for each in self.members if self.links_both(member, each)]
         mates = [each.number for each in self.mates(member)]
         try:

@@ -210,7 +210,7 @@ STANDS = Standing(
     partitions=(),
     lost_groups=(),
 )
-ASKED = PromoteSite("nyc", 40, 3)
+ASKED = PromoteSite("nyc", 40, 3, confirm="c")
 
 
 def why_not(asked: PromoteSite = ASKED, **changes: Any) -> str:

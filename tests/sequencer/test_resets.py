@@ -26,7 +26,8 @@ from tests.sequencer.cluster import (
 async def reset(nodes: list[Node], *, hard: bool) -> int:
     """Have it done, by all of these nodes; the entry."""
     leader = await leader_of(nodes)
-    index = (await reset_cluster(leader, ResetCluster(hard, uuid.uuid4().hex))).index
+    request = ResetCluster(hard, uuid.uuid4().hex, confirm="test")
+    index = (await reset_cluster(leader, request)).index
     await until(lambda: all(node.raft.group.applied_index >= index for node in nodes), "reset")
     return index
 

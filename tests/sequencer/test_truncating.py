@@ -44,7 +44,7 @@ class Served:
 
 
 async def truncate(node: Served) -> int:
-    request = TruncatePartition("t", 0)
+    request = TruncatePartition("t", 0, confirm="t")
     return (await topics.truncate_partition(cast(Any, node), request, WHO)).log_start
 
 

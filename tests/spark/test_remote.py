@@ -157,7 +157,7 @@ def test_a_topic_made_anew_is_refused_by_driver_and_executors(world: World) -> N
     journal = Journal(config=config(world), subscribe="anew", startingOffsets="earliest")
     assert journal.run() == [[], numbers(0, 10)]
     admin = world.cluster.client_config()
-    ask(admin, DeleteTopic("anew"))
+    ask(admin, DeleteTopic("anew", confirm="anew"))
     ask(admin, CreateTopic("anew", 1, {}))
     with pytest.raises(DataLoss, match=r"the topic with id .* is gone"):
         journal.read(1)

@@ -1,6 +1,6 @@
 """`samelog cluster`: what is done to all nodes of a running cluster at once.
 
-Invariant: without --yes or --finalize nothing is changed; nothing is deleted.
+Invariant: without --confirm or --finalize nothing is changed; no file is deleted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.look.status import partitions_of
 from samelog.cli.commands.node import members, why_not_ready
 from samelog.cli.commands.placing.tasks import show
+from samelog.cli.confirmation import (
+    NOTHING_DONE,
+    check_confirmed,
+    confirm_option,
+    replaced_option,
+)
 from samelog.cli.output import (
     client_option,
     fail,
@@ -48,8 +54,7 @@ def command() -> None:
     Examples:
       samelog cluster restart-plan --config client.toml
       samelog cluster upgrade --status --config client.toml
-      samelog cluster reset --soft --config client.toml --yes
-      samelog cluster reset --hard --config client.toml --yes
+      samelog cluster reset --soft --config client.toml
     """
 
 
@@ -159,7 +164,8 @@ def _shown(number: int, step: dict[str, Any]) -> str:
 
 @command.command()
 @click.option("--soft/--hard", "soft", default=None, help="Raft's log only, or all topics' logs.")
-@click.option("--yes", is_flag=True, help="Yes, I want this; without it nothing is done.")
+@confirm_option("CLUSTER")
+@replaced_option("--yes", "--confirm CLUSTER")
 @click.option(
     "--wait",
     "wait_s",
@@ -171,7 +177,7 @@ def _shown(number: int, step: dict[str, Any]) -> str:
 )
 @client_option
 @json_option
-def reset(config: ClientConfig, *, soft: bool | None, yes: bool, wait_s: float) -> None:
+def reset(config: ClientConfig, *, soft: bool | None, confirm: str | None, wait_s: float) -> None:
     """Begin Raft's log (--soft) or the logs of all topics (--hard) anew, on all nodes.
 
     --soft: every node takes a snapshot and lets go of Raft's log before it. Positions, dedup state,
@@ -189,15 +195,16 @@ def reset(config: ClientConfig, *, soft: bool | None, yes: bool, wait_s: float) 
 
     \b
     Examples:
-      samelog cluster reset --soft --config client.toml --yes
-      samelog cluster reset --hard --config client.toml          says what would be lost
-      samelog cluster reset --hard --config client.toml --yes --json
+      samelog cluster reset --hard --config client.toml          prints what would be lost
+      samelog cluster reset --soft --config client.toml --confirm production
+      samelog cluster reset --hard --config client.toml --confirm production --json
     """
     if soft is None:
         raise click.UsageError("--soft or --hard?")
-    if not yes:
-        fail(_warning(config, hard=not soft))
-    done = ask(config, ResetCluster(not soft, uuid.uuid4().hex))
+    if confirm != config.cluster:
+        check_confirmed(confirm, config.cluster, _warning(config, hard=not soft))
+    request = ResetCluster(not soft, uuid.uuid4().hex, confirm=config.cluster)
+    done = ask(config, request)
     away = _wait(config, done.index, wait_s, hard=not soft)
     if wants_json():
         logs = {each.topic: each.log_id for each in done.topics}
@@ -211,16 +218,16 @@ def reset(config: ClientConfig, *, soft: bool | None, yes: bool, wait_s: float) 
 
 def _warning(config: ClientConfig, *, hard: bool) -> str:
     if not hard:
-        return "Raft's log would begin anew on all nodes. Nothing is done; to do it: --yes"
+        return "Every node would take a snapshot and start a new Raft log"
     known = [answer for answer in all_statuses(config) if isinstance(answer, Status)]
     if not known:
-        fail("no node answers; nothing is done")
+        fail(f"no node answers. {NOTHING_DONE}")
     partitions = partitions_of(known)
     records = sum(each.end_offset - each.start_offset for each in partitions)
     topics = len({each.topic for each in partitions})
     return (
-        f"ALL {topics} TOPICS OF CLUSTER {known[0].cluster} WOULD BEGIN ANEW, EMPTY. THE {records} "
-        "RECORDS THAT ARE IN THEM COULD NO LONGER BE READ. Nothing is done; to do it: --yes"
+        f"ALL {topics} TOPICS OF CLUSTER {known[0].cluster} WOULD BECOME EMPTY. THEIR {records} "
+        "RECORDS COULD NO LONGER BE READ"
     )
 
 

@@ -26,6 +26,7 @@ from samelog.admin.placement_requests import DrainNode
 from samelog.admin.requests import AddNode, GetStatus, MoveLeadership, RemoveNode, SetMaintenance
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.placing.tasks import show, wait_empty
+from samelog.cli.confirmation import check_confirmed, confirm_option
 from samelog.cli.live_names import complete_nodes
 from samelog.cli.output import (
     client_option,
@@ -147,19 +148,22 @@ def replace(config: ClientConfig, *, old: str, name: str, address: str, wait_s: 
 
 @command.command()
 @click.argument("name", shell_complete=complete_nodes)
+@confirm_option("NAME")
 @client_option
 @json_option
-def remove(config: ClientConfig, *, name: str) -> None:
+def remove(config: ClientConfig, *, name: str, confirm: str | None) -> None:
     """Remove the node NAME from the cluster.
 
-    It is told, says so in its log, and ends; its directory stays as it is. If it leads, it hands
-    leadership over first. A node that is still being added can be removed too.
+    The node logs its removal and stops; its directory stays. If it leads, it transfers leadership
+    first. A node that is still being added can be removed too.
 
     \b
     Example:
-      samelog node remove rt-sequencer-2 --config client.toml
+      samelog node remove rt-sequencer-2 --confirm rt-sequencer-2 --config client.toml
     """
-    removed = ask(config, RemoveNode(name))
+    loss = f"Node {name} would leave the cluster, and its copies would not count any more"
+    check_confirmed(confirm, name, loss)
+    removed = ask(config, RemoveNode(name, confirm=name))
     report(removed, f"removed {removed.name} (number {removed.number})")
 
 

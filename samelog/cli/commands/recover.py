@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import click
 
@@ -19,6 +19,7 @@ from samelog.admin.placement_requests import GetPlacement, RecoverDataGroup
 from samelog.admin.requests import AddNode, ReadmitNode, VoidRecords
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.node import wait_option, wait_voter
+from samelog.cli.confirmation import NOTHING_DONE, check_confirmed, confirm_option
 from samelog.cli.live_names import complete_data_groups, complete_nodes, complete_topics
 from samelog.cli.output import (
     client_option,
@@ -36,14 +37,12 @@ from samelog.format.errors import LogFormatError
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.raft.raft_errors import RaftStoreError
+from samelog.sequencer.raft.raft_home import raft_path
 from samelog.sequencer.recovery import Finding, begin_anew, look, move_raft
 from samelog.store.disk.files import DiskFault, OsFileSystem
 
 node_option = click.option(
     "--config", "config_file", required=True, type=click.Path(dir_okay=False), help="node.toml"
-)
-confirm_option = click.option(
-    "--confirm", metavar="CLUSTER", help="The cluster's name: yes, I want this."
 )
 
 
@@ -54,21 +53,22 @@ def command() -> None:
 
     \b
     Examples:
-      samelog recover node rt-sequencer-1 --config client.toml
+      samelog recover node rt-sequencer-1 --confirm rt-sequencer-1 --config client.toml
       samelog recover majority-lost --config node.toml
       samelog recover majority-lost --config node.toml --confirm production
       samelog recover group 3 --config client.toml
       samelog recover void trades 0 --config client.toml
-      samelog recover move-raft --config node.toml
+      samelog recover move-raft --config node.toml --confirm production
     """
 
 
 @command.command()
 @click.argument("name", shell_complete=complete_nodes)
+@confirm_option("NAME")
 @wait_option
 @client_option
 @json_option
-def node(config: ClientConfig, *, name: str, wait_s: float) -> None:
+def node(config: ClientConfig, *, name: str, confirm: str | None, wait_s: float) -> None:
     """Take in anew the node NAME, whose data directory was lost, under another number.
 
     Start it with an empty directory first, without --bootstrap: it receives everything, but has no
@@ -78,9 +78,11 @@ def node(config: ClientConfig, *, name: str, wait_s: float) -> None:
 
     \b
     Example:
-      samelog recover node rt-sequencer-1 --config client.toml --wait 60
+      samelog recover node rt-sequencer-1 --confirm rt-sequencer-1 --config client.toml --wait 60
     """
-    added = ask(config, ReadmitNode(name))
+    loss = f"Node {name} would get a new number; promises that it made under its old one are lost"
+    check_confirmed(confirm, name, loss)
+    added = ask(config, ReadmitNode(name, confirm=name))
     if wait_s:
         wait_voter(config, AddNode(name, ""), wait_s)
     report(added, f"{added.name} is number {added.number} now; see samelog node list")
@@ -88,7 +90,7 @@ def node(config: ClientConfig, *, name: str, wait_s: float) -> None:
 
 @command.command("majority-lost")
 @node_option
-@confirm_option
+@confirm_option("CLUSTER")
 @click.option("--with", "others", multiple=True, metavar="NODE", help="Another survivor.")
 @json_option
 def majority_lost(config_file: str, *, confirm: str | None, others: Sequence[str]) -> None:
@@ -115,7 +117,7 @@ def majority_lost(config_file: str, *, confirm: str | None, others: Sequence[str
 
 @command.command("soft-reset")
 @node_option
-@confirm_option
+@confirm_option("CLUSTER")
 @json_option
 def soft_reset(config_file: str, *, confirm: str | None) -> None:
     """Begin Raft anew on this node, and keep all positions.
@@ -134,8 +136,9 @@ def soft_reset(config_file: str, *, confirm: str | None) -> None:
 
 @command.command("move-raft")
 @node_option
+@confirm_option("CLUSTER")
 @json_option
-def move(config_file: str) -> None:
+def move(config_file: str, *, confirm: str | None) -> None:
     """Move a stopped node's Raft files to where node.raft_dir says, or back where it is not set.
 
     They are copied, and count from then on; the old ones are set aside, for you to remove. It may
@@ -144,9 +147,11 @@ def move(config_file: str) -> None:
 
     \b
     Example:
-      samelog recover move-raft --config node.toml
+      samelog recover move-raft --config node.toml --confirm production
     """
     config, fs = load_node(config_file), OsFileSystem()
+    where = raft_path(config)
+    check_confirmed(confirm, config.cluster, f"Raft's files of {config.name} would move to {where}")
     try:
         where, aside = move_raft(fs, config, wall_ms=time.time_ns() // 1_000_000)
     except (NodeDirectoryError, RaftStoreError, LogFormatError) as error:
@@ -159,12 +164,8 @@ def _begin_anew(
 ) -> None:
     config, fs = load_node(config_file), OsFileSystem()
     try:
-        if confirm is None:
-            _refuse(config, look(fs, config))
         if confirm != config.cluster:
-            fail(
-                f"--confirm {confirm!r}: the cluster is called {config.cluster!r}; nothing is done"
-            )
+            _refuse(config, look(fs, config), confirm)
         wall_ms = time.time_ns() // 1_000_000
         found, aside = begin_anew(fs, config, kind=kind, wall_ms=wall_ms, others=others)
     except OtherVersion as error:
@@ -181,15 +182,13 @@ def _begin_anew(
     talk("start it, then add the others with EMPTY directories: samelog node add NAME HOST:PORT")
 
 
-def _refuse(config: NodeConfig, found: Finding) -> NoReturn:
+def _refuse(config: NodeConfig, found: Finding, confirm: str | None) -> None:
     if wants_json():
         print_json({"found": found, "kept": None, "done": False})
     else:
         _describe(found)
-    fail(
-        "WHAT OTHER NODES ACKNOWLEDGED AFTER THIS LAST ENTRY WOULD BE LOST. Nothing is done; "
-        f"if this is what you want: --confirm {config.cluster}"
-    )
+    loss = "RECORDS THAT OTHER NODES ACKNOWLEDGED AFTER THIS LAST ENTRY WOULD BE LOST"
+    check_confirmed(confirm, config.cluster, loss)
 
 
 def _describe(found: Finding) -> None:
@@ -217,10 +216,10 @@ def _describe(found: Finding) -> None:
     shell_complete=complete_nodes,
     help="The node whose replica goes on.",
 )
-@click.option("--confirm", metavar="GROUP", type=int, help="The group again: yes, I want this.")
+@confirm_option("GROUP")
 @client_option
 @json_option
-def data_group(config: ClientConfig, *, group: int, name: str | None, confirm: int | None) -> None:
+def data_group(config: ClientConfig, *, group: int, name: str | None, confirm: str | None) -> None:
     """Let the data group GROUP go on with one replica, when its majority is lost FOR EVER.
 
     RECORDS THAT WERE ACKNOWLEDGED MAY BE LOST: those that had reached only the lost nodes. Choose
@@ -234,17 +233,16 @@ def data_group(config: ClientConfig, *, group: int, name: str | None, confirm: i
       samelog recover group 3 --from rt-sequencer-1 --confirm 3 --config client.toml
     """
     newest, suspect = _replicas(config, group)
-    if name is None or confirm != group:
+    if name is None or confirm != str(group):
         if wants_json():
             print_json({"group": group, "newest": newest, "suspect": suspect, "done": False})
         for node_name, (term, index) in newest.items():
             counts = ", and counts for nothing: it may have forgotten more" * (node_name in suspect)
             talk(f"{node_name}: entry {index} of term {term}{counts}")
-        fail(
-            "WHAT OTHER NODES ACKNOWLEDGED AFTER THIS WOULD BE LOST. Nothing is done; if this is "
-            f"what you want: --from NODE --confirm {group}"
-        )
-    ask(config, RecoverDataGroup(group, name, tuple(suspect)))
+        loss = "RECORDS THAT OTHER NODES ACKNOWLEDGED AFTER THIS WOULD BE LOST"
+        check_confirmed(confirm, str(group), loss)
+        fail(f"{loss}. {NOTHING_DONE}. To proceed, add: --from NODE")
+    ask(config, RecoverDataGroup(group, name, tuple(suspect), confirm=confirm))
     done = {"group": group, "newest": newest, "suspect": suspect, "done": True}
     report(done, f"group {group} goes on with {name}; samelog status keeps the event")
 
@@ -290,7 +288,7 @@ class NodeCopy(NamedTuple):
     shell_complete=complete_nodes,
     help="A node that is gone.",
 )
-@click.option("--confirm", metavar="TOPIC", help="The topic's name: yes, I want this.")
+@confirm_option("TOPIC")
 @client_option
 @json_option
 def void(config: ClientConfig, **options: Any) -> None:
@@ -314,8 +312,8 @@ def void(config: ClientConfig, **options: Any) -> None:
     if options["confirm"] != topic:
         if wants_json():
             print_json(_void_answer(copies, first, behind, done=False))
-        fail(f"{lost} are on no node. Nothing is done; to give them up: --confirm {topic}")
-    asked = VoidRecords(topic, partition, first, behind, options["without"])
+        check_confirmed(options["confirm"], topic, f"{lost} are on no node and would be given up")
+    asked = VoidRecords(topic, partition, first, behind, options["without"], confirm=topic)
     ask(config, asked)
     report(
         _void_answer(copies, first, behind, done=True),

@@ -11,6 +11,7 @@ from samelog.admin.answers import SessionInfo
 from samelog.admin.client import ask
 from samelog.admin.requests import GetStatus, RetireSession
 from samelog.cli.command_group import CommandGroup
+from samelog.cli.confirmation import check_confirmed, confirm_option
 from samelog.cli.live_names import complete_sessions
 from samelog.cli.output import (
     client_option,
@@ -31,7 +32,7 @@ def command() -> None:
     \b
     Examples:
       samelog session list --config client.toml
-      samelog session retire ewr --config client.toml
+      samelog session retire ewr --confirm ewr --config client.toml
     """
 
 
@@ -62,9 +63,10 @@ def _row(session: SessionInfo) -> tuple[object, ...]:
 
 @command.command()
 @click.argument("name", shell_complete=complete_sessions)
+@confirm_option("NAME")
 @client_option
 @json_option
-def retire(config: ClientConfig, name: str) -> None:
+def retire(config: ClientConfig, *, name: str, confirm: str | None) -> None:
     """Fence the session NAME, whose directory is lost for good.
 
     A new directory may then take the name. What the lost one had not shipped is lost with it;
@@ -72,7 +74,9 @@ def retire(config: ClientConfig, name: str) -> None:
 
     \b
     Example:
-      samelog session retire ewr --config client.toml
+      samelog session retire ewr --confirm ewr --config client.toml
     """
-    session = ask(config, RetireSession(name)).session
+    loss = f"Session {name} would be fenced: records that its directory has not shipped are lost"
+    check_confirmed(confirm, name, loss)
+    session = ask(config, RetireSession(name, confirm=name)).session
     report({"session": session}, f"retired session {session}")

@@ -28,10 +28,10 @@ from samelog.admin.requests import (
 from samelog.admin.views import Subscribers
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.look.kinds import kinds_of, mirrors_of
+from samelog.cli.confirmation import check_confirmed, confirm_option, replaced_option
 from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
     client_option,
-    confirm,
     fail,
     json_option,
     print_json,
@@ -64,7 +64,8 @@ def command() -> None:
     type=click.IntRange(min=1, max=7),
     help="How many nodes have each partition.  [default: all]",
 )
-@click.option("--setting", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@replaced_option("--setting", "--set KEY=VALUE", takes_value=True)
 @click.option("--as", "query", metavar="SELECT", help="A view: stores nothing, shows what passes.")
 @client_option
 @json_option
@@ -84,8 +85,8 @@ def create(
 
     \b
     Example:
-      samelog topic create flights --setting segment.bytes=67108864 --config client.toml
-      samelog topic create audit --setting message.timestamp.type=LogAppendTime --config c.toml
+      samelog topic create flights --set segment.bytes=67108864 --config client.toml
+      samelog topic create audit --set message.timestamp.type=LogAppendTime --config c.toml
       samelog topic create big --partitions 30 --replication-factor 3 --config client.toml
       samelog topic create big --as "SELECT a, b FROM flights WHERE a > 100" --config client.toml
     """
@@ -93,7 +94,7 @@ def create(
         _create_view(config, name, query)
         return
     wanted = UNSET if copies is None else copies
-    body = CreateTopic(name, partitions, _settings(settings, "--setting"), wanted)
+    body = CreateTopic(name, partitions, _settings(settings, "--set"), wanted)
     topic = ask(config, body)
     said = f"created topic {topic.name} with {topic.partitions} partition(s){_risk(copies)}"
     report(topic, said + _kept(topic.retention_ms) + ORIGINS.get(topic.retention_from, ""))
@@ -254,29 +255,34 @@ def alter(
 @command.command()
 @click.argument("name", shell_complete=complete_topics)
 @click.option("--partition", type=click.IntRange(min=0), help="Only this one; else all.")
-@click.option("--force", is_flag=True, help="Ask nothing.")
+@confirm_option("NAME")
+@replaced_option("--force", "--confirm NAME")
 @client_option
 @json_option
-def truncate(config: ClientConfig, *, name: str, partition: int | None, force: bool) -> None:
-    """Empty the topic NAME: what is in it now can be read no more, for good.
+def truncate(
+    config: ClientConfig, *, name: str, partition: int | None, confirm: str | None
+) -> None:
+    """Empty the topic NAME: its records are deleted for good, without a copy.
 
-    Settings, schemas, sessions and offsets stay: the next record gets the next offset. Nothing is
-    copied before. On a terminal it is asked for once more; the audit log says who did it.
+    Settings, schemas, sessions and offsets stay: the next record gets the next offset. The audit
+    log records the identity that did it. Without --confirm, the command prints how many records
+    would be lost.
 
     \b
     Examples:
       samelog topic truncate flights --config client.toml
-      samelog topic truncate flights --partition 2 --force --config client.toml
+      samelog topic truncate flights --confirm flights --config client.toml
+      samelog topic truncate flights --partition 2 --confirm flights --config client.toml
     """
-    known = ask(config, DescribeTopic(name)).topic
-    if not force:
-        which = f"topic {name}" if partition is None else f"partition {partition} of topic {name}"
-        confirm(f"Empty {which}, for good?")
-    chosen = range(known.partitions) if partition is None else (partition,)
+    found = described(config, name)
+    chosen = range(found.topic.partitions) if partition is None else (partition,)
+    which = name if partition is None else f"{name}-{partition}"
+    loss = f"{_records(found, chosen)} of {which} would be deleted for good"
+    check_confirmed(confirm, name, loss)
     emptied = []
     with progress("emptying", len(chosen)) as advance:
         for each in chosen:
-            emptied.append(ask(config, TruncatePartition(name, each)))
+            emptied.append(ask(config, TruncatePartition(name, each, confirm=name)))
             advance(1)
     if wants_json():
         print_json(emptied)
@@ -287,26 +293,43 @@ def truncate(config: ClientConfig, *, name: str, partition: int | None, force: b
 
 @command.command()
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--force", is_flag=True, help="Ask nothing, and do not look for readers.")
+@confirm_option("NAME")
+@click.option("--in-use", is_flag=True, help="Also while subscribers or groups read it.")
+@replaced_option("--force", "--confirm NAME, and --in-use for a topic that is read")
 @client_option
 @json_option
-def delete(config: ClientConfig, *, name: str, force: bool) -> None:
-    """Delete the topic NAME, with everything in it, for good.
+def delete(config: ClientConfig, *, name: str, confirm: str | None, in_use: bool) -> None:
+    """Delete the topic NAME with all its records, for good.
 
-    It is refused while subscribers or consumer groups read the topic. On a terminal it is asked for
-    once more.
+    Without --confirm, the command prints how many records would be lost. It refuses a topic that
+    subscribers or consumer groups read; --in-use overrides that.
 
     \b
     Examples:
       samelog topic delete flights --config client.toml
-      samelog topic delete flights --force --config client.toml
+      samelog topic delete flights --confirm flights --config client.toml
+      samelog topic delete flights --confirm flights --in-use --config client.toml
     """
-    if not force:
-        if readers := _readers(config, name):
-            fail(f"topic {name} is read by {', '.join(readers)}: end them, or give --force")
-        confirm(f"Delete topic {name} and all its records, for good?")
-    topic_id = ask(config, DeleteTopic(name)).topic_id
+    if confirm != name:
+        check_confirmed(confirm, name, _loss(config, name))
+    if not in_use and (readers := _readers(config, name)):
+        fail(f"topic {name} is read by {', '.join(readers)}. Stop them, or add --in-use")
+    topic_id = ask(config, DeleteTopic(name, confirm=name)).topic_id
     report({"name": name, "topic_id": topic_id}, f"deleted topic {name}")
+
+
+def _loss(config: ClientConfig, name: str) -> str:
+    """What is lost with a topic or view."""
+    found = described(config, name)
+    if found.topic.base:
+        return f"View {name} would be deleted; the topic {found.topic.base} stays"
+    records = _records(found, range(found.topic.partitions))
+    return f"Topic {name} with {records} would be deleted for good"
+
+
+def _records(found: TopicDescription, partitions: Sequence[int]) -> str:
+    chosen = [each for each in found.partitions if each.partition in partitions]
+    return f"{sum(each.end_offset - each.start_offset for each in chosen):,} records"
 
 
 def _readers(config: ClientConfig, topic: str) -> list[str]:
@@ -331,7 +354,7 @@ def _answers(config: ClientConfig) -> list[Subscribers]:
         if isinstance(each, Subscribers):
             answers.append(each)
         elif not each.nobody_there:
-            fail(f"a node did not say who reads there: {each}: try again, or give --force")
+            fail(f"a node did not say who reads there: {each}: try again, or add --in-use")
     return answers
 
 

@@ -17,10 +17,10 @@ from samelog.admin.client import ask
 from samelog.admin.mirror_answers import MirroredPartition, MirrorInfo, SourceState, SourceTopic
 from samelog.admin.mirror_requests import ListMirrors, PromoteTopics
 from samelog.cli.command_group import CommandGroup
+from samelog.cli.confirmation import check_confirmed, confirm_option, replaced_option
 from samelog.cli.live_names import complete_mirrors
 from samelog.cli.output import (
     client_option,
-    confirm,
     fail,
     following,
     json_option,
@@ -205,10 +205,11 @@ def _differences(mirror: MirrorInfo, source: SourceTopic | None) -> dict[str, tu
 
 @command.command()
 @click.argument("topics", nargs=-1, required=True, shell_complete=complete_mirrors)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@confirm_option("TOPIC", multiple=True)
+@replaced_option("--yes", "--confirm with each argument")
 @client_option
 @json_option
-def promote(config: ClientConfig, topics: tuple[str, ...], *, yes: bool) -> None:
+def promote(config: ClientConfig, *, topics: tuple[str, ...], confirm: tuple[str, ...]) -> None:
     """Let mirrors be topics of their own from now on, all of them at once.
 
     A name may end with `*`. What was not mirrored yet is not there, and never comes: the sidecar
@@ -217,12 +218,14 @@ def promote(config: ClientConfig, topics: tuple[str, ...], *, yes: bool) -> None
     \b
     Examples:
       samelog mirror promote eu.flights --config client.toml
-      samelog mirror promote 'eu.*' --yes --config client.toml
+      samelog mirror promote 'eu.*' --confirm 'eu.*' --config client.toml
     """
     names = _promotable(config, topics)
-    if not yes:
-        confirm(f"{', '.join(names)}: mirrors no more, for good?")
-    promoted = ask(config, PromoteTopics(tuple(names))).promoted
+    for topic in topics:
+        given = topic if topic in confirm else next(iter(confirm), None)
+        loss = f"{', '.join(names)} would stop being mirrors, for good"
+        check_confirmed(given, topic, loss)
+    promoted = ask(config, PromoteTopics(tuple(names), confirm=",".join(names))).promoted
     if wants_json():
         print_json(promoted)
         return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import click
 
@@ -15,6 +15,7 @@ from samelog.admin.client import ask_each, ask_node, known_nodes
 from samelog.admin.errors import AdminError
 from samelog.admin.site_answers import PartitionStanding, PromotionBegun, Standing
 from samelog.admin.site_requests import GetStanding, PromoteSite
+from samelog.cli.confirmation import check_confirmed, confirm_option
 from samelog.cli.live_names import complete_nodes, complete_sites
 from samelog.cli.output import (
     client_option,
@@ -61,7 +62,7 @@ class Survivors(NamedTuple):
 
 @click.command("promote")
 @click.argument("site", shell_complete=complete_sites)
-@click.option("--confirm", metavar="CLUSTER", help="The cluster's name: yes, I want this.")
+@confirm_option("CLUSTER")
 @click.option(
     "--without",
     multiple=True,
@@ -100,9 +101,16 @@ def promote(
     """
     found = _look(config, site)
     if confirm != config.cluster:
-        _refuse(config, found, site)
+        _refuse(config, found, site, confirm)
     address, newest = found.newest
-    order = PromoteSite(site, newest.entry, newest.term, tuple(without), first_site_is_down)
+    order = PromoteSite(
+        site,
+        newest.entry,
+        newest.term,
+        tuple(without),
+        first_site_is_down,
+        confirm=config.cluster,
+    )
     try:
         begun = ask_node(config, address, order, name=newest.node)
     except AdminError as error:
@@ -136,16 +144,14 @@ def _standings(config: ClientConfig) -> list[tuple[Address, Standing]]:
     return [(where, said) for where, said in answers if isinstance(said, Standing)]
 
 
-def _refuse(config: ClientConfig, found: Survivors, site: str) -> NoReturn:
+def _refuse(config: ClientConfig, found: Survivors, site: str, confirm: str | None) -> None:
     if wants_json():
         rows = [each for _, each in found.there]
         print_json({"site": site, "found": rows, "done": False})
     else:
         _describe(found)
-    fail(
-        "WHAT OTHER SITES ACKNOWLEDGED AFTER THIS WOULD BE LOST. Nothing is done; "
-        f"if this is what you want: --confirm {config.cluster}"
-    )
+    loss = "RECORDS THAT OTHER SITES ACKNOWLEDGED AFTER THIS WOULD BE LOST"
+    check_confirmed(confirm, config.cluster, loss)
 
 
 def _describe(found: Survivors) -> None:

@@ -14,7 +14,7 @@ const retire = (name) => ask({
   danger: true,
   fields: [{ name: "confirmed", label: "Write the session's name to confirm", required: true,
     pattern: name.replace(/[.]/g, "[.]") }],
-  request: () => [`/${path("sessions", name, "retire")}`, {}],
+  request: ({ confirmed }) => [`/${path("sessions", name, "retire")}`, { confirm: confirmed }],
 });
 
 const said = (each) => {

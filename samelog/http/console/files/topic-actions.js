@@ -84,8 +84,8 @@ const empty = (name, partitions, again) => {
     confirm: "Empty for good",
     danger: true,
     fields: [{ name: "partition", label: "Partition", options: [ALL, ...every], value: ALL }, nameAgain(name)],
-    requests: ({ partition }) => (partition === ALL ? every : [Number(partition)]).map((each) => (
-      [`/${path("topics", name, "truncate")}`, { partition: each }])),
+    requests: ({ partition, confirmed }) => (partition === ALL ? every : [Number(partition)]).map((each) => (
+      [`/${path("topics", name, "truncate")}`, { partition: each, confirm: confirmed }])),
     done: again,
   });
 };
@@ -96,7 +96,7 @@ const remove = (name, text = "All its records are gone for good, on every node."
   confirm: "Delete for good",
   danger: true,
   fields: [nameAgain(name)],
-  request: () => [`/${path("topics", name, "delete")}`, {}],
+  request: ({ confirmed }) => [`/${path("topics", name, "delete")}`, { confirm: confirmed }],
   done: () => { location.hash = "#/topics"; },
 });
 
@@ -106,7 +106,7 @@ const promote = (name, again) => ask({
   confirm: "Promote for good",
   danger: true,
   fields: [nameAgain(name)],
-  request: () => ["/mirrors/promote", { topics: [name] }],
+  request: ({ confirmed }) => ["/mirrors/promote", { topics: [name], confirm: confirmed }],
   done: again,
 });
 

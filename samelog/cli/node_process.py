@@ -24,7 +24,7 @@ from samelog.kafka.producer_log import ProducerLog
 from samelog.kafka.service import KafkaService, ListenerFault
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.log import start_log
-from samelog.runtime.loop import handle_exception, run, settle_heap
+from samelog.runtime.loop import handle_exception, is_abandoned, run, settle_heap
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.runtime.reload import NodeReload
 from samelog.runtime.watch import FileWatch
@@ -136,8 +136,8 @@ def _kafka_parts(node: Node, desk: GroupDesk, batches: ProducerLog) -> BrokerPar
 
 
 def _unhandled(node: Node, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """An error in a callback: the part it came from stopped half way, so the node cannot go on."""
+    """Stop the node after an error in a callback or a task, which stopped halfway."""
     handle_exception(loop, context)
     error = context.get("exception")
-    if error is not None:
+    if error is not None and not is_abandoned(context):
         node.fail(error)

@@ -15,7 +15,7 @@ import gc
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 import uvloop
@@ -88,7 +88,18 @@ def handle_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -
     message = context.get("message", "unhandled error in the event loop")
     if isinstance(error, InvariantError):
         crash(error)
+    if is_abandoned(context):
+        log.info("a wait was cancelled in the turn in which it failed: %s", error)
+        return
     log.error("%s", message, exc_info=error)
+
+
+def is_abandoned(context: Mapping[str, Any]) -> bool:
+    """Return whether an unhandled error is the outcome of a future whose waiter was cancelled. No
+    code stopped halfway then; an error that ended a task is another matter.
+    """
+    future = context.get("future")
+    return isinstance(future, asyncio.Future) and not isinstance(future, asyncio.Task)
 
 
 def crash(error: InvariantError, leave: Callable[[int], object] = os._exit) -> None:

@@ -14,6 +14,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from operator import attrgetter
 from typing import Any
 from unittest.mock import patch
 
@@ -157,7 +158,15 @@ class World:
         if now < self._next_look:
             return False
         self._next_look = now + LOOK_EVERY_S
-        return self._done()
+        self._look_for_lost_errors()
+        return self._violation is not None or self._done()
+
+    def _look_for_lost_errors(self) -> None:
+        for each in filter(attrgetter("is_alive"), self.processes):
+            if (error := each.lost_error()) is not None:
+                violation = Violation("no errors", f"{each.name}: a task failed: {error!r}")
+                violation.__cause__ = error
+                self.violated(violation)
 
     def _check_liveness(self) -> None:
         self.is_healed = True

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -17,6 +19,7 @@ from samelog.replicator.pull.repair_pull import (
     MergedName,
     RepairPull,
     SessionRunName,
+    _Request,
 )
 from samelog.runtime.errors import ConnectFault, RuntimeFault
 from samelog.runtime.network.link import PeerPlace
@@ -186,6 +189,13 @@ def test_what_a_sink_raises_ends_its_pull_alone(tmp_path: Path) -> None:
             )
             assert isinstance(outcomes[0], ValueError)
             assert outcomes[1] is False
+            source.merged[1].fill(random.Random(4), 0)
+            empty = Sink()
+            with (
+                patch.object(Sink, "has_enough", side_effect=LookupError("gone")),
+                pytest.raises(LookupError),  # the peer has no more for now
+            ):
+                await pull.merged(MERGED._replace(partition=1), START, empty)
             assert len(node.connections) == 1
             await until(lambda: not source.merged[0].listeners)
 
@@ -203,6 +213,36 @@ def test_refusals_come_out_as_such(tmp_path: Path) -> None:
                 await pull.merged(MERGED, START, Sink())
 
     in_loop(main)
+
+
+def test_a_pull_that_is_cancelled_in_the_turn_of_its_refusal_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
+    """A replica that ends cancels its pulls in the turn in which a peer refuses them. The errors
+    ended the node: asyncio reports them as unhandled (cases/14).
+    """
+    unhandled: list[dict[str, object]] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: unhandled.append(context))
+        async with peer(tmp_path) as (_, source, pull):
+            source.refusal = RequestRefused(FaultCode.NOT_READY, "it is being made here")
+            tasks = {asyncio.create_task(pull.merged(MERGED, START, Sink()))}
+
+            def refuse_and_cancel(request: _Request, error: Exception) -> None:
+                request.outcome.set_exception(error)
+                for task in tasks:
+                    task.cancel()
+
+            with patch.object(_Request, "on_fault", refuse_and_cancel):
+                await asyncio.wait(tasks)
+            assert tasks.pop().cancelled()
+            gc.collect()
+            await asyncio.sleep(0)
+
+    in_loop(main)
+    assert not unhandled
 
 
 def test_a_node_that_goes_away_fails_what_is_under_way(tmp_path: Path) -> None:

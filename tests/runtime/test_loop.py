@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
 from samelog.format.errors import InvariantError
-from samelog.runtime.loop import EXIT_SOFTWARE, LoopThreads, crash, run, spawn
+from samelog.runtime.loop import EXIT_SOFTWARE, LoopThreads, crash, is_abandoned, run, spawn
 from tests.runtime.peers import in_loop, until
 
 PROGRAM = """
@@ -74,6 +76,37 @@ def test_a_failed_task_is_heard_of_at_once(caplog: pytest.LogCaptureFixture) -> 
         in_loop(main)
     errors = [each.exc_info[1] for each in caplog.records if each.exc_info]
     assert [repr(error) for error in errors] == ["LookupError('lost')"]
+
+
+def test_the_outcome_of_an_abandoned_wait_is_no_failure() -> None:
+    """Its waiter was cancelled in the turn in which it failed; no code stopped halfway."""
+    unhandled: list[dict[str, Any]] = []
+
+    async def wait(future: asyncio.Future[None]) -> None:
+        await asyncio.wait({future})
+
+    async def broken() -> None:
+        raise LookupError("lost")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: unhandled.append(context))
+        future = loop.create_future()
+        task = asyncio.create_task(wait(future))
+        await asyncio.sleep(0)
+        future.set_exception(LookupError("refused"))
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        del future, task
+        failed = asyncio.create_task(broken())
+        await asyncio.wait({failed})
+        del failed
+        gc.collect()
+        await until(lambda: len(unhandled) == 2)
+
+    in_loop(main)
+    assert [is_abandoned(context) for context in unhandled] == [True, False]
 
 
 def test_a_cancelled_task_is_not_a_failure(caplog: pytest.LogCaptureFixture) -> None:

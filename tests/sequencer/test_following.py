@@ -10,7 +10,11 @@ import pytest
 
 from samelog.replicator.pull.handles import PullRefused
 from samelog.sequencer.ingest.following import LOOK_S, Following
-from samelog.sequencer.state.commands import OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.commands import (
+    DeleteTopicCommand,
+    OpenInputCommand,
+    OpenRunCommand,
+)
 from samelog.wire.errors import FaultCode
 from tests.sequencer.test_ending import TOPIC, data_group
 
@@ -61,6 +65,30 @@ def test_who_has_nothing_to_give_keeps_nobody_awake(refusal: FaultCode | None) -
         assert pulls.asked == (1 if refusal is None else 2), (
             "while it is at work, it is asked again"
         )
+        await following.close()
+
+    asyncio.run(body())
+
+
+def test_an_input_that_goes_before_its_stream_begins_is_not_asked_for() -> None:
+    """The topic is deleted in the turn in which the stream is due."""
+
+    async def body() -> None:
+        machine, pulls = data_group(), Pulls(None)
+        session = f"kafka-{OTHER}"
+        machine.apply(OpenRunCommand(session, "d", "i", 0, "r", None, None))
+        machine.apply(OpenInputCommand(session, TOPIC, 0))
+        intake: Any = SimpleNamespace(position=lambda entry: machine.state.inputs[entry.number])
+        others: Any = pulls
+        clock: Any = SimpleNamespace(now=lambda: 1.0)
+        following = Following(
+            0, others, machine=machine, intake=intake, clock=clock, is_there=lambda node: True
+        )
+        following.tick()
+        (stream,) = following._busy.values()
+        machine.apply(DeleteTopicCommand(TOPIC))
+        await stream
+        assert pulls.asked == 0
         await following.close()
 
     asyncio.run(body())

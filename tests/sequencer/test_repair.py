@@ -14,11 +14,19 @@ from unittest.mock import patch
 
 import pytest
 
+from samelog.format.positions import SessionPosition
 from samelog.replicator.pull.repair_pull import RepairPull
 from samelog.sequencer.cluster.repair.merged import MergedRepair, MergedSink
+from samelog.sequencer.cluster.repair.plan import PATIENCE_S as REPAIR_PATIENCE_S
 from samelog.sequencer.cluster.repair.plan import Lack
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
+from samelog.sequencer.ingest.peer_pulls import IntakeSink
 from samelog.sequencer.node import Node
+from samelog.sequencer.state.commands import (
+    DeleteTopicCommand,
+    OpenInputCommand,
+    OpenRunCommand,
+)
 from samelog.sequencer.state.types import Partition
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
@@ -34,6 +42,7 @@ from tests.sequencer.cluster import (
     run_with,
     until,
 )
+from tests.sequencer.test_ending import TOPIC, data_group
 
 EPOCH_AT = 12
 """Where a batch has its leader epoch, which no CRC covers."""
@@ -235,3 +244,74 @@ def test_what_comes_from_another_group_is_not_given_up() -> None:
             repair._plan.ended(order.partition, 0, 0.0, failed=True)
     assert not repair.has_given_up(1)
     assert repair.has_given_up(2)
+
+
+@pytest.mark.parametrize("when", ["before the pull begins", "while the peer answers"])
+def test_a_pull_of_an_input_that_goes_meanwhile_ends(when: str) -> None:
+    """An entry that removes the input may be applied at any moment of a pull (world 9300481117 of
+    converting groups: KeyError, and the connection to the peer ended).
+    """
+    machine, sinks = data_group(), list[IntakeSink]()
+    machine.apply(OpenRunCommand("s", "d", "i", 0, "r", None, None))
+    machine.apply(OpenInputCommand("s", TOPIC, 0))
+    (entry,) = machine.state.inputs.values()
+
+    async def session(stream: Any, start: Any, sink: IntakeSink) -> None:
+        sinks.append(sink)
+        machine.apply(DeleteTopicCommand(TOPIC))
+        assert sink.has_enough()
+
+    given = SimpleNamespace(
+        pulls=SimpleNamespace(get=lambda node: SimpleNamespace(session=session)),
+        sessions=SimpleNamespace(written=lambda entry: machine.state.inputs[entry.number].place),
+        intake=SimpleNamespace(
+            received_at={},
+            stopped=None,
+            position=lambda entry: (*machine.state.inputs[entry.number].place[1:], -1, 0),
+        ),
+        clock=SimpleNamespace(time=0.0),
+    )
+    given.clock.now = lambda: given.clock.time
+    parts: Any = given
+    repair = SessionRepair(
+        parts.pulls,
+        machine=machine,
+        sessions=parts.sessions,
+        intake=parts.intake,
+        clock=parts.clock,
+        is_up=lambda node: True,
+    )
+
+    async def body() -> None:
+        repair.peer_reported(1, {entry.number: SessionPosition(entry.run, 0, 100)})
+        given.clock.time += 2 * REPAIR_PATIENCE_S
+        repair.tick()
+        (pull,) = repair._busy.values()
+        if when == "before the pull begins":
+            machine.apply(DeleteTopicCommand(TOPIC))
+        await pull
+
+    asyncio.run(body())
+    assert len(sinks) == (when == "while the peer answers")
+
+
+def test_a_copy_of_a_partition_that_goes_before_it_begins_ends() -> None:
+    partitions = {1: SimpleNamespace(log=SimpleNamespace(next_offset=0))}
+    merging: Any = SimpleNamespace(partitions=partitions)
+    nothing: Any = SimpleNamespace(members=lambda number: [], now=lambda: 0.0)
+    repair = MergedRepair(
+        nothing,
+        machine=nothing,
+        merging=merging,
+        clock=nothing,
+        ask=lambda: [2],
+        takes_in=lambda: True,
+        budget=nothing,
+        elsewhere=nothing,
+    )
+    repair._plan.note(1, Lack(0, 9, 9), 0.0)
+    (order,) = repair._plan.next([2], 1e9)
+    partitions.clear()
+    asyncio.run(repair._copy(order))
+    repair._plan.note(1, None, 1e9)
+    assert not [*repair._plan.next([2], 1e9)]

@@ -103,8 +103,14 @@ class _Request:
         self._take(lambda: self.sink.on_sealed(file, length, next_file))
 
     def on_caught_up(self) -> None:
-        if not (self.goes_on or self.outcome.done()):
-            self.outcome.set_result(self.sink.has_enough())
+        if self.goes_on or self.outcome.done():
+            return
+        try:
+            has_enough = self.sink.has_enough()
+        except Exception as error:  # noqa: BLE001 - the seam: it comes out of the request
+            self.on_fault(error)
+            return
+        self.outcome.set_result(has_enough)
 
     def on_end(self, end_offset: int) -> None:
         """Never asked for: a node knows from Raft where its logs end."""
@@ -139,6 +145,13 @@ class _Request:
             if not self.moved and not self.goes_on:
                 raise DeadlinePassed(f"nothing came for {PROGRESS_S:g} s")
             self.moved = False
+
+    def abandon(self) -> None:
+        """Retrieve the outcome. A request that is cancelled in the turn in which its peer refuses
+        it has an error that no one else retrieves, and asyncio reports such errors as unhandled.
+        """
+        if not self.outcome.cancel() and not self.outcome.cancelled():
+            self.outcome.exception()
 
 
 class _BulkHandles(Handles):
@@ -252,6 +265,7 @@ class RepairPull:
         try:
             return await request.wait()
         finally:
+            request.abandon()
             handles.close(handle)
             if handles.is_idle:
                 self._let_go_later(handles.connection)

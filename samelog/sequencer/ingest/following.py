@@ -119,6 +119,9 @@ class Following:
         self._not_before[entry.number] = self._clock.now() + RETRY_S
 
     async def _pull(self, node: int, entry: Input) -> None:
+        """An entry that removes the input may be applied before the pull begins."""
+        if not self._is_open(entry.number):
+            return
         state = self._machine.state
         partition = state.partitions[entry.partition]
         topic = state.topics[partition.topic_id]

@@ -171,7 +171,11 @@ class MergedRepair:
         return Lack(end, goal, known) if end < goal else None
 
     async def _copy(self, order: CopyOrder) -> None:
-        number, partition = order.partition, self._merging.partitions[order.partition]
+        """An entry that removes the partition may be applied before the copy begins."""
+        number, partition = order.partition, self._merging.partitions.get(order.partition)
+        if partition is None:
+            self._plan.ended(number, 0, self._clock.now(), failed=False)
+            return
         failed = False
         try:
             await self._copy_from(order.peer, number, partition)

@@ -125,6 +125,11 @@ class SessionRepair:
             wanted.since = self._clock.now()
 
     async def _pull(self, entry: Input, wanted: _Wanted) -> None:
+        """Entries that remove the input, or close its run, may be applied before the pull begins
+        and at any time while it waits: nothing is lacking then, and the input has no files.
+        """
+        if self._lacking(entry.number, wanted.place) is None:
+            return
         names = self._machine.state
         partition = names.partitions[entry.partition]
         topic = names.topics[partition.topic_id]
@@ -135,7 +140,7 @@ class SessionRepair:
             self._intake,
             entry.number,
             wanted.place.run,
-            has_enough=lambda: self._sessions.written(entry) >= wanted.place,
+            has_enough=lambda: self._lacking(entry.number, wanted.place) is None,
         )
         start = ResumePoint(*self._intake.position(entry))
         try:

@@ -6,6 +6,12 @@ GROUPED ?= $(if $(filter command,$(firstword $(origin SEEDS))),$(SEEDS),100)
 SEED ?=
 ARGS ?=
 
+# The tests of each tier, by the markers that tests/tiers.py derives from fixtures. Some tests have
+# several of them.
+IN_PROCESS := not campaign and not cluster and not jvm and not browser and not mutant and not docs \
+	and not dist and (not world or sample)
+WORKERS ?= 2
+
 # This file's own directory. Not $(dir …): make's functions split a path at its spaces.
 HERE := $(shell dirname "$$(printf '%s' "$(MAKEFILE_LIST)" | sed 's/^ *//')")
 PYTHON := cd "$(HERE)" && .venv/bin/python
@@ -13,7 +19,7 @@ PYTHON := cd "$(HERE)" && .venv/bin/python
 # Compiled modules are kept, whatever the environment says: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test console-test interop spark-versions docs lint check coverage sim chaos campaign fuzz bench bench-kafka sites dist clean
+.PHONY: help setup demo test test-all console-test interop spark-versions docs lint check coverage sim chaos campaign fuzz bench bench-kafka sites dist clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1: /p' "$(HERE)/Makefile"
@@ -26,7 +32,11 @@ demo: ## a cluster on this machine with data flowing through it, into a picture
 	@sh "$(HERE)/scripts/clients.sh" java
 	@$(PYTHON) -m samelog demo $(ARGS)
 
-test: setup ## all tests but the campaigns (ARGS="-k name" and so on go to pytest)
+test: setup ## the in-process tests, a sample of worlds, a few real clusters (ARGS="-k name" goes to pytest)
+	@sh "$(HERE)/scripts/clients.sh" java
+	@$(PYTHON) -m pytest -n $(WORKERS) -m "smoke or ($(IN_PROCESS))" $(ARGS)
+
+test-all: setup ## all tests but the campaigns
 	@sh "$(HERE)/scripts/clients.sh" kcat java helm kustomize
 	@$(PYTHON) -m pytest -n 4 $(ARGS)
 
@@ -57,8 +67,8 @@ docs: setup ## write the tables of docs/ that are made from code anew, and the s
 lint: setup ## style, types, import rules, tidiness
 	@sh "$(HERE)/scripts/lint.sh"
 
-check: setup ## in a minute: lint, and the tests of the parts that decide
-	@sh "$(HERE)/scripts/lint.sh" --tests
+check: setup ## lint, and the tests that need neither nodes nor Java, a browser, planted bugs or pages
+	@sh "$(HERE)/scripts/lint.sh" --tests "$(IN_PROCESS)"
 
 coverage: setup ## how much of each package the tests reach; ARGS="tests/wire" for some tests
 	@$(PYTHON) -m tests.coverage $(ARGS)

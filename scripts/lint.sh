@@ -1,16 +1,8 @@
 #!/bin/sh
-# Everything that is checked without running the product; with --tests also the tests of the parts that decide
-# (`make check`). All checks run, side by side; the last line names the failed ones.
+# Everything that is checked without running the product; with `--tests MARKERS` also the tests that these
+# select (`make check`). All checks run, side by side; the last line names the failed ones.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-
-# Parts without sockets, processes or many files: their tests take seconds.
-decide="tests/format tests/wire tests/consensus tests/archiver/test_plan.py tests/archiver/test_policy.py
-    tests/archiver/test_archive_state.py tests/kafka/groups tests/kafka/test_codecs.py
-    tests/kafka/test_schemas.py tests/kafka/test_fetch_sessions.py tests/sequencer/test_dedup.py
-    tests/sequencer/test_expiry.py tests/sequencer/test_group_state.py tests/sequencer/test_merger.py
-    tests/sequencer/test_planner.py tests/sequencer/test_reset_state.py tests/sequencer/test_schema_state.py
-    tests/sequencer/test_setting_state.py tests/sequencer/test_stage_state.py tests/sequencer/test_state.py"
 
 output=$(mktemp -d) || exit 1
 trap 'rm -rf "$output"' EXIT
@@ -31,7 +23,7 @@ sources="samelog tests scripts setup.py pyspark_samelog.py"
 # shellcheck disable=SC2086  # lists of names
 {
     check mypy .venv/bin/python -m mypy --no-error-summary $sources
-    [ "${1:-}" != --tests ] || check tests .venv/bin/python -m pytest -q -x --hypothesis-profile=quick $decide
+    [ "${1:-}" != --tests ] || check tests .venv/bin/python -m pytest -q -n 2 --hypothesis-profile=quick -m "$2" --ignore tests/test_tidy.py
     check ruff-check .venv/bin/python -m ruff check -q $sources
     check ruff-format .venv/bin/python -m ruff format -q --diff $sources
     check import-contracts .venv/bin/lint-imports

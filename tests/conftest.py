@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests import forking, mounts, sharing
+from tests import forking, mounts, sharing, tiers
 
 # The same code gets the same verdict; `--hypothesis-profile=random` looks where nobody looked yet,
 # `quick` (of `make check`) at a few examples only.
@@ -29,6 +29,7 @@ settings.register_profile(
 settings.load_profile("same")
 mounts.keep_to_ourselves()
 forking.take_over()
+tiers.watch_commands()
 gc.disable()
 
 
@@ -40,7 +41,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.Long
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`pytest tests/consensus --rewrite`: write what happens into the scenario files; review the
-    diff. `make test ARGS=--record-seconds`: write which files take long.
+    diff. `make test-all ARGS=--record-seconds`: write which files take long.
     """
     parser.addoption(
         "--rewrite", action="store_true", help="rewrite the expected traces of scenarios"
@@ -63,5 +64,6 @@ def pytest_unconfigure() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Only the process that the others report to records."""
+    config.pluginmanager.register(tiers)
     if config.getoption("--record-seconds") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(sharing.Recorder())

@@ -101,6 +101,9 @@ def fork(
     module: str = SAMELOG,
 ) -> local_cluster.Process:
     """Start a module with these arguments, and this environment or our own."""
+    from tests import tiers  # not in the process that forks
+
+    tiers.require("starts_nodes")
     with open(os.devnull, "rb") as nothing:
         return _begin([module, *arguments], (nothing, log, log), env)
 

@@ -3,7 +3,7 @@
 A file's tests go to one process; those of all files that need Spark, too: a session takes long to
 start, and more than one would not fit. The longest go first, so that at the end nobody waits for
 one process with a long file. `tests/seconds.toml` says how long they took when that was recorded:
-`make test ARGS=--record-seconds`. A file that is not in it is taken for a short one.
+`make test-all ARGS=--record-seconds`. A file that is not in it is taken for a short one.
 
 Invariant: seconds change the order, never what is run.
 """
@@ -21,9 +21,7 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 SPARK = "tests/spark/"
 RECORD = Path(__file__).with_name("seconds.toml")
 RECORDED_FROM_S = 10
-HEAD = (
-    "# What long files of tests take: `make test ARGS=--record-seconds`. Only the order counts.\n"
-)
+HEAD = "# Seconds of long test files, for their order: `make test-all ARGS=--record-seconds`.\n"
 
 
 def share_of(test: str) -> str:

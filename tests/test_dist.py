@@ -53,7 +53,7 @@ def kept() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sdist(tmp_path_factory: pytest.TempPathFactory, builds_packages: None) -> Path:
     """Made from a copy, so that nothing that lies about gets into it."""
     source = tmp_path_factory.mktemp("dist") / "source"
     for path in kept():
@@ -111,6 +111,7 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     assert "configuration (`docs/configuration.md`)" in page
 
 
+@pytest.mark.usefixtures("starts_nodes")
 @pytest.mark.timeout(TIMEOUT_S)
 def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path, where=tmp_path)

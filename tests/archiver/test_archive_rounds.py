@@ -15,7 +15,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.store.disk.files import OsFileSystem
 from tests.archiver.test_truncation import BATCH, is_archived, sizes, write
-from tests.sequencer.cluster import Session, leader_of, run_with, until
+from tests.sequencer.cluster import RunWith, Session, leader_of, until
 
 TOPIC = "0" * 32
 
@@ -49,7 +49,7 @@ async def alter(node: Node, **settings: str) -> None:
     )
 
 
-def test_the_limit_is_kept_everywhere(tmp_path: Path) -> None:
+def test_the_limit_is_kept_everywhere(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 8)
         for node in nodes:
@@ -69,7 +69,7 @@ def test_the_limit_is_kept_everywhere(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_time_and_overrides_and_holds(tmp_path: Path) -> None:
+def test_time_and_overrides_and_holds(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 6)
         leader = await leader_of(nodes)
@@ -93,7 +93,7 @@ def test_time_and_overrides_and_holds(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_a_minority_archives_nothing(tmp_path: Path) -> None:
+def test_a_minority_archives_nothing(tmp_path: Path, run_with: RunWith) -> None:
     """What only the leader has merged durably stays, and its disk and clock alone are nothing."""
 
     async def body(nodes: list[Node]) -> None:
@@ -155,7 +155,7 @@ def test_without_a_readable_file_there_is_no_policy(tmp_path: Path) -> None:
         assert file.problem
 
 
-def test_state_of_an_older_version_has_no_time_of_rolls(tmp_path: Path) -> None:
+def test_state_of_an_older_version_has_no_time_of_rolls(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 4)
         leader = await leader_of(nodes)

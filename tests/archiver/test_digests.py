@@ -9,7 +9,7 @@ from samelog.admin.answers import LogFile, NodeState
 from samelog.admin.requests import LogHistory
 from samelog.sequencer.node import Node
 from tests.archiver.test_truncation import archive, sizes, write
-from tests.sequencer.cluster import Session, make_node, run_with, until
+from tests.sequencer.cluster import RunWith, Session, make_node, until
 
 
 def history(node: Node) -> tuple[LogFile, ...]:
@@ -25,7 +25,7 @@ def digest(node: Node, base: int) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_sealed_segments_have_one_and_keep_it(tmp_path: Path) -> None:
+def test_sealed_segments_have_one_and_keep_it(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         node = nodes[0]
         await write(nodes, Session("a"), 5)
@@ -46,7 +46,7 @@ def test_sealed_segments_have_one_and_keep_it(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_what_is_lost_of_them_is_made_again(tmp_path: Path) -> None:
+def test_what_is_lost_of_them_is_made_again(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         node = nodes[0]
         await write(nodes, Session("a"), 5)
@@ -62,7 +62,9 @@ def test_what_is_lost_of_them_is_made_again(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_a_node_that_skipped_what_was_archived_has_its_files_too(tmp_path: Path) -> None:
+def test_a_node_that_skipped_what_was_archived_has_its_files_too(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
         await write(nodes, session, 2)

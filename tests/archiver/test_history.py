@@ -17,14 +17,14 @@ from samelog.sequencer.state.types import Partition, State, Topic
 from samelog.store.disk.files import OsFileSystem
 from tests.archiver.test_archive_rounds import policy_of
 from tests.archiver.test_truncation import BATCH, archive, write
-from tests.sequencer.cluster import Session, leader_of, make_node, run_with, until
+from tests.sequencer.cluster import RunWith, Session, leader_of, make_node, until
 
 
 def history(node: Node) -> list[ArchivedFile]:
     return node.care.archive.history.read(1, 0, 99)
 
 
-def test_every_node_writes_down_what_went_and_why(tmp_path: Path) -> None:
+def test_every_node_writes_down_what_went_and_why(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 6)
         log = nodes[0].logs.merging.partitions[1].log
@@ -50,7 +50,9 @@ def test_every_node_writes_down_what_went_and_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", [1, 3])
-def test_a_node_that_lost_some_of_it_asks_the_others(tmp_path: Path, lost: int) -> None:
+def test_a_node_that_lost_some_of_it_asks_the_others(
+    tmp_path: Path, lost: int, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 6)
         await archive(nodes, 4)
@@ -69,7 +71,9 @@ def test_a_node_that_lost_some_of_it_asks_the_others(tmp_path: Path, lost: int) 
     run_with(tmp_path, 3, body)
 
 
-def test_pages_of_it_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_it_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
+) -> None:
     from samelog.archiver import log_history
 
     async def body(nodes: list[Node]) -> None:

@@ -26,7 +26,7 @@ from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.node import Node
 from tests.archiver.test_archive_rounds import alter, policy_of
 from tests.archiver.test_truncation import is_archived, sizes, write
-from tests.sequencer.cluster import Session, leader_of, run_with, until
+from tests.sequencer.cluster import RunWith, Session, leader_of, until
 
 
 def job(base: int, *, partition: int = 0) -> CopyJob:
@@ -229,7 +229,7 @@ def test_a_process_that_ends_is_said_and_started_again(tmp_path: Path) -> None:
 # --- nodes ----------------------------------------------------------------------------------------
 
 
-def test_only_what_is_copied_is_archived(tmp_path: Path) -> None:
+def test_only_what_is_copied_is_archived(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 6)
         leader = await leader_of(nodes)
@@ -283,7 +283,7 @@ def replace_config(node: Node, target: str) -> ArchiveConfig:
     return config
 
 
-def test_what_was_deleted_is_not_copied(tmp_path: Path) -> None:
+def test_what_was_deleted_is_not_copied(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 4)
         [node] = nodes

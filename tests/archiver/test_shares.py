@@ -15,7 +15,7 @@ from samelog.sequencer.node import Node
 from samelog.wire.peer_messages import LogsHeld
 from tests.archiver.test_archive_rounds import policy_of
 from tests.archiver.test_truncation import BATCH, write
-from tests.sequencer.cluster import Session, leader_of, run_with, until
+from tests.sequencer.cluster import RunWith, Session, leader_of, until
 from tests.sequencer.test_data_groups import make_groups
 
 SIZES = some.integers(0, 1 << 50)
@@ -79,7 +79,9 @@ async def do_nothing(self: ArchiveRounds) -> None:
     """Of a round: what is planned stays planned."""
 
 
-def test_group_0_plans_for_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_0_plans_for_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
+) -> None:
     monkeypatch.setattr(ArchiveRounds, "round", do_nothing)
 
     async def body(nodes: list[Node]) -> None:
@@ -112,7 +114,7 @@ def test_group_0_plans_for_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyP
     run_with(tmp_path, 3, body)
 
 
-def test_data_groups_have_the_policy_of_their_member(tmp_path: Path) -> None:
+def test_data_groups_have_the_policy_of_their_member(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0])
         await until(lambda: 1 in nodes[0].data_groups.replicas, "its replica")
@@ -123,7 +125,9 @@ def test_data_groups_have_the_policy_of_their_member(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_a_member_says_how_much_it_has_only_where_groups_share_the_limit(tmp_path: Path) -> None:
+def test_a_member_says_how_much_it_has_only_where_groups_share_the_limit(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         sent: list[object] = []
         nodes[0].peers.links.send_all = sent.append  # type: ignore[method-assign,assignment]

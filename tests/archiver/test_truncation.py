@@ -17,13 +17,13 @@ from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.types import Rejection
 from tests.sequencer.cluster import (
+    RunWith,
     Session,
     batch,
     leader_of,
     make_node,
     merged,
     offset,
-    run_with,
     until,
 )
 
@@ -77,7 +77,9 @@ def is_archived(node: Node, below: int) -> bool:
     return log.log_start.offset == below and log.log_start.segment == segment and is_empty
 
 
-def test_every_node_truncates_the_same_files_and_keeps_their_names(tmp_path: Path) -> None:
+def test_every_node_truncates_the_same_files_and_keeps_their_names(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
         await write(nodes, session, 7)
@@ -110,7 +112,9 @@ def test_every_node_truncates_the_same_files_and_keeps_their_names(tmp_path: Pat
 
 
 @pytest.mark.parametrize("has_inputs", [True, False])
-def test_a_node_that_was_away_catches_up(tmp_path: Path, *, has_inputs: bool) -> None:
+def test_a_node_that_was_away_catches_up(
+    tmp_path: Path, *, has_inputs: bool, run_with: RunWith
+) -> None:
     """By merging if somebody still has the inputs, else behind what was archived."""
 
     async def body(nodes: list[Node]) -> None:
@@ -143,7 +147,9 @@ def test_a_node_that_was_away_catches_up(tmp_path: Path, *, has_inputs: bool) ->
     run_with(tmp_path, 3, body)
 
 
-def test_a_partition_that_is_begun_anew_begins_where_the_others_do(tmp_path: Path) -> None:
+def test_a_partition_that_is_begun_anew_begins_where_the_others_do(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 6)
         await archive(nodes, 4)
@@ -159,7 +165,7 @@ def test_a_partition_that_is_begun_anew_begins_where_the_others_do(tmp_path: Pat
     run_with(tmp_path, 3, body)
 
 
-def test_a_halted_partition_keeps_everything(tmp_path: Path) -> None:
+def test_a_halted_partition_keeps_everything(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 5)
         halted, others = nodes[0], nodes[1:]
@@ -174,7 +180,7 @@ def test_a_halted_partition_keeps_everything(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_nodes_whose_policy_is_another_one_are_named(tmp_path: Path) -> None:
+def test_nodes_whose_policy_is_another_one_are_named(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
         other = next(node for node in nodes if node is not leader)

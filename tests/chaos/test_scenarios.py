@@ -17,6 +17,7 @@ def test_scenarios_are_registered() -> None:
     assert all(entry.what for entry in SCENARIOS.values())
 
 
+@pytest.mark.usefixtures("starts_nodes")
 @pytest.mark.parametrize("name", FAST)
 def test_promises_are_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "forks", True)

@@ -15,6 +15,7 @@ from tests.cluster_sim.mutants_ordering import (
 ENOUGH_SEEDS = 60
 
 
+@pytest.mark.usefixtures("simulates", "plants_bugs")
 @pytest.mark.parametrize(
     ("mutant", "rule"),
     [
@@ -31,6 +32,7 @@ def test_some_planted_bugs_show_at_once(mutant: Mutant, rule: str) -> None:
     assert failure.rule == rule
 
 
+@pytest.mark.usefixtures("simulates", "plants_bugs")
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)

@@ -22,6 +22,7 @@ from samelog.wire import member_queues
 from samelog.wire.messages import Hello
 from tests.cluster_sim.options import converting, from_seed, many_groups
 from tests.cluster_sim.run import run_options, run_seed
+from tests.tiers import sampled
 
 SHORT_S = 2.0
 """Of faults: five times as many worlds for the same time."""
@@ -29,24 +30,28 @@ LONG_ENOUGH_S = 8.0
 """For groups to be made, and members to come and go."""
 
 
-@pytest.mark.parametrize("first", range(1, 17, 4))
+@pytest.mark.usefixtures("simulates")
+@pytest.mark.parametrize("first", sampled(range(1, 17, 4), 5))
 def test_worlds_hold(first: int) -> None:
     results = [run_seed(seed) for seed in range(first, first + 4)]
     assert sum(result.acknowledged for result in results) > 0
 
 
-@pytest.mark.parametrize("first", range(101, 161, 12))
+@pytest.mark.usefixtures("simulates")
+@pytest.mark.parametrize("first", sampled(range(101, 161, 12), 113))
 def test_short_worlds_hold(first: int) -> None:
     options = [replace(from_seed(seed), safety_s=SHORT_S) for seed in range(first, first + 12)]
     results = [run_options(option) for option in options]
     assert sum(result.acknowledged for result in results) > 0
 
 
+@pytest.mark.usefixtures("simulates")
 @pytest.mark.parametrize("seed", [49, 54, 59, 79, 196, 319, 441, 201_351])
 def test_worlds_that_did_not_hold_once(seed: int) -> None:
     run_seed(seed)
 
 
+@pytest.mark.usefixtures("simulates")
 @pytest.mark.parametrize("seed", [5, 30])
 def test_a_seed_is_one_world_to_the_byte(seed: int) -> None:
     """Also in another process, where sets of strings have another order than in this one."""
@@ -61,6 +66,7 @@ def test_a_seed_is_one_world_to_the_byte(seed: int) -> None:
     assert ran.stdout.strip() == run_seed(seed).digest
 
 
+@pytest.mark.usefixtures("simulates")
 @pytest.mark.campaign
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("first", range(10_000, 12_000, 100))
@@ -69,6 +75,7 @@ def test_many_worlds_hold(first: int) -> None:
         run_seed(seed)
 
 
+@pytest.mark.usefixtures("simulates")
 @pytest.mark.parametrize("first", [201, 213])
 def test_worlds_hold_in_which_some_members_know_no_bulk_connections(first: int) -> None:
     # Who is that old knows no data groups either, so the cluster has none.
@@ -85,6 +92,7 @@ SHORT_BYTES = 400
 """Most of what matters is longer: snapshots, many appends, member lists."""
 
 
+@pytest.mark.usefixtures("simulates")
 @pytest.mark.parametrize("first", [301, 307])
 def test_worlds_hold_in_which_most_is_too_long_for_control(first: int) -> None:
     options = [replace(from_seed(seed), safety_s=SHORT_S) for seed in range(first, first + 6)]
@@ -134,7 +142,8 @@ def some_are_older() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("first", [1, 5])
+@pytest.mark.usefixtures("simulates")
+@pytest.mark.parametrize("first", sampled([1, 5], 5))
 def test_worlds_of_many_groups_hold(first: int) -> None:
     seeds = range(first, first + 4)
     options = [replace(many_groups(seed), safety_s=LONG_ENOUGH_S) for seed in seeds]
@@ -142,11 +151,13 @@ def test_worlds_of_many_groups_hold(first: int) -> None:
     assert sum(result.acknowledged for result in results) > 0
 
 
+@pytest.mark.usefixtures("simulates")
 def test_worlds_hold_in_which_topics_leave_group_0() -> None:
     results = [run_options(converting(seed)) for seed in (1, 2, 5, 6)]
     assert sum(result.converted for result in results) > 0
 
 
+@pytest.mark.usefixtures("simulates")
 @pytest.mark.campaign
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("first", range(1, 401, 50))
@@ -155,6 +166,7 @@ def test_more_worlds_hold_in_which_topics_leave_group_0(first: int) -> None:
         run_options(converting(seed))
 
 
+@pytest.mark.usefixtures("simulates")
 @pytest.mark.campaign
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("first", range(1, 401, 50))

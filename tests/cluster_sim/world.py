@@ -33,6 +33,7 @@ from samelog.sequencer.state.keys.key_state import DEDUP_KEY, DEDUP_KEY_HORIZON,
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.store.merged.log import MergedLog
 from samelog.typed.enforcing import ENFORCE, Enforce
+from tests import tiers
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import CanonicalLog
 from tests.cluster_sim.checked import Misfits, lacks_schema
@@ -69,6 +70,7 @@ class World:
     """Everything of one seed."""
 
     def __init__(self, options: Options, *, is_verbose: bool = False) -> None:
+        tiers.require("simulates")
         self.options = options
         self.loop = SimLoop(self._on_error)  # type: ignore[abstract]
         self.network = self.loop.network = Network(self.loop, options.seed)

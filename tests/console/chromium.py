@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests import tiers
 from tests.patience import PATIENCE_S
 
 FLAGS = (
@@ -41,7 +42,7 @@ def executable() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-needs_chromium = pytest.mark.skipif(executable() is None, reason="Chromium is not installed")
+needs_chromium = pytest.mark.usefixtures("starts_browser")
 
 
 class Page:
@@ -136,6 +137,7 @@ class Page:
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Page]:
     """A browser with one page."""
+    tiers.require("starts_browser")
     program = executable()
     assert program is not None
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer
 
 from samelog.cli.local_cluster import LocalCluster, LocalNode
@@ -25,6 +26,7 @@ LAG = (
 LEADER = "document.querySelector('#top .leader b')?.textContent"
 
 
+@pytest.mark.usefixtures("starts_nodes")
 @needs_chromium
 def test_pages_show_lag_that_falls_and_a_leader_that_is_killed(tmp_path: Path) -> None:
     with LocalCluster(str(tmp_path / "cluster")) as cluster:

@@ -13,7 +13,7 @@ from tests.e2e.harness import World
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, starts_nodes: None) -> Iterator[World]:
     """Three nodes of a fresh cluster."""
     with LocalCluster(str(tmp_path / "cluster")) as cluster:
         cluster.start()
@@ -21,7 +21,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture
-def single(tmp_path: Path) -> Iterator[World]:
+def single(tmp_path: Path, starts_nodes: None) -> Iterator[World]:
     """A cluster of one node."""
     with LocalCluster(str(tmp_path / "cluster"), ClusterOptions(nodes=1)) as cluster:
         cluster.start()
@@ -29,7 +29,7 @@ def single(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture
-def brief(tmp_path: Path) -> Iterator[World]:
+def brief(tmp_path: Path, starts_nodes: None) -> Iterator[World]:
     """A cluster that waits for members shortly."""
     limits = GroupLimits(initial_rebalance_delay_ms=0, consumer_session_timeout_ms=3000)
     options = ClusterOptions(kafka=KafkaConfig(groups=limits))

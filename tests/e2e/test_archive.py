@@ -20,7 +20,7 @@ RECORD = b"x" * 30_000
 
 
 @pytest.fixture
-def archiving(tmp_path: Path) -> Iterator[World]:
+def archiving(tmp_path: Path, starts_nodes: None) -> Iterator[World]:
     """Three nodes with a policy that archives nothing, segments of 64 KiB, rounds every 0.2 s."""
     (tmp_path / "policy.json").write_text('{"time": 0}')
     options = ClusterOptions(segment_bytes=1 << 16)

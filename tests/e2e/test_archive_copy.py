@@ -116,6 +116,7 @@ def restore(world: World, to: Path, *arguments: str) -> Any:
     return as_json("restore", "t", "--to", str(to), *arguments)
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_a_target_that_is_not_there_holds_everything_back(tmp_path: Path) -> None:
     target = tmp_path / "target"
     with copying(tmp_path, str(target)) as world:
@@ -172,6 +173,7 @@ def check_damage(world: World, target: Path) -> None:
     assert not (world.directory / "bad" / "t-0").exists()
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_an_object_store_that_fails_half_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

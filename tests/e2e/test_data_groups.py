@@ -37,7 +37,7 @@ RECORDS = 600
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iterator[World]:
     """Five nodes; clients are told of the first one only."""
     path = tmp_path_factory.mktemp("groups")
     with LocalCluster(str(path / "cluster"), ClusterOptions(nodes=5)) as cluster:

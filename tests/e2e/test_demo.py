@@ -32,6 +32,7 @@ KEYS = {
 }
 
 
+@pytest.mark.usefixtures("starts_nodes")
 @pytest.mark.timeout(400)
 def test_the_demo_proves_what_it_says_and_leaves_its_files_where_it_was_told(
     tmp_path: Path,
@@ -86,6 +87,7 @@ def test_the_picture_of_a_course_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "cluster.png").read_bytes().startswith(PNG)
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_a_demo_whose_cluster_cannot_start_says_where_to_look(tmp_path: Path) -> None:
     (tmp_path / "rt-sequencer-7").mkdir()
     done = subprocess.run(

@@ -39,7 +39,7 @@ main()
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iterator[World]:
     path = tmp_path_factory.mktemp("enrolment")
     with LocalCluster(str(path / "cluster")) as cluster:
         cluster.start()

@@ -24,7 +24,7 @@ def mount(path: Path) -> bool:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[World]:
+def small_disk(tmp_path: Path, starts_nodes: None) -> Iterator[World]:
     """A cluster whose last node has a small disk."""
     with LocalCluster(str(tmp_path / "cluster")) as cluster:
         cluster.prepare()

@@ -23,6 +23,7 @@ def publish(world: World, count: int, session: str = "p") -> None:
             publisher.wait_merged(PATIENCE_S)
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_a_removed_file_comes_back_and_leaves_an_event(tmp_path: Path) -> None:
     with LocalCluster(str(tmp_path / "cluster"), ClusterOptions(segment_bytes=1 << 16)) as cluster:
         cluster.start()
@@ -63,6 +64,7 @@ def remove_under_a_mount(data: Path) -> Callable[[], None]:
     return lambda: (None, subprocess.run(again, check=True))[0]
 
 
+@pytest.mark.usefixtures("starts_nodes")
 @pytest.mark.parametrize("way", [move, remove_under_a_mount])
 def test_a_node_whose_disk_goes_ends_and_says_so(
     tmp_path: Path, way: Callable[[Path], Callable[[], None]]

@@ -22,7 +22,7 @@ from tests.typed.known import schema_text
 
 
 @pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoClusters]:
+def clusters(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iterator[TwoClusters]:
     with two_clusters(tmp_path_factory.mktemp("mirror")) as made:
         yield made
 
@@ -266,6 +266,7 @@ def _status(pair: TwoClusters) -> object:
     return as_json("mirror", "status", "--config", pair.config)
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_a_sidecar_that_is_killed_anywhere_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """Nor does the leader of the destination that is killed, too."""
     chance = random.Random(18)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from samelog import Publisher, Subscriber
 from samelog.admin.client import ask
 from samelog.admin.mirror_requests import PromoteTopics
@@ -35,6 +37,7 @@ def ended(process: Process) -> int:
     return process.wait(PATIENCE_S)
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_what_is_left_of_a_lost_cluster_becomes_topics_of_another_one(tmp_path: Path) -> None:
     with two_clusters(tmp_path) as pair:
         source = pair.source.cluster

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.commands import as_json
 from tests.e2e.harness import World
 from tests.e2e.mirroring import two_clusters
@@ -12,6 +14,7 @@ from tests.patience import PATIENCE_S
 PARTITIONS, COUNT = 3, 100
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_partitions_are_read_from_who_has_them(tmp_path: Path) -> None:
     with two_clusters(tmp_path, source_nodes=3) as pair:
         config = ("--config", pair.source.cluster.client_file)

@@ -26,7 +26,7 @@ FIRST_ID = 5 << 31
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[TwoClusters]:
+def pair(tmp_path: Path, starts_nodes: None) -> Iterator[TwoClusters]:
     with two_clusters(tmp_path) as made:
         yield made
 

@@ -24,7 +24,7 @@ END = Wanted("t", None, 0, Start.LATEST)
 
 
 @pytest.fixture
-def sites(tmp_path: Path) -> Iterator[Sites]:
+def sites(tmp_path: Path, starts_nodes: None) -> Iterator[Sites]:
     with LocalCluster(str(tmp_path / "cluster")) as cluster:
         cluster.start()
         yield Sites(World(cluster, tmp_path))

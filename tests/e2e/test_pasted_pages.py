@@ -81,6 +81,7 @@ def publish(shell: Shell, topic: str, text: str, config: str = "--config client.
     shell.paste(f"echo {text} | samelog publish {options}")
 
 
+@pytest.mark.usefixtures("pastes_pages")
 def test_typed_topics(single: World) -> None:
     with running() as registry:
         shell = Shell(single, **{"http://registry:8081": registry.url})
@@ -105,6 +106,7 @@ def test_typed_topics(single: World) -> None:
             assert "189.7" in shell.paste(command), command
 
 
+@pytest.mark.usefixtures("pastes_pages")
 def test_groups_of_subscribers(single: World) -> None:
     shell = Shell(single)
     shell.paste("samelog topic create trades --config client.toml")
@@ -127,6 +129,7 @@ def test_groups_of_subscribers(single: World) -> None:
     assert "billing" in said
 
 
+@pytest.mark.usefixtures("pastes_pages")
 def test_events_as_a_topic(single: World) -> None:
     shell = Shell(single)
     assert "election" in shell.paste(
@@ -134,12 +137,14 @@ def test_events_as_a_topic(single: World) -> None:
     )
 
 
+@pytest.mark.usefixtures("pastes_pages")
 def test_a_second_site(single: World) -> None:
     shell = Shell(single)
     said = shell.paste(blocks("sites", "console")[0])
     assert re.search(r"nyc +.*", said), said
 
 
+@pytest.mark.usefixtures("starts_nodes", "pastes_pages")
 @pytest.mark.timeout(900)
 def test_a_second_cluster(tmp_path: Path) -> None:
     with two_clusters(tmp_path) as pair:

@@ -16,6 +16,7 @@ def numbers(first: int, last: int) -> list[bytes]:
     return [b"%07d" % number for number in range(first, last)]
 
 
+@pytest.mark.smoke
 def test_what_is_published_is_read_in_order_and_is_the_same_everywhere(world: World) -> None:
     with world.publisher("a") as publisher:
         publisher.append(b"%07d" % 0, key=b"k", headers=[("h", b"v")], timestamp=123)
@@ -58,6 +59,7 @@ def test_one_node_is_a_cluster(single: World) -> None:
     assert [record.value for record in single.read(1_000)] == numbers(0, 1_000)
 
 
+@pytest.mark.smoke
 def test_a_killed_leader_loses_nothing_and_comes_back_identical(world: World) -> None:
     with world.publisher("a") as publisher:
         publisher.append_many(numbers(0, 5_000))
@@ -75,6 +77,7 @@ def test_a_killed_leader_loses_nothing_and_comes_back_identical(world: World) ->
     world.assert_identical()
 
 
+@pytest.mark.smoke
 def test_all_nodes_killed_at_once_come_back_with_everything(world: World) -> None:
     with world.publisher("a") as publisher:
         publisher.append_many(numbers(0, 5_000))

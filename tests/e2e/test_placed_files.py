@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from samelog import Publisher, Record, Subscriber
 from samelog.admin.client import ask, log_history
 from samelog.admin.placement_requests import GetPlacement
@@ -97,6 +99,7 @@ def values_of(records: list[Record]) -> list[bytes | None]:
     return [each.value for each in records]
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_what_is_archived_of_a_data_group_comes_back_from_its_copies(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
@@ -153,6 +156,7 @@ def verify(world: PlacedWorld) -> None:
     assert str(place) in ended.stderr
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_a_file_of_a_data_group_that_somebody_removes_comes_back(tmp_path: Path) -> None:
     with placed(tmp_path) as world:
         world.write("p", [b"%d" % number + RECORD for number in range(COUNT)])
@@ -169,6 +173,7 @@ def test_a_file_of_a_data_group_that_somebody_removes_comes_back(tmp_path: Path)
         wait_for(is_told, "an event, of whoever is asked")
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_what_a_data_group_has_nowhere_any_more_is_given_up(tmp_path: Path) -> None:
     with placed(tmp_path) as world:
         values = [b"value %04d" % number for number in range(COUNT)]

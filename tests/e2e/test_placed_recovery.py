@@ -75,6 +75,7 @@ def begun(path: Path, nodes: int) -> tuple[LocalCluster, World]:
     return cluster, World(cluster, path)
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_a_group_that_lost_its_majority_goes_on_with_the_replica_that_is_left(
     tmp_path: Path,
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_group_that_lost_its_majority_goes_on_with_the_replica_that_is_left(
         assert majority.returncode == 1
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_a_cluster_that_lost_its_majority_goes_on_with_two_of_five(tmp_path: Path) -> None:
     cluster, world = begun(tmp_path, 5)
     with cluster:

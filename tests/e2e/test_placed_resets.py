@@ -31,7 +31,7 @@ PARTITIONS = 2
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iterator[World]:
     path = tmp_path_factory.mktemp("placed-resets")
     with LocalCluster(str(path / "cluster"), ClusterOptions()) as cluster:
         cluster.prepare()

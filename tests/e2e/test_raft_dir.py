@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World
@@ -13,6 +15,7 @@ from tests.patience import PATIENCE_S
 COUNT = 20
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_a_node_goes_on_with_raft_files_on_another_disk(tmp_path: Path) -> None:
     with LocalCluster(str(tmp_path / "cluster"), ClusterOptions(nodes=1)) as cluster:
         cluster.prepare()

@@ -60,6 +60,7 @@ def outside_make() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in made}
 
 
+@pytest.mark.usefixtures("pastes_pages")
 @pytest.mark.timeout(TIMEOUT_S)
 def test_every_block_works_as_it_stands(tmp_path: Path) -> None:
     texts = [text for text in blocks() if can_run(text) and not INSTALLS.search(text)]
@@ -71,6 +72,7 @@ def test_every_block_works_as_it_stands(tmp_path: Path) -> None:
     assert '0 b\'AAPL\' b\'{"symbol": "AAPL", "price": 189.7}\'' in done.stdout
 
 
+@pytest.mark.usefixtures("pastes_pages")
 @pytest.mark.campaign
 @pytest.mark.timeout(TIMEOUT_S)
 def test_every_block_works_in_a_fresh_clone(tmp_path: Path) -> None:

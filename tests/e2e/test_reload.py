@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from samelog.admin.client import ask
 from samelog.admin.errors import AdminError
 from samelog.admin.requests import GetStatus
@@ -26,6 +28,7 @@ def detail(cluster: LocalCluster) -> str:
     return node.detail
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_grants_change_and_what_is_wrong_changes_nothing(tmp_path: Path) -> None:
     with LocalCluster(str(tmp_path / "c"), ClusterOptions(nodes=1)) as cluster:
         cluster.start()

@@ -35,7 +35,7 @@ KEPT = "certificates unusable, kept the old"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, starts_nodes: None) -> Iterator[World]:
     with LocalCluster(str(tmp_path / "c")) as cluster:
         cluster.start()
         yield World(cluster, tmp_path)
@@ -99,6 +99,7 @@ def answers(address: Address, files: TlsFiles, request: bytes) -> bool:
         return False
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_who_is_revoked_is_let_in_no_more(tmp_path: Path) -> None:
     """By replicators, HTTP and Kafka listeners alike."""
     with LocalCluster(str(tmp_path / "c"), ClusterOptions(nodes=1)) as cluster:

@@ -166,7 +166,7 @@ PLACES = (
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def killed(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iterator[World]:
     """A cluster of one node, which is killed; `data.kept` is what it leaves behind."""
     path = tmp_path_factory.mktemp("killed")
     with LocalCluster(str(path / "cluster"), ClusterOptions(nodes=1)) as cluster:

@@ -28,7 +28,7 @@ PARTITIONS, COUNT = 4, 200
 
 
 @pytest.fixture
-def sites(tmp_path: Path) -> Iterator[Sites]:
+def sites(tmp_path: Path, starts_nodes: None) -> Iterator[Sites]:
     with LocalCluster(str(tmp_path / "cluster")) as cluster:
         cluster.start()
         yield Sites(World(cluster, tmp_path))

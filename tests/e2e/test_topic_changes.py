@@ -19,7 +19,7 @@ PARTITIONS = 2
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, starts_nodes: None) -> Iterator[World]:
     """Five nodes."""
     with LocalCluster(str(tmp_path / "cluster"), ClusterOptions(nodes=5)) as cluster:
         cluster.prepare()

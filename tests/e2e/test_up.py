@@ -26,7 +26,9 @@ from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+def up(
+    tmp_path: Path, starts_nodes: None
+) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """The running command, and what it announced."""
     command = [sys.executable, "-m", "samelog", "up", "--dir", str(tmp_path / "up"), "--json"]
     command += ["--kafka-set", "num.partitions=3", "--kafka-set", "message.max.bytes=64Ki"]
@@ -76,6 +78,7 @@ def remove_the_last(client: str) -> None:
         wait_for(lambda: not is_running(pid), "it has ended")
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_a_node_that_is_removed_stays_away_and_the_others_go_on(tmp_path: Path) -> None:
     options = [sys.executable, "-m", "samelog", "up", "--dir", str(tmp_path / "up")]
     client = str(tmp_path / "up" / "client.toml")
@@ -122,6 +125,8 @@ def files(directory: Path) -> dict[Path, tuple[int, int]]:
     return {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in found}
 
 
+@pytest.mark.smoke
+@pytest.mark.usefixtures("starts_nodes")
 def test_detached_it_returns_when_all_is_live_and_down_ends_it(tmp_path: Path) -> None:
     directory = tmp_path / "up"
     assert run("down", "--dir", str(directory)).returncode == 1
@@ -145,6 +150,7 @@ def test_detached_it_returns_when_all_is_live_and_down_ends_it(tmp_path: Path) -
     assert run("down", "--dir", str(directory)).returncode == 1
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_nodes_that_a_killed_up_left_are_ended_before_new_ones_start(tmp_path: Path) -> None:
     directory = tmp_path / "up"
     one = ("up", "--nodes", "1", "--detach", "--dir", str(directory))
@@ -160,6 +166,7 @@ def test_nodes_that_a_killed_up_left_are_ended_before_new_ones_start(tmp_path: P
         run("down", "--dir", str(directory))
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_a_detached_cluster_that_cannot_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ended = run("up", "--detach", "--dir", str(tmp_path / "file"))
@@ -167,6 +174,7 @@ def test_a_detached_cluster_that_cannot_start_says_why(tmp_path: Path) -> None:
     assert ended.stderr == f"samelog: {tmp_path}/file is a file, not a directory\n"
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_a_directory_of_other_nodes_is_refused_and_a_copy_beside_them_is_none(
     tmp_path: Path,
 ) -> None:

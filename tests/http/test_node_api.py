@@ -18,7 +18,7 @@ from samelog.http.routes import HttpProblem, Route
 from samelog.sequencer.node import Node
 from tests.config.test_kafka import load
 from tests.patience import PATIENCE_S
-from tests.sequencer.cluster import Session, batch, leader_of, offset, run_with, until
+from tests.sequencer.cluster import RunWith, Session, batch, leader_of, offset, until
 
 
 def api_of(node: Node) -> NodeApi:
@@ -44,7 +44,7 @@ async def lags(api: NodeApi) -> dict[str, float]:
     return {key[1]: lag for key, lag in found.items() if key[0] == "samelog_node_lag_records"}
 
 
-def test_three_nodes_in_one_process(tmp_path: Path) -> None:
+def test_three_nodes_in_one_process(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
         follower = next(node for node in nodes if node is not leader)

@@ -51,7 +51,7 @@ def post(node: LocalNode, path: str, body: Any) -> Answer:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iterator[LocalCluster]:
     """One node, with records of a session in it."""
     directory = tmp_path_factory.mktemp("http")
     with LocalCluster(str(directory / "cluster"), ClusterOptions(nodes=1)) as cluster:

@@ -30,14 +30,14 @@ def running(path: Path, nodes: int) -> Iterator[World]:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, starts_nodes: None) -> Iterator[World]:
     """Three of them."""
     with running(tmp_path, 3) as found:
         yield found
 
 
 @pytest.fixture
-def wide(tmp_path: Path) -> Iterator[World]:
+def wide(tmp_path: Path, starts_nodes: None) -> Iterator[World]:
     """Five: what has three replicas is in data groups."""
     with running(tmp_path, 5) as found:
         yield found

@@ -68,7 +68,7 @@ class Row(NamedTuple):
 
 
 @pytest.fixture
-def mirrored(tmp_path: Path) -> Iterator[str]:
+def mirrored(tmp_path: Path, starts_nodes: None) -> Iterator[str]:
     """The other cluster, of one node."""
     with LocalCluster(str(tmp_path / "other"), ClusterOptions(nodes=1)) as cluster:
         cluster.prepare()

@@ -34,7 +34,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iterator[World]:
     path = tmp_path_factory.mktemp("reassigning")
     with LocalCluster(str(path / "cluster"), ClusterOptions(nodes=NODES)) as cluster:
         cluster.prepare()

@@ -30,7 +30,7 @@ pytestmark = test_tools.pytestmark
 
 
 @pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+def secure(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iterator[Secure]:
     path = tmp_path_factory.mktemp("secured")
     with LocalCluster(str(path / "cluster")) as cluster:
         cluster.prepare()

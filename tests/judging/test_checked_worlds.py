@@ -16,6 +16,7 @@ from tests.cluster_sim.run import run_options
 SHORT_S = 4.0
 
 
+@pytest.mark.usefixtures("simulates")
 @pytest.mark.parametrize(
     "seeds",
     [
@@ -32,6 +33,7 @@ def test_worlds_with_checks_and_keys_that_count_once_hold(seeds: range) -> None:
     assert found > 0
 
 
+@pytest.mark.usefixtures("simulates")
 @pytest.mark.parametrize(
     "seeds",
     [

@@ -106,6 +106,7 @@ def refusal(pod: Pod, resources: list[Resource]) -> str:
     return said.splitlines()[-1]
 
 
+@pytest.mark.usefixtures("starts_nodes")
 @pytest.mark.parametrize("case", CASES)
 def test_impossible_values_end_the_pod(case: str, tmp_path: Path, secrets: Secrets) -> None:
     name, change, message = CASES[case]
@@ -117,7 +118,7 @@ def test_impossible_values_end_the_pod(case: str, tmp_path: Path, secrets: Secre
 
 
 @pytest.fixture
-def used(tmp_path: Path, secrets: Secrets) -> Iterator[Pod]:
+def used(tmp_path: Path, secrets: Secrets, starts_nodes: None) -> Iterator[Pod]:
     """A pod whose volume has been used."""
     pod = Pod("rt-sequencer-0", tmp_path, secrets)
     pod.start(render("overlays/dev"))

@@ -163,7 +163,7 @@ def name_peers(resources: list[Resource], count: int) -> None:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Stateful]:
+def cluster(tmp_path: Path, starts_nodes: None) -> Iterator[Stateful]:
     made = Stateful(tmp_path)
     yield made
     for pod in (*made.others, *made.pods):

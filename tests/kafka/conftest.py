@@ -19,7 +19,7 @@ from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iterator[World]:
     """Three nodes, each in a rack of its own, called like it."""
     path = tmp_path_factory.mktemp("kafka")
     with LocalCluster(str(path / "cluster")) as cluster:

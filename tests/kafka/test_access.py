@@ -40,7 +40,7 @@ DENIED = {29, 30, 31}
 
 
 @pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+def secure(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iterator[Secure]:
     """Three nodes: what is set through one holds on all."""
     path = tmp_path_factory.mktemp("access")
     with LocalCluster(str(path / "cluster"), ClusterOptions(nodes=3)) as cluster:

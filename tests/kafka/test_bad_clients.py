@@ -34,7 +34,7 @@ NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+def strict(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iterator[Secure]:
     """One node with listeners of every kind, where no topic is made by itself."""
     path = tmp_path_factory.mktemp("strict")
     kafka = replace(LOCAL_KAFKA, defaults=BrokerDefaults(auto_create=False))

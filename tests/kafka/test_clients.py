@@ -57,6 +57,7 @@ def test_the_leader_is_killed(world: World, boot: str, topic: str, client: str) 
     assert [each.value for each in client_named(client).read(access, topic, 600)] == values
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("client", each(PYTHON, "records: keys, headers, timestamps"))
 def test_records(boot: str, topic: str, client: str) -> None:
     access = Access(bootstrap=boot)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -44,6 +45,7 @@ def by_kafka(boot: str, values: list[bytes]) -> list[bytes | None]:
     return found
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_kafka_clients_write_and_read_long_records(tmp_path: Path) -> None:
     kafka = replace(LOCAL_KAFKA, max_request_bytes=LONGEST + (1 << 20))
     with LocalCluster(str(tmp_path), ClusterOptions(nodes=1, kafka=kafka)) as cluster:

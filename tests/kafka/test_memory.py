@@ -43,7 +43,7 @@ def test_the_total_and_the_state_are_those_of_a_plain_sum(steps: list[tuple[int,
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> Iterator[tuple[str, int]]:
+def address(tmp_path: Path, starts_nodes: None) -> Iterator[tuple[str, int]]:
     """One node that holds little for its clients."""
     kafka = replace(
         LOCAL_KAFKA, max_request_bytes=LIMIT // 4, max_memory_bytes=LIMIT, request_s=3600

@@ -25,7 +25,7 @@ from samelog.sequencer.state.types import Input, Topic
 from samelog.wire.errors import FaultCode
 from tests.kafka.batches import batch
 from tests.patience import PATIENCE_S
-from tests.sequencer.cluster import leader_of, merged, run_with, until
+from tests.sequencer.cluster import RunWith, leader_of, merged, until
 
 
 async def make_topic(node: Node, **settings: str) -> Topic:
@@ -48,7 +48,9 @@ async def outcome(future: asyncio.Future[AppendResult] | None) -> AppendResult:
         return await future
 
 
-def test_batches_are_answered_in_order_with_their_offsets(tmp_path: Path) -> None:
+def test_batches_are_answered_in_order_with_their_offsets(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
         topic = await make_topic(node)
@@ -64,7 +66,9 @@ def test_batches_are_answered_in_order_with_their_offsets(tmp_path: Path) -> Non
     run_with(tmp_path, 1, body)
 
 
-def test_a_follower_takes_records_and_the_others_follow_at_once(tmp_path: Path) -> None:
+def test_a_follower_takes_records_and_the_others_follow_at_once(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
         topic = await make_topic(leader)
@@ -80,7 +84,7 @@ def test_a_follower_takes_records_and_the_others_follow_at_once(tmp_path: Path) 
     run_with(tmp_path, 3, body)
 
 
-def test_what_a_closed_run_did_not_merge_is_not_taken(tmp_path: Path) -> None:
+def test_what_a_closed_run_did_not_merge_is_not_taken(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
         topic = await make_topic(node)
@@ -101,7 +105,7 @@ def test_what_a_closed_run_did_not_merge_is_not_taken(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_a_deleted_topic_is_said(tmp_path: Path) -> None:
+def test_a_deleted_topic_is_said(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
         topic = await make_topic(node)
@@ -131,7 +135,7 @@ def note_writes(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_small_batches_of_a_turn_are_written_together_and_large_ones_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
 ) -> None:
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
@@ -156,7 +160,7 @@ def test_small_batches_of_a_turn_are_written_together_and_large_ones_at_once(
 
 
 def test_what_cannot_be_written_is_answered_and_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
 ) -> None:
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
@@ -179,7 +183,7 @@ def test_what_cannot_be_written_is_answered_and_said(
 
 
 def test_what_is_not_written_when_the_run_ends_is_not_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
 ) -> None:
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
@@ -224,7 +228,7 @@ class WithoutB:
         return [1, 1] if kernels.scan(given.data).records == 3 else [0, 1]
 
 
-def test_a_batch_is_answered_by_what_is_merged_of_it(tmp_path: Path) -> None:
+def test_a_batch_is_answered_by_what_is_merged_of_it(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
         await until(lambda: node.raft.replica.machine.state.level >= LEAVING, "the level")

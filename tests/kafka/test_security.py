@@ -44,7 +44,7 @@ NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+def secure(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iterator[Secure]:
     """One node, with listeners and users."""
     path = tmp_path_factory.mktemp("secure")
     with LocalCluster(str(path / "cluster"), ClusterOptions(nodes=1)) as cluster:

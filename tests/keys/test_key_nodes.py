@@ -18,11 +18,11 @@ from samelog.sequencer.state.keys import key_state
 from samelog.store.keys.key_store import FOLDER, LmdbKeys
 from tests.keys.test_key_filter import batch
 from tests.sequencer.cluster import (
+    RunWith,
     Session,
     leader_of,
     merged,
     offset,
-    run_with,
     until,
 )
 
@@ -58,7 +58,7 @@ async def indexed(nodes: list[Node], stop: int) -> None:
 
 @pytest.mark.parametrize("is_in_memory", [True, False])
 def test_a_key_counts_once_whoever_leads(
-    tmp_path: Path, is_in_memory: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, is_in_memory: bool, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
 ) -> None:
     if not is_in_memory:
         monkeypatch.setattr(LmdbKeys, "glance", lambda self, keys: {})
@@ -85,7 +85,7 @@ def test_a_key_counts_once_whoever_leads(
     run_with(tmp_path, 3, body)
 
 
-def test_keys_are_known_after_a_restart_of_all(tmp_path: Path) -> None:
+def test_keys_are_known_after_a_restart_of_all(tmp_path: Path, run_with: RunWith) -> None:
     async def before(nodes: list[Node]) -> None:
         await keyed_topic(nodes)
         await Session("a").send(nodes, batch(b"x", b"y"))
@@ -101,7 +101,7 @@ def test_keys_are_known_after_a_restart_of_all(tmp_path: Path) -> None:
     run_with(tmp_path, 1, after)
 
 
-def test_an_index_that_is_lost_is_made_anew_from_the_log(tmp_path: Path) -> None:
+def test_an_index_that_is_lost_is_made_anew_from_the_log(tmp_path: Path, run_with: RunWith) -> None:
     async def before(nodes: list[Node]) -> None:
         await keyed_topic(nodes)
         await Session("a").send(nodes, batch(b"x", b"y"))
@@ -119,7 +119,7 @@ def test_an_index_that_is_lost_is_made_anew_from_the_log(tmp_path: Path) -> None
 
 
 def test_an_index_that_differs_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
 ) -> None:
     monkeypatch.setattr(key_state, "BLOCK_RECORDS", 4)
     monkeypatch.setattr(keeper, "INTERVAL_S", 0.02)
@@ -140,7 +140,7 @@ def test_an_index_that_differs_is_made_anew(
     run_with(tmp_path, 3, body)
 
 
-def test_nodes_without_such_topics_have_no_index(tmp_path: Path) -> None:
+def test_nodes_without_such_topics_have_no_index(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
         await node.raft.proposer.propose(CreateTopicCommand(uuid.uuid4().hex, "t", 1, {}, 1))

@@ -15,6 +15,7 @@ from tests.cluster_sim.run import run_options
 SHORT_S = 4.0
 
 
+@pytest.mark.usefixtures("simulates")
 @pytest.mark.parametrize(
     "seeds",
     [

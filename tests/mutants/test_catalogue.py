@@ -41,6 +41,7 @@ def test_every_rule_has_a_planted_bug() -> None:
 NAMES = [planted.mutant.__name__ for planted in PLANTED]
 
 
+@pytest.mark.usefixtures("plants_bugs")
 @pytest.mark.parametrize(
     "names",
     [NAMES[::6], pytest.param(NAMES, marks=[pytest.mark.campaign, pytest.mark.timeout(600)])],

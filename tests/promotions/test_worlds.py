@@ -42,6 +42,7 @@ def _soon() -> Iterator[None]:
         yield
 
 
+@pytest.mark.usefixtures("simulates")
 def test_worlds_keep_one_history_for_each_cluster() -> None:
     seen: Counter[str] = Counter()
     for seed in SEEDS:
@@ -57,6 +58,7 @@ def test_worlds_keep_one_history_for_each_cluster() -> None:
     assert seen["records"] > 50 * len(SEEDS), seen
 
 
+@pytest.mark.usefixtures("simulates")
 def test_what_programs_write_is_there_once_and_a_data_group_goes_on() -> None:
     seen: Counter[str] = Counter()
     for seed in BUSY_SEEDS:
@@ -71,6 +73,7 @@ def test_what_programs_write_is_there_once_and_a_data_group_goes_on() -> None:
     assert seen["sent"] > 50 * len(BUSY_SEEDS), seen
 
 
+@pytest.mark.usefixtures("simulates")
 def test_a_seed_is_one_world() -> None:
     first, second = World(3), World(3)
     first.run()
@@ -78,6 +81,7 @@ def test_a_seed_is_one_world() -> None:
     assert first.histories == second.histories
 
 
+@pytest.mark.usefixtures("simulates", "plants_bugs")
 @pytest.mark.parametrize("mutant", FOUND_IN, ids=lambda mutant: mutant.__name__)
 def test_planted_bugs_are_found(mutant: Mutant) -> None:
     World(FOUND_IN[mutant]).run()
@@ -85,6 +89,7 @@ def test_planted_bugs_are_found(mutant: Mutant) -> None:
         World(FOUND_IN[mutant]).run()
 
 
+@pytest.mark.usefixtures("simulates", "plants_bugs")
 @pytest.mark.parametrize("mutant", FOUND_WHERE_PROGRAMS_WRITE, ids=lambda mutant: mutant.__name__)
 def test_planted_bugs_are_found_where_programs_write(mutant: Mutant) -> None:
     seed = FOUND_WHERE_PROGRAMS_WRITE[mutant]

@@ -34,6 +34,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.sites.commands import AddSite, SetSiteCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import ProtocolFault
+from tests import tiers
 from tests.promotions.data_group import DataGroup, place
 from tests.promotions.harm import Harm
 from tests.promotions.member import DIRECTORY, RECORD, Member
@@ -75,6 +76,7 @@ class World:
 
     def __init__(self, seed: int, *, is_busy: bool = False) -> None:
         """`is_busy`: programs write, and a data group is there, too."""
+        tiers.require("simulates")
         self.is_busy = is_busy
         self.chance = random.Random(seed)
         self.inputs: list[int] = []

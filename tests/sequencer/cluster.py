@@ -26,17 +26,21 @@ from samelog.sequencer.cluster.joining import find_place
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.node import Node
 from samelog.store.disk.files import OsFileSystem
+from tests import tiers
 from tests.patience import PATIENCE_S
 
 SNAPSHOT_INTERVAL_S = 0.5
 STOP_S = 10.0
+
+RunWith = Callable[[Path, int, Callable[[list[Node]], Awaitable[None]]], None]
+InLoop = Callable[[Coroutine[Any, Any, None]], None]
 
 _made: list[Node] = []
 """By the test that runs."""
 
 
 def run_with(path: Path, count: int, body: Callable[[list[Node]], Awaitable[None]]) -> None:
-    """Run `body` with `count` started nodes, and stop them."""
+    """Run `body` with `count` started nodes, and stop them; a test gets this as a fixture."""
 
     async def main() -> None:
         nodes = make_nodes(path, count)
@@ -60,6 +64,7 @@ def in_loop(main: Coroutine[Any, Any, None]) -> None:
     """Run it on the loop that nodes have: asyncio's own forgets a socket that it has just accepted
     when the server closes.
     """
+    tiers.require("starts_nodes")
 
     async def and_end() -> None:
         """A loop does not close while a node of a test that failed still runs on it."""

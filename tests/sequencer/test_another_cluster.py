@@ -15,10 +15,12 @@ from samelog.sequencer.node import Node
 from samelog.store.disk.files import OsFileSystem
 from tests.replicator.session_files import SessionFiles
 from tests.replicator.session_files import batch as records
-from tests.sequencer.cluster import offset, run_with, until
+from tests.sequencer.cluster import RunWith, offset, until
 
 
-def test_a_session_of_the_old_cluster_is_not_shipped_to_the_new_one(tmp_path: Path) -> None:
+def test_a_session_of_the_old_cluster_is_not_shipped_to_the_new_one(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     files = SessionFiles(tmp_path / "s", session_id=str(uuid.uuid4()))
     files.begin(uuid.uuid4().hex)
     files.append(records(b"1"))

@@ -29,7 +29,7 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import ChangePlacement, MakeGroups
 from samelog.sequencer.state.sites.commands import AddSite, SetSiteLeads
-from tests.sequencer.cluster import leader_of, run_with, until
+from tests.sequencer.cluster import RunWith, leader_of, until
 
 
 def test_bytes_that_rotted_here_are_left_to_another_leader_once(
@@ -121,7 +121,7 @@ def test_a_member_that_may_just_get_a_replica_is_not_removed(command: Any) -> No
 
 
 def test_leadership_goes_back_to_the_site_that_should_have_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
 ) -> None:
     monkeypatch.setattr(leading, "WELL_S", 0.2)
 
@@ -143,7 +143,9 @@ def test_leadership_goes_back_to_the_site_that_should_have_it(
     run_with(tmp_path, 3, body)
 
 
-def test_a_leader_that_takes_nothing_in_lets_another_lead(tmp_path: Path) -> None:
+def test_a_leader_that_takes_nothing_in_lets_another_lead(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
         leader.logs.intake.room.stop("the disk fails", for_good=True)

@@ -22,7 +22,7 @@ from samelog.sequencer.ingest.checking import PAUSED_TURN_BYTES, TURN_BYTES, Bat
 from samelog.sequencer.node import Node
 from samelog.wire.errors import FaultCode
 from tests.kafka.batches import batch, packed
-from tests.sequencer.cluster import Session, offset, run_with, until
+from tests.sequencer.cluster import RunWith, Session, offset, until
 
 LIMIT_BYTES = 16 << 20
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -140,7 +140,9 @@ def test_who_was_refused_gets_little_of_the_next_turns(monkeypatch: pytest.Monke
     asyncio.run(body())
 
 
-def test_what_a_turn_has_no_room_for_is_taken_when_it_was_checked(tmp_path: Path) -> None:
+def test_what_a_turn_has_no_room_for_is_taken_when_it_was_checked(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         intake, session = nodes[0].logs.intake, Session("s")
         large, bad = packed(Codec.ZSTD, bytes(3 << 20)), bytearray(batch(b"bad"))

@@ -19,7 +19,7 @@ from samelog.sequencer.state.placement.commands import ChangePlacement, PlaceTop
 from samelog.sequencer.state.types import Run
 from samelog.wire.errors import FaultCode
 from samelog.wire.push.effects import RollByte
-from tests.sequencer.cluster import Session, batch, run_with, taken, until
+from tests.sequencer.cluster import RunWith, Session, batch, taken, until
 from tests.sequencer.test_data_groups import led, make_groups
 
 FIRST, SECOND = batch(b"a"), batch(b"b")
@@ -116,7 +116,9 @@ def test_who_is_to_have_a_partition_says_so_before_it_has(
     assert caught.value.code is code
 
 
-def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(tmp_path: Path) -> None:
+def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     """Found by benchmarks, as a refusal that ended the connection: what it was late with was
     merged, so its files were gone. It began anew, and took all of it a second time.
     """
@@ -166,7 +168,9 @@ def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(tmp_path: P
     run_with(tmp_path, 3, body)
 
 
-def test_a_run_that_was_over_before_its_partition_moved_is_let_go(tmp_path: Path) -> None:
+def test_a_run_that_was_over_before_its_partition_moved_is_let_go(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     """The group that it came to knows only of a later run of the session."""
 
     async def body(nodes: list[Node]) -> None:
@@ -195,7 +199,7 @@ def test_a_run_that_was_over_before_its_partition_moved_is_let_go(tmp_path: Path
     run_with(tmp_path, 1, body)
 
 
-def test_a_run_that_a_snapshot_closes_is_over(tmp_path: Path) -> None:
+def test_a_run_that_a_snapshot_closes_is_over(tmp_path: Path, run_with: RunWith) -> None:
     """Who was told of its end tells of it no more, as if it had seen the entry."""
 
     async def body(nodes: list[Node]) -> None:

@@ -24,7 +24,7 @@ from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.state.types import Rejection
 from samelog.store.merged.rewriting import Rewriting
 from samelog.store.merged.truncation import truncate_segments
-from tests.sequencer.cluster import run_with, until
+from tests.sequencer.cluster import RunWith, until
 from tests.sequencer.test_compactor import (
     NUMBER,
     compact,
@@ -75,7 +75,7 @@ class Threads:
 
 
 @pytest.mark.parametrize("step", range(1, 6))
-def test_a_topic_may_go_at_any_moment(tmp_path: Path, step: int) -> None:
+def test_a_topic_may_go_at_any_moment(tmp_path: Path, step: int, run_with: RunWith) -> None:
     """And what is remembered of its partitions goes, too."""
 
     async def body(nodes: list[Node]) -> None:
@@ -92,7 +92,7 @@ def test_a_topic_may_go_at_any_moment(tmp_path: Path, step: int) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_what_is_ordered_no_more_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_what_is_ordered_no_more_is_not_gone_on_with(tmp_path: Path, run_with: RunWith) -> None:
     """Its segments may be archived: that is no damage."""
 
     async def body(nodes: list[Node]) -> None:
@@ -117,7 +117,7 @@ def test_what_is_ordered_no_more_is_not_gone_on_with(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_archiving_waits_for_a_compaction_that_goes_on(tmp_path: Path) -> None:
+def test_archiving_waits_for_a_compaction_that_goes_on(tmp_path: Path, run_with: RunWith) -> None:
     """However long ago it was ordered; but not for one that does not."""
 
     async def body(nodes: list[Node]) -> None:
@@ -142,7 +142,7 @@ def test_archiving_waits_for_a_compaction_that_goes_on(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_what_does_not_end_is_ordered_anew(tmp_path: Path) -> None:
+def test_what_does_not_end_is_ordered_anew(tmp_path: Path, run_with: RunWith) -> None:
     """After an hour in which nothing moved: words that never agree may agree then."""
 
     async def body(nodes: list[Node]) -> None:
@@ -166,7 +166,7 @@ def test_what_does_not_end_is_ordered_anew(tmp_path: Path) -> None:
 
 
 def test_a_word_that_is_refused_is_told_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, run_with: RunWith
 ) -> None:
     async def body(nodes: list[Node]) -> None:
         await order(nodes[0])
@@ -193,7 +193,7 @@ class Looked(list[CompactedSegment]):
         return super().__iter__()
 
 
-def test_where_nothing_is_new_segments_are_not_looked_at(tmp_path: Path) -> None:
+def test_where_nothing_is_new_segments_are_not_looked_at(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await publish(nodes[0])
         room_of(nodes[0], 1 << 20)
@@ -212,7 +212,7 @@ def test_where_nothing_is_new_segments_are_not_looked_at(tmp_path: Path) -> None
     run_with(tmp_path, 1, body)
 
 
-def test_segments_are_fetched_no_faster_than_may_be(tmp_path: Path) -> None:
+def test_segments_are_fetched_no_faster_than_may_be(tmp_path: Path, run_with: RunWith) -> None:
     """As all that is copied from peers."""
 
     async def body(nodes: list[Node]) -> None:

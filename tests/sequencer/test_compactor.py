@@ -29,7 +29,7 @@ from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.merged.log import MergedLog
 from tests.patience import PATIENCE_S
-from tests.sequencer.cluster import Session, offset, run_with, until
+from tests.sequencer.cluster import RunWith, Session, offset, until
 from tests.store.compacting import Kept, read_all
 
 RECORDS = 6
@@ -114,7 +114,7 @@ async def decide(node: Node) -> None:
         await compact(node, lambda node: compactions_of(node).clean == 4)
 
 
-def test_the_newest_of_each_key_stays(tmp_path: Path) -> None:
+def test_the_newest_of_each_key_stays(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await publish(nodes[0])
         room_of(nodes[0], 1 << 20)
@@ -125,7 +125,7 @@ def test_the_newest_of_each_key_stays(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_who_has_not_what_was_decided_is_busy(tmp_path: Path) -> None:
+def test_who_has_not_what_was_decided_is_busy(tmp_path: Path, run_with: RunWith) -> None:
     """A data group that rests looks again a minute later only."""
 
     async def body(nodes: list[Node]) -> None:
@@ -144,7 +144,7 @@ def test_who_has_not_what_was_decided_is_busy(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_nothing_is_swapped_in_while_somebody_mends(tmp_path: Path) -> None:
+def test_nothing_is_swapped_in_while_somebody_mends(tmp_path: Path, run_with: RunWith) -> None:
     """What is got for a damaged segment would be written into the one that took its place."""
     original, found = Compactor._has_written, list[bool]()
 
@@ -167,7 +167,7 @@ def test_nothing_is_swapped_in_while_somebody_mends(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_without_room_nothing_is_written(tmp_path: Path) -> None:
+def test_without_room_nothing_is_written(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await publish(nodes[0])
         room_of(nodes[0], 100)
@@ -180,7 +180,7 @@ def test_without_room_nothing_is_written(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_damage_makes_nothing_go(tmp_path: Path) -> None:
+def test_damage_makes_nothing_go(tmp_path: Path, run_with: RunWith) -> None:
     """And whoever mends is told where."""
 
     async def body(nodes: list[Node]) -> None:
@@ -201,7 +201,7 @@ def test_damage_makes_nothing_go(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_what_was_decided_survives_a_restart_of_all(tmp_path: Path) -> None:
+def test_what_was_decided_survives_a_restart_of_all(tmp_path: Path, run_with: RunWith) -> None:
     """Nobody had it in place yet."""
 
     async def body(nodes: list[Node]) -> None:
@@ -217,7 +217,9 @@ def test_what_was_decided_survives_a_restart_of_all(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_who_goes_on_alone_has_the_segments_that_are_here(tmp_path: Path) -> None:
+def test_who_goes_on_alone_has_the_segments_that_are_here(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     """What the others had of a compaction is lost with them, and must be wanted by nobody."""
     configs: list[NodeConfig] = []
 
@@ -254,7 +256,7 @@ class BadNames(OsFileSystem):
         super().rename(source, target)
 
 
-def test_a_swap_that_fails_half_way_is_finished_at_once(tmp_path: Path) -> None:
+def test_a_swap_that_fails_half_way_is_finished_at_once(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await publish(nodes[0])
         room_of(nodes[0], 1 << 20)

@@ -16,14 +16,14 @@ from samelog.sequencer.admin.status import elections
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.node import Node
 from samelog.wire.errors import FaultCode
-from tests.sequencer.cluster import Session, batch, leader_of, offset, run_with, until
+from tests.sequencer.cluster import RunWith, Session, batch, leader_of, offset, until
 from tests.sequencer.test_data_groups import led, make_groups
 
 VALUES = [b"1", b"2", b"3", b"4"]
 
 
 def test_what_a_cluster_answers_to_its_console(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
 ) -> None:
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
@@ -50,7 +50,7 @@ def test_what_a_cluster_answers_to_its_console(
     run_with(tmp_path, 3, body)
 
 
-def test_checksums_of_copies_are_told_at_the_same_offset(tmp_path: Path) -> None:
+def test_checksums_of_copies_are_told_at_the_same_offset(tmp_path: Path, run_with: RunWith) -> None:
     """Also when a majority has agreed on them, and more was merged."""
 
     async def body(nodes: list[Node]) -> None:
@@ -129,7 +129,7 @@ async def check_merge_order(node: Node) -> None:
     assert newest == found[-1]
 
 
-def test_what_is_wrong_with_data_groups_is_an_alarm(tmp_path: Path) -> None:
+def test_what_is_wrong_with_data_groups_is_an_alarm(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         (node,) = nodes
         await make_groups(nodes, [0])

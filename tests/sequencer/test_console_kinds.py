@@ -25,13 +25,13 @@ from samelog.sequencer.state.types import Rejection
 from samelog.sequencer.state.views.commands import CreateViewCommand
 from samelog.wire.errors import FaultCode
 from tests.keys.test_key_filter import batch
-from tests.sequencer.cluster import Session, leader_of, offset, run_with, until
+from tests.sequencer.cluster import RunWith, Session, leader_of, offset, until
 
 SOURCE = MirrorSource("there", "quotes", "log", ["there"], keeps_epochs=True)
 VIEW = CreateViewCommand("a" * 32, "big", "t" * 32, "key > 'b'", [], 0, {}, "", "owner", 1)
 
 
-def test_topics_that_are_no_plain_logs_are_told(tmp_path: Path) -> None:
+def test_topics_that_are_no_plain_logs_are_told(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
         await until(lambda: node.raft.replica.machine.state.level == SUPPORTED, "the level")

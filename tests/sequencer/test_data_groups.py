@@ -30,7 +30,7 @@ from samelog.sequencer.state.reset_commands import HardReset
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.member_beats import NOT_YET
-from tests.sequencer.cluster import leader_of, make_node, run_with, until
+from tests.sequencer.cluster import RunWith, leader_of, make_node, until
 
 
 async def make_groups(nodes: list[Node], *groups: list[int]) -> None:
@@ -58,7 +58,9 @@ def rests(nodes: list[Node], group: int) -> bool:
     return all(each is not None and each.raft.raft.rests for each in found)
 
 
-def test_groups_have_leaders_of_their_own_and_rest_when_nothing_happens(tmp_path: Path) -> None:
+def test_groups_have_leaders_of_their_own_and_rest_when_nothing_happens(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2], [1, 2], [0], [2, 0, 1])
         for group, wanted in {1: 0, 2: 1, 3: 0, 4: 2}.items():
@@ -79,7 +81,7 @@ def test_groups_have_leaders_of_their_own_and_rest_when_nothing_happens(tmp_path
     run_with(tmp_path, 3, body)
 
 
-def test_a_silent_member_wakes_what_rests_with_it(tmp_path: Path) -> None:
+def test_a_silent_member_wakes_what_rests_with_it(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2], [1, 2, 0])
         await until(lambda: led(nodes, 1) == [nodes[0]] and rests(nodes, 1), "rest")
@@ -97,7 +99,9 @@ def test_a_silent_member_wakes_what_rests_with_it(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_what_ended_says_nothing_of_the_replica_that_came_in_its_place(tmp_path: Path) -> None:
+def test_what_ended_says_nothing_of_the_replica_that_came_in_its_place(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     """Something of it may be under way still, and its core never rests again."""
 
     async def body(nodes: list[Node]) -> None:
@@ -130,7 +134,7 @@ async def place(node: Node, *groups: int, **settings: str) -> None:
     assert not isinstance(outcome, Rejection), outcome
 
 
-def test_groups_without_work_run_nothing_and_begin_again(tmp_path: Path) -> None:
+def test_groups_without_work_run_nothing_and_begin_again(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2], [0, 1, 2])
         await until(lambda: not works(nodes, 1) and not works(nodes, 2), "all rest")
@@ -151,7 +155,9 @@ def test_groups_without_work_run_nothing_and_begin_again(tmp_path: Path) -> None
     run_with(tmp_path, 3, body)
 
 
-def test_a_group_rests_without_a_member_that_is_away_until_it_comes_back(tmp_path: Path) -> None:
+def test_a_group_rests_without_a_member_that_is_away_until_it_comes_back(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2])
         await until(lambda: led(nodes, 1) == [nodes[0]] and rests(nodes, 1), "rest")
@@ -176,7 +182,7 @@ def spoil(node: Node, group: int) -> None:
     path.write_bytes(b"damaged")
 
 
-def test_a_replica_that_cannot_begin_is_shown(tmp_path: Path) -> None:
+def test_a_replica_that_cannot_begin_is_shown(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2], [0, 1, 2])
         await until(lambda: rests(nodes, 1) and rests(nodes, 2), "rest")
@@ -194,7 +200,7 @@ def test_a_replica_that_cannot_begin_is_shown(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_a_group_that_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_a_group_that_cannot_be_is_refused(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0])
         proposer, version = nodes[0].raft.proposer, nodes[0].cluster.placement.version
@@ -211,7 +217,7 @@ def test_a_group_that_cannot_be_is_refused(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_a_replica_that_is_woken_says_so(tmp_path: Path) -> None:
+def test_a_replica_that_is_woken_says_so(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2])
         await until(lambda: rests(nodes, 1), "rest")
@@ -225,7 +231,7 @@ def test_a_replica_that_is_woken_says_so(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_what_is_for_another_replica_is_not_heard(tmp_path: Path) -> None:
+def test_what_is_for_another_replica_is_not_heard(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2])
         await until(lambda: led(nodes, 1) == [nodes[0]] and rests(nodes, 1), "rest")
@@ -241,7 +247,7 @@ def test_what_is_for_another_replica_is_not_heard(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_a_replica_hears_and_speaks_under_its_own_number(tmp_path: Path) -> None:
+def test_a_replica_hears_and_speaks_under_its_own_number(tmp_path: Path, run_with: RunWith) -> None:
     """The table may give its member another one, while it still runs."""
 
     async def body(nodes: list[Node]) -> None:
@@ -281,7 +287,7 @@ def test_group_0_changes_nothing_of_what_is_in_a_data_group() -> None:
     assert not machine.state.placement.partitions
 
 
-def test_limits_of_a_node_are_of_all_its_replicas(tmp_path: Path) -> None:
+def test_limits_of_a_node_are_of_all_its_replicas(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         (node,) = nodes
         await make_groups(nodes, [0], [0])
@@ -295,7 +301,9 @@ def test_limits_of_a_node_are_of_all_its_replicas(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_a_leader_of_a_group_that_takes_nothing_in_lets_another_lead(tmp_path: Path) -> None:
+def test_a_leader_of_a_group_that_takes_nothing_in_lets_another_lead(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     """And it is not asked to lead again, as it should, before it takes something in."""
 
     async def body(nodes: list[Node]) -> None:

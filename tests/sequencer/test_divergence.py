@@ -12,7 +12,7 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.node import Node
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.merged.log import MergedLog
-from tests.sequencer.cluster import Session, batch, leader_of, merged, offset, run_with, until
+from tests.sequencer.cluster import RunWith, Session, batch, leader_of, merged, offset, until
 
 
 async def begin(nodes: list[Node]) -> Session:
@@ -45,7 +45,7 @@ async def change_leader(nodes: list[Node]) -> Node:
     return new
 
 
-def test_who_differs_is_found_at_a_change_of_leader(tmp_path: Path) -> None:
+def test_who_differs_is_found_at_a_change_of_leader(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await begin(nodes)
         leader = await leader_of(nodes)
@@ -66,7 +66,7 @@ def test_who_differs_is_found_at_a_change_of_leader(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_where_no_majority_agrees_nobody_serves(tmp_path: Path) -> None:
+def test_where_no_majority_agrees_nobody_serves(tmp_path: Path, run_with: RunWith) -> None:
     """Until an operator leaves the copy that is right alone."""
 
     async def differ(nodes: list[Node]) -> None:
@@ -95,7 +95,7 @@ def test_where_no_majority_agrees_nobody_serves(tmp_path: Path) -> None:
     run_with(tmp_path, 3, agree)
 
 
-def test_what_is_agreed_on_is_not_asked_for_again(tmp_path: Path) -> None:
+def test_what_is_agreed_on_is_not_asked_for_again(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await begin(nodes)
         await change_leader(nodes)
@@ -108,7 +108,7 @@ def test_what_is_agreed_on_is_not_asked_for_again(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_who_lags_is_compared_when_it_gets_there(tmp_path: Path) -> None:
+def test_who_lags_is_compared_when_it_gets_there(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         session = await begin(nodes)
         leader = await leader_of(nodes)
@@ -129,7 +129,9 @@ def test_who_lags_is_compared_when_it_gets_there(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_what_was_agreed_on_counts_no_more_when_records_were_given_up(tmp_path: Path) -> None:
+def test_what_was_agreed_on_counts_no_more_when_records_were_given_up(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         (node,) = nodes
         await begin(nodes)
@@ -144,7 +146,7 @@ def test_what_was_agreed_on_counts_no_more_when_records_were_given_up(tmp_path: 
     run_with(tmp_path, 1, body)
 
 
-def test_a_halted_partition_executes_nothing_more(tmp_path: Path) -> None:
+def test_a_halted_partition_executes_nothing_more(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         (node,) = nodes
         session, merging = await begin(nodes), node.logs.merging
@@ -158,7 +160,7 @@ def test_a_halted_partition_executes_nothing_more(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_a_partition_that_its_disk_halts_says_what_to_do(tmp_path: Path) -> None:
+def test_a_partition_that_its_disk_halts_says_what_to_do(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         (node,) = nodes
         session = await begin(nodes)

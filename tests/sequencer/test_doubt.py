@@ -13,7 +13,7 @@ from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.cluster.node_dir import NodeDirectory, read_record, write_record
 from samelog.sequencer.node import Node
 from samelog.store.disk.files import OsFileSystem
-from tests.sequencer.cluster import plain_config, run_with, until
+from tests.sequencer.cluster import RunWith, plain_config, until
 
 
 def begin(path: Path, host_boot: str, fsync: Fsync = Fsync.INTERVAL) -> NodeDirectory:
@@ -68,7 +68,7 @@ async def nothing(nodes: list[Node]) -> None:
     """A life in which nothing happens."""
 
 
-def test_doubt_of_a_minority_passes_without_a_word(tmp_path: Path) -> None:
+def test_doubt_of_a_minority_passes_without_a_word(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await until(lambda: not nodes[2].member.directory.record.doubtful, "no doubt is left")
         assert nodes[0].raft.replica.machine.state.events == []
@@ -78,7 +78,9 @@ def test_doubt_of_a_minority_passes_without_a_word(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_doubt_of_all_is_over_when_all_have_voted_and_leaves_a_record(tmp_path: Path) -> None:
+def test_doubt_of_all_is_over_when_all_have_voted_and_leaves_a_record(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         await until(
             lambda: not any(node.member.directory.record.doubtful for node in nodes), "no doubt"

@@ -12,7 +12,7 @@ import pytest
 from samelog.consensus import Raft, Role
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.elections import ElectionLog
-from tests.sequencer.cluster import leader_of, run_with, until
+from tests.sequencer.cluster import RunWith, leader_of, until
 
 
 def said(caplog: pytest.LogCaptureFixture, event: str, term: int) -> list[str]:
@@ -22,7 +22,7 @@ def said(caplog: pytest.LogCaptureFixture, event: str, term: int) -> list[str]:
 
 
 def test_each_node_says_who_leads_and_the_candidate_why(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, run_with: RunWith
 ) -> None:
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)

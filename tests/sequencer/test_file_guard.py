@@ -12,7 +12,7 @@ from samelog.format.file_names import segment_bases
 from samelog.sequencer.admin import status
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
-from tests.sequencer.cluster import Session, batch, make_node, merged, offset, run_with, until
+from tests.sequencer.cluster import RunWith, Session, batch, make_node, merged, offset, until
 
 BATCH = batch(b"x" * 40_000)
 """Two of them fill a segment."""
@@ -57,7 +57,9 @@ async def check_whole(nodes: list[Node], before: list[bytes], session: Session) 
 
 @pytest.mark.parametrize("at", [0, 2, -1], ids=["first", "middle", "growing"])
 @pytest.mark.parametrize("is_open", [True, False], ids=["open", "closed"])
-def test_a_removed_file_comes_back(tmp_path: Path, at: int, is_open: bool) -> None:
+def test_a_removed_file_comes_back(
+    tmp_path: Path, at: int, is_open: bool, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         session, node = Session("a"), nodes[0]
         await write(nodes, session, 5)
@@ -80,7 +82,9 @@ def test_a_removed_file_comes_back(tmp_path: Path, at: int, is_open: bool) -> No
     run_with(tmp_path, 3, body)
 
 
-def test_what_is_still_open_comes_back_where_there_is_no_peer(tmp_path: Path) -> None:
+def test_what_is_still_open_comes_back_where_there_is_no_peer(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         session, node = Session("a"), nodes[0]
         await write(nodes, session, 3)
@@ -101,7 +105,7 @@ def test_what_is_still_open_comes_back_where_there_is_no_peer(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("at", [0, -1], ids=["sealed", "growing"])
-def test_a_file_that_was_cut_comes_back(tmp_path: Path, at: int) -> None:
+def test_a_file_that_was_cut_comes_back(tmp_path: Path, at: int, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         session, node = Session("a"), nodes[0]
         await write(nodes, session, 4)
@@ -119,7 +123,7 @@ def test_a_file_that_was_cut_comes_back(tmp_path: Path, at: int) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_a_directory_that_was_removed_comes_back(tmp_path: Path) -> None:
+def test_a_directory_that_was_removed_comes_back(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         session, node = Session("a"), nodes[0]
         await write(nodes, session, 4)
@@ -133,7 +137,7 @@ def test_a_directory_that_was_removed_comes_back(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_it_is_said_while_nobody_has_it(tmp_path: Path) -> None:
+def test_it_is_said_while_nobody_has_it(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         session, node = Session("a"), nodes[0]
         await write(nodes, session, 3)

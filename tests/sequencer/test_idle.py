@@ -18,7 +18,7 @@ from samelog.sequencer.admin.status import cluster_status
 from samelog.sequencer.admin.topics import latest_positions
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
-from tests.sequencer.cluster import Session, batch, merged, offset, run_with, until
+from tests.sequencer.cluster import RunWith, Session, batch, merged, offset, until
 from tests.store.storage import open_below
 
 IDLE = 500
@@ -80,7 +80,7 @@ def directories(node: Node) -> list[str]:
     return sorted(os.listdir(Path(node.member.config.data, "merged")))
 
 
-def test_idle_partitions_cost_nothing(tmp_path: Path) -> None:
+def test_idle_partitions_cost_nothing(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         node, session = nodes[0], Session("s")
         alone = min([await cost(node, session) for _ in range(LOOKS + RUNS)])
@@ -91,7 +91,7 @@ def test_idle_partitions_cost_nothing(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_idle_partitions_have_no_files_and_little_memory(tmp_path: Path) -> None:
+def test_idle_partitions_have_no_files_and_little_memory(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         node, session = nodes[0], Session("s")
         await cost(node, session)
@@ -110,7 +110,9 @@ def test_idle_partitions_have_no_files_and_little_memory(tmp_path: Path) -> None
     run_with(tmp_path, 1, body)
 
 
-def test_a_log_that_nobody_writes_to_any_more_has_no_open_file(tmp_path: Path) -> None:
+def test_a_log_that_nobody_writes_to_any_more_has_no_open_file(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         node, session = nodes[0], Session("s")
         await merge_one(node, session)
@@ -150,7 +152,7 @@ def test_a_session_log_that_nobody_writes_to_any_more_has_no_open_file(tmp_path:
         assert log.read(0, 0, 0, 1 << 20) == session.data
 
 
-def test_closed_sessions_have_no_open_file(tmp_path: Path) -> None:
+def test_closed_sessions_have_no_open_file(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         node = nodes[0]
         for number in range(CLOSED):
@@ -182,7 +184,7 @@ def is_any_open(node: Node) -> bool:
     return any(machine.open_run_of(name) is not None for name in machine.state.sessions)
 
 
-def test_looking_at_idle_partitions_opens_none(tmp_path: Path) -> None:
+def test_looking_at_idle_partitions_opens_none(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         node = nodes[0]
         await create_idle(node, IDLE)
@@ -195,7 +197,9 @@ def test_looking_at_idle_partitions_opens_none(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_a_reader_of_an_idle_partition_gets_its_first_record(tmp_path: Path) -> None:
+def test_a_reader_of_an_idle_partition_gets_its_first_record(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         node, heard = nodes[0], list[int]()
         await create_idle(node, IDLE)
@@ -210,7 +214,7 @@ def test_a_reader_of_an_idle_partition_gets_its_first_record(tmp_path: Path) -> 
     run_with(tmp_path, 1, body)
 
 
-def test_a_restart_opens_what_was_written_and_only_that(tmp_path: Path) -> None:
+def test_a_restart_opens_what_was_written_and_only_that(tmp_path: Path, run_with: RunWith) -> None:
     async def first(nodes: list[Node]) -> None:
         node = nodes[0]
         await create_idle(node, IDLE)
@@ -229,7 +233,9 @@ def test_a_restart_opens_what_was_written_and_only_that(tmp_path: Path) -> None:
     run_with(tmp_path, 1, second)
 
 
-def test_a_log_without_its_directory_is_copied_though_nobody_writes(tmp_path: Path) -> None:
+def test_a_log_without_its_directory_is_copied_though_nobody_writes(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def first(nodes: list[Node]) -> None:
         await Session("s").send(nodes, batch(b"x"))
         await until(lambda: all(offset(node) == 1 for node in nodes), "merged")

@@ -12,12 +12,12 @@ from samelog.sequencer.levels import CONVERTING
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.placement.commands import ChangePlacement
 from tests.sequencer.cluster import (
+    RunWith,
     Session,
     batch,
     leader_of,
     make_node,
     offset,
-    run_with,
     until,
 )
 from tests.sequencer.test_data_groups import led, make_groups
@@ -50,7 +50,9 @@ async def leave(nodes: list[Node]) -> int:
     return number
 
 
-def test_members_may_change_though_what_was_needed_has_left(tmp_path: Path) -> None:
+def test_members_may_change_though_what_was_needed_has_left(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     """It was to be on a majority, and is so: of its group."""
 
     async def body(nodes: list[Node]) -> None:
@@ -71,7 +73,9 @@ def test_members_may_change_though_what_was_needed_has_left(tmp_path: Path) -> N
     run_with(tmp_path, 3, body)
 
 
-def test_nothing_of_it_is_left_in_group_0_nor_taken_there(tmp_path: Path) -> None:
+def test_nothing_of_it_is_left_in_group_0_nor_taken_there(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2])
         await until(lambda: led(nodes, GROUP) == [nodes[0]], "who shall lead")

@@ -14,7 +14,7 @@ from samelog.sequencer.data_groups.leftovers import Leftovers, groups_on_disk, l
 from samelog.sequencer.data_groups.seats import FORMAT_VERSION, ReplicaRecord, SeatFile
 from samelog.sequencer.node import Node
 from samelog.store.disk.files import OsFileSystem
-from tests.sequencer.cluster import make_node, run_with, until
+from tests.sequencer.cluster import RunWith, make_node, until
 from tests.sequencer.test_data_groups import led, make_groups
 
 
@@ -34,7 +34,7 @@ def test_nothing_is_on_an_empty_disk(tmp_path: Path) -> None:
     assert groups_on_disk(fs, str(tmp_path)) == {3}
 
 
-def test_files_of_unknown_groups_are_kept_and_shown(tmp_path: Path) -> None:
+def test_files_of_unknown_groups_are_kept_and_shown(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0])
         await until(lambda: led(nodes, 1) == [nodes[0]], "a leader")

@@ -14,7 +14,7 @@ from samelog.config.schema.render import to_toml
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
 from tests.patience import PATIENCE_S
-from tests.sequencer.cluster import in_loop, make_node, merged, until
+from tests.sequencer.cluster import InLoop, make_node, merged, until
 
 LONGEST = 64 << 20
 LONG = [b"a" * (20 << 20), b"b" * (LONGEST - 100), b"c" * (9 << 20)]
@@ -43,7 +43,9 @@ def read(config: str, path: Path, topic: str, count: int) -> list[bytes | None]:
     return found
 
 
-def with_nodes(path: Path, count: int, body: Callable[[LocalCluster, list[Node]], Any]) -> None:
+def with_nodes(
+    path: Path, count: int, body: Callable[[LocalCluster, list[Node]], Any], in_loop: InLoop
+) -> None:
     """Nodes that take the longest records."""
     cluster = LocalCluster(str(path), ClusterOptions(nodes=count))
     cluster.prepare()
@@ -65,7 +67,7 @@ def with_nodes(path: Path, count: int, body: Callable[[LocalCluster, list[Node]]
     in_loop(main())
 
 
-def test_long_batches_are_merged_and_copied_whole(tmp_path: Path) -> None:
+def test_long_batches_are_merged_and_copied_whole(tmp_path: Path, in_loop: InLoop) -> None:
     async def body(cluster: LocalCluster, nodes: list[Node]) -> None:
         for topic in ("long", "small"):
             await nodes[0].raft.proposer.propose(CreateTopicCommand(f"{topic}-id", topic, 1, {}, 0))
@@ -81,4 +83,4 @@ def test_long_batches_are_merged_and_copied_whole(tmp_path: Path) -> None:
 
         await until(are_same, "the same merged logs everywhere")
 
-    with_nodes(tmp_path, 3, body)
+    with_nodes(tmp_path, 3, body, in_loop)

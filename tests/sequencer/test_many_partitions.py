@@ -22,7 +22,7 @@ from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.topic_dirs import TopicDirs
 from samelog.store.session.log import InputLog
-from tests.sequencer.cluster import Session, batch, run_with, taken, until
+from tests.sequencer.cluster import RunWith, Session, batch, taken, until
 
 MANY = 20
 SOME = 8
@@ -53,7 +53,7 @@ def directories(data: Path) -> list[Path]:
     return [*data.glob("merged/many-*"), *data.glob("sessions/*/many-*")]
 
 
-def test_a_deleted_topic_goes_directory_by_directory(tmp_path: Path) -> None:
+def test_a_deleted_topic_goes_directory_by_directory(tmp_path: Path, run_with: RunWith) -> None:
     turns, removed = [0], []
     original = OsFileSystem.remove_tree
 
@@ -78,7 +78,7 @@ def test_a_deleted_topic_goes_directory_by_directory(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_a_snapshot_waits_until_a_deleted_topic_is_gone(tmp_path: Path) -> None:
+def test_a_snapshot_waits_until_a_deleted_topic_is_gone(tmp_path: Path, run_with: RunWith) -> None:
     """Only its deletion tells a node that starts again what to remove."""
     left = []
     original = Replica.body
@@ -100,7 +100,7 @@ def test_a_snapshot_waits_until_a_deleted_topic_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_removed_holds_nothing_up(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, run_with: RunWith
 ) -> None:
     failed: list[str] = []
     original = OsFileSystem.remove_tree
@@ -140,7 +140,9 @@ def test_who_is_given_a_path_finds_nothing_of_before(tmp_path: Path) -> None:
     assert dirs.is_there(path, "new", 0)
 
 
-def test_marks_are_written_some_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_are_written_some_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
+) -> None:
     monkeypatch.setattr(group_replica, "MARKS_AT_ONCE", SOME)
     rounds: list[list[tuple[type, str]]] = []
     saving = [False]

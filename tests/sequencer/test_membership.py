@@ -18,6 +18,7 @@ from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.node import Node
 from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import (
+    RunWith,
     Session,
     batch,
     join,
@@ -25,7 +26,6 @@ from tests.sequencer.cluster import (
     merged,
     offset,
     resources,
-    run_with,
     until,
 )
 
@@ -35,7 +35,9 @@ def is_voter(node: Node, number: int) -> bool:
     return member is not None and member.voter
 
 
-def test_a_node_is_added_and_another_removed_while_records_come(tmp_path: Path) -> None:
+def test_a_node_is_added_and_another_removed_while_records_come(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
         await session.send(nodes, batch(b"1"))
@@ -65,7 +67,7 @@ def test_a_node_is_added_and_another_removed_while_records_come(tmp_path: Path) 
     run_with(tmp_path, 3, body)
 
 
-def test_one_change_at_a_time_and_only_sensible_ones(tmp_path: Path) -> None:
+def test_one_change_at_a_time_and_only_sensible_ones(tmp_path: Path, run_with: RunWith) -> None:
     async def refused(code: FaultCode, work: object) -> None:
         with pytest.raises(ChangeRefused) as caught:
             await work  # type: ignore[misc]
@@ -88,7 +90,9 @@ def test_one_change_at_a_time_and_only_sensible_ones(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_leadership_moves_to_another_voter_or_it_is_said_why_not(tmp_path: Path) -> None:
+def test_leadership_moves_to_another_voter_or_it_is_said_why_not(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def three(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
         other = next(node.member.config.name for node in nodes if node is not leader)
@@ -110,7 +114,7 @@ def test_leadership_moves_to_another_voter_or_it_is_said_why_not(tmp_path: Path)
     run_with(tmp_path / "alone", 1, alone)
 
 
-def test_a_leader_that_is_removed_leads_no_more(tmp_path: Path) -> None:
+def test_a_leader_that_is_removed_leads_no_more(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         old = leader = await leader_of(nodes)
         while leader is old:  # on a busy machine the next one may give up, and the old one win
@@ -125,7 +129,9 @@ def test_a_leader_that_is_removed_leads_no_more(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_the_member_list_survives_a_restart_and_a_snapshot(tmp_path: Path) -> None:
+def test_the_member_list_survives_a_restart_and_a_snapshot(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def first(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
         await leader.peers.changes.add("new", "127.0.0.1:1", promote=False)
@@ -142,7 +148,9 @@ def test_the_member_list_survives_a_restart_and_a_snapshot(tmp_path: Path) -> No
     run_with(tmp_path, 3, second)
 
 
-def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(tmp_path: Path) -> None:
+def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     from samelog.admin.requests import GetStatus
     from samelog.sequencer.admin.status import cluster_status
     from samelog.sequencer.state.commands import SetMaintenanceCommand
@@ -186,7 +194,7 @@ def looking(node: Node, old: NodeConfig, kind: str) -> NodeConfig:
 
 @pytest.mark.parametrize("promote", [True, False])
 def test_a_node_that_joined_starts_again_whatever_its_peers_say(
-    tmp_path: Path, promote: bool
+    tmp_path: Path, promote: bool, run_with: RunWith
 ) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")

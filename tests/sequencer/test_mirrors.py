@@ -52,7 +52,7 @@ from samelog.sequencer.state.reset_commands import HardReset
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.store.disk.files import OsFileSystem
-from tests.sequencer.cluster import in_loop, until
+from tests.sequencer.cluster import InLoop, until
 from tests.sequencer.mirroring import (
     SESSION,
     SOURCE,
@@ -320,7 +320,9 @@ def test_an_empty_mirror_begins_later_behind_what_adds_nothing(tmp_path: Path) -
     assert merger.missing is not None, "what is before is archived"
 
 
-def test_a_node_starts_again_before_it_has_executed_both_sides_of_a_gap(tmp_path: Path) -> None:
+def test_a_node_starts_again_before_it_has_executed_both_sides_of_a_gap(
+    tmp_path: Path, in_loop: InLoop
+) -> None:
     """It has them from entries, one behind the other, or from a snapshot."""
     world = MirrorWorld()
     (before,) = world.bring(source_batch(0))

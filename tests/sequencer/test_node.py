@@ -29,14 +29,14 @@ from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.session.log import InputLog
 from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import (
+    InLoop,
+    RunWith,
     Session,
     batch,
-    in_loop,
     leader_of,
     make_node,
     merged,
     offset,
-    run_with,
     taken,
     until,
 )
@@ -48,7 +48,9 @@ def with_crc(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_what_a_majority_has_is_merged_alike_everywhere(tmp_path: Path, count: int) -> None:
+def test_what_a_majority_has_is_merged_alike_everywhere(
+    tmp_path: Path, count: int, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
         await session.send(nodes, batch(b"1", b"2", b"3"))
@@ -60,7 +62,7 @@ def test_what_a_majority_has_is_merged_alike_everywhere(tmp_path: Path, count: i
 
 
 def test_limits_of_connections_are_the_configuration_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_loop: InLoop
 ) -> None:
     servers: list[Server] = []
     begin = Server.start
@@ -84,7 +86,10 @@ def test_limits_of_connections_are_the_configuration_s(
 
 
 def test_certificates_are_taken_when_what_hindered_has_passed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    run_with: RunWith,
 ) -> None:
     async def body(nodes: list[Node]) -> None:
         [node] = nodes
@@ -102,7 +107,7 @@ def test_certificates_are_taken_when_what_hindered_has_passed(
         run_with(tmp_path, 1, body)
 
 
-def test_a_restart_gives_the_same_log(tmp_path: Path) -> None:
+def test_a_restart_gives_the_same_log(tmp_path: Path, run_with: RunWith) -> None:
     seen: list[bytes] = []
 
     async def first(nodes: list[Node]) -> None:
@@ -117,7 +122,7 @@ def test_a_restart_gives_the_same_log(tmp_path: Path) -> None:
     run_with(tmp_path, 3, second)
 
 
-def test_bytes_that_reached_one_node_only_are_merged(tmp_path: Path) -> None:
+def test_bytes_that_reached_one_node_only_are_merged(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
         for node in nodes:
@@ -128,7 +133,9 @@ def test_bytes_that_reached_one_node_only_are_merged(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_bytes_behind_a_sealed_file_that_reached_one_node_only_are_merged(tmp_path: Path) -> None:
+def test_bytes_behind_a_sealed_file_that_reached_one_node_only_are_merged(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     """The others stand at byte 0 of the next file: there is no batch before that in it."""
 
     async def body(nodes: list[Node]) -> None:
@@ -145,7 +152,7 @@ def test_bytes_behind_a_sealed_file_that_reached_one_node_only_are_merged(tmp_pa
     run_with(tmp_path, 3, body)
 
 
-def test_a_newer_run_ends_the_older_one(tmp_path: Path) -> None:
+def test_a_newer_run_ends_the_older_one(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         first, second = Session("a"), Session("a")
         second.session_id = first.session_id
@@ -159,7 +166,7 @@ def test_a_newer_run_ends_the_older_one(tmp_path: Path) -> None:
 
 
 def test_a_run_opened_elsewhere_meanwhile_is_not_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
 ) -> None:
     """This node hears that an older run is open when another node has opened this one already."""
 
@@ -184,7 +191,7 @@ def test_a_run_opened_elsewhere_meanwhile_is_not_ended(
 
 
 def test_a_run_opened_and_closed_elsewhere_meanwhile_ends_no_newer_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
 ) -> None:
     """This node hears that an older run is open when that, and the wanted one, are closed."""
 
@@ -210,7 +217,7 @@ def test_a_run_opened_and_closed_elsewhere_meanwhile_ends_no_newer_one(
 
 
 def test_an_input_that_the_disk_has_no_room_for_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
 ) -> None:
     """Nobody hears that this node holds anything of it, and the node lives on."""
 
@@ -233,7 +240,7 @@ def test_an_input_that_the_disk_has_no_room_for_is_refused(
     run_with(tmp_path, 1, body)
 
 
-def test_what_is_before_a_bad_batch_is_taken(tmp_path: Path) -> None:
+def test_what_is_before_a_bad_batch_is_taken(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         session, good, bad = Session("s"), batch(b"good"), bytearray(batch(b"bad"))
         bad[-1] ^= 1
@@ -248,7 +255,9 @@ def test_what_is_before_a_bad_batch_is_taken(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_another_directory_of_the_same_session_is_refused(tmp_path: Path) -> None:
+def test_another_directory_of_the_same_session_is_refused(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         await Session("a").open(nodes[0])
         with pytest.raises(RequestRefused) as refused:
@@ -271,7 +280,7 @@ def test_another_directory_of_the_same_session_is_refused(tmp_path: Path) -> Non
     ],
 )
 def test_bad_batches_are_refused_and_nothing_is_written(
-    tmp_path: Path, spoil: object, code: FaultCode | None
+    tmp_path: Path, spoil: object, code: FaultCode | None, run_with: RunWith
 ) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
@@ -289,7 +298,7 @@ def test_bad_batches_are_refused_and_nothing_is_written(
     run_with(tmp_path, 1, body)
 
 
-def test_a_gap_is_refused_and_an_overlap_skipped(tmp_path: Path) -> None:
+def test_a_gap_is_refused_and_an_overlap_skipped(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         opened = await Session("a").open(nodes[0])
         data = batch(b"1")
@@ -309,7 +318,7 @@ def test_a_wiped_node_does_not_vote(tmp_path: Path) -> None:
     assert "counts for nothing until the others let it in" in trouble(nodes[0])
 
 
-def test_a_node_without_session_bytes_copies_merged_ones(tmp_path: Path) -> None:
+def test_a_node_without_session_bytes_copies_merged_ones(tmp_path: Path, run_with: RunWith) -> None:
     async def first(nodes: list[Node]) -> None:
         away = nodes[2]
         await away.stop()
@@ -327,7 +336,9 @@ def test_a_node_without_session_bytes_copies_merged_ones(tmp_path: Path) -> None
     run_with(tmp_path, 3, second)
 
 
-def test_a_divergent_partition_is_set_aside_and_copied_anew(tmp_path: Path) -> None:
+def test_a_divergent_partition_is_set_aside_and_copied_anew(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
         values = [b"%d" % number for number in range(3000)]
@@ -351,7 +362,9 @@ def test_a_divergent_partition_is_set_aside_and_copied_anew(tmp_path: Path) -> N
     run_with(tmp_path, 3, body)
 
 
-def test_a_publisher_is_asked_again_for_committed_bytes_that_nobody_has(tmp_path: Path) -> None:
+def test_a_publisher_is_asked_again_for_committed_bytes_that_nobody_has(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     sent = batch(b"x", b"y")
 
     async def first(nodes: list[Node]) -> None:
@@ -380,7 +393,9 @@ def test_a_publisher_is_asked_again_for_committed_bytes_that_nobody_has(tmp_path
     asyncio.run(second())
 
 
-def test_a_topic_made_again_survives_the_replay_of_its_deletion(tmp_path: Path) -> None:
+def test_a_topic_made_again_survives_the_replay_of_its_deletion(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def first(nodes: list[Node]) -> None:
         node = nodes[0]
         await Session("a").send(nodes, batch(b"old"))
@@ -407,7 +422,9 @@ def test_a_topic_made_again_survives_the_replay_of_its_deletion(tmp_path: Path) 
         run_with(tmp_path / str(count), count, second)
 
 
-def test_session_files_go_when_a_majority_has_them_merged(tmp_path: Path) -> None:
+def test_session_files_go_when_a_majority_has_them_merged(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         session, data = Session("a"), batch(b"x")
         await session.send(nodes, data)
@@ -438,7 +455,7 @@ def is_released(node: Node, session: str) -> bool:
     return bool(inputs) and all(map(node.raft.replica.is_released, inputs))
 
 
-def test_a_twin_that_adds_nothing_is_released_too(tmp_path: Path) -> None:
+def test_a_twin_that_adds_nothing_is_released_too(tmp_path: Path, run_with: RunWith) -> None:
     """What it could add was merged, and known to be on a majority, before it was planned."""
 
     async def body(nodes: list[Node]) -> None:
@@ -450,7 +467,7 @@ def test_a_twin_that_adds_nothing_is_released_too(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_a_node_that_comes_back_hears_what_is_released(tmp_path: Path) -> None:
+def test_a_node_that_comes_back_hears_what_is_released(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await Session("a").send(nodes, batch(b"1"))
         await until(lambda: all(is_released(node, "a") for node in nodes), "released")
@@ -464,7 +481,9 @@ def test_a_node_that_comes_back_hears_what_is_released(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_the_last_file_of_a_closed_run_goes_when_it_is_merged(tmp_path: Path) -> None:
+def test_the_last_file_of_a_closed_run_goes_when_it_is_merged(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     """Nobody sends to it any more; a node that starts again does not miss it."""
 
     async def body(nodes: list[Node]) -> None:

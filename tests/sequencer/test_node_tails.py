@@ -8,14 +8,14 @@ import pytest
 
 from samelog.admin.answers import NodeState
 from samelog.config.tables.node import ConnectionLimits
-from tests.sequencer.cluster import Session, batch, in_loop, make_node, offset, until
+from tests.sequencer.cluster import InLoop, Session, batch, make_node, offset, until
 
 LIMIT = 1 << 20
 
 
 @pytest.mark.parametrize(("limit", "is_kept"), [(LIMIT, True), (0, False)])
 def test_readers_that_are_current_are_served_from_memory(
-    tmp_path: Path, limit: int, is_kept: bool
+    tmp_path: Path, limit: int, is_kept: bool, in_loop: InLoop
 ) -> None:
     async def main() -> None:
         node = make_node(tmp_path, 1, 0, limits=ConnectionLimits(tail_bytes=limit))

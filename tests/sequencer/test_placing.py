@@ -11,7 +11,7 @@ from samelog.sequencer.node import Node
 from samelog.sequencer.state.placement.commands import ChangePlacement, PlaceTopic
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
-from tests.sequencer.cluster import leader_of, run_with, until
+from tests.sequencer.cluster import RunWith, leader_of, until
 from tests.sequencer.test_data_groups import led, make_groups
 
 
@@ -50,7 +50,9 @@ def has_what_the_table_says(node: Node) -> bool:
     return {str(each) for each in node.data_groups.replicas} == wanted == files
 
 
-def test_groups_are_spread_and_a_member_that_is_drained_loses_its_own(tmp_path: Path) -> None:
+def test_groups_are_spread_and_a_member_that_is_drained_loses_its_own(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2], [1, 2, 0], [2, 0, 1])
         leader = await leader_of(nodes)
@@ -76,7 +78,7 @@ def test_groups_are_spread_and_a_member_that_is_drained_loses_its_own(tmp_path: 
     run_with(tmp_path, 5, body)
 
 
-def test_a_replica_that_comes_back_waits_for_its_group(tmp_path: Path) -> None:
+def test_a_replica_that_comes_back_waits_for_its_group(tmp_path: Path, run_with: RunWith) -> None:
     """A founder that left, and gets a replica again, does not lead a group of its own."""
 
     async def body(nodes: list[Node]) -> None:
@@ -99,7 +101,9 @@ def held_by(node: Node, group: int) -> list[int]:
     return list(node.cluster.placement.groups[group].members)
 
 
-def test_who_reads_from_a_replica_that_ends_is_sent_to_the_others(tmp_path: Path) -> None:
+def test_who_reads_from_a_replica_that_ends_is_sent_to_the_others(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     """The stream is open, and nothing comes any more: without a word it would stay so."""
 
     async def body(nodes: list[Node]) -> None:

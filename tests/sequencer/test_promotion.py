@@ -59,7 +59,7 @@ from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.peer_messages import Superseded
 from tests.patience import PATIENCE_S
-from tests.sequencer.cluster import Session, batch, in_loop, leader_of, offset, run_with, until
+from tests.sequencer.cluster import InLoop, RunWith, Session, batch, leader_of, offset, until
 
 FS = OsFileSystem()
 SITE_OF = "nyc", "lon", "nyc"
@@ -315,7 +315,9 @@ def newest_first(path: Path, *numbers: int) -> list[int]:
     return sorted(numbers, key=lambda number: ends[number], reverse=True)
 
 
-def test_who_is_of_before_takes_no_part_and_who_stays_follows(tmp_path: Path) -> None:
+def test_who_is_of_before_takes_no_part_and_who_stays_follows(
+    tmp_path: Path, in_loop: InLoop, run_with: RunWith
+) -> None:
     """n0 and n2 are in nyc, n1 is in lon, which is lost. The one of nyc with the newest entry
     goes on, the other one with it.
     """
@@ -372,7 +374,9 @@ def test_who_is_of_before_takes_no_part_and_who_stays_follows(tmp_path: Path) ->
     in_loop(afterwards())
 
 
-def test_a_running_node_of_before_ends_when_it_hears_of_a_promotion(tmp_path: Path) -> None:
+def test_a_running_node_of_before_ends_when_it_hears_of_a_promotion(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     """It dials one that was promoted while it ran: it counts for nothing from then on."""
 
     async def body(nodes: list[Node]) -> None:

@@ -16,7 +16,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, State
 from samelog.sequencer.state.types import Session as KnownSession
 from samelog.wire.errors import FaultCode
-from tests.sequencer.cluster import Session, batch, offset, run_with, until
+from tests.sequencer.cluster import RunWith, Session, batch, offset, until
 
 
 def limit(node: Node, quotas: Quotas) -> None:
@@ -24,7 +24,7 @@ def limit(node: Node, quotas: Quotas) -> None:
     node.member.quotas.limit(quotas)
 
 
-def test_an_identity_has_so_many_sessions_and_no_more(tmp_path: Path) -> None:
+def test_an_identity_has_so_many_sessions_and_no_more(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         limit(nodes[0], Quotas(sessions=2))
         first = Session("a")
@@ -40,7 +40,7 @@ def test_an_identity_has_so_many_sessions_and_no_more(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_an_identity_has_so_many_partitions_and_no_more(tmp_path: Path) -> None:
+def test_an_identity_has_so_many_partitions_and_no_more(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         limit(nodes[0], Quotas(partitions=1))
         first = Session("a")
@@ -52,7 +52,9 @@ def test_an_identity_has_so_many_partitions_and_no_more(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_bytes_that_are_not_merged_are_capped_for_publishers_not_for_peers(tmp_path: Path) -> None:
+def test_bytes_that_are_not_merged_are_capped_for_publishers_not_for_peers(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         number = (await Session("a").open(nodes[0])).input
         for node in nodes[1:]:
@@ -72,7 +74,7 @@ def test_bytes_that_are_not_merged_are_capped_for_publishers_not_for_peers(tmp_p
     run_with(tmp_path, 3, body)
 
 
-def test_what_is_merged_makes_room(tmp_path: Path) -> None:
+def test_what_is_merged_makes_room(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         data = batch(bytes(1_000))
         limit(nodes[0], Quotas(unmerged_bytes=2 * len(data)))

@@ -15,7 +15,7 @@ from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.node import Node
 from samelog.spark.logs.nodes import Nodes, RemoteLogs
 from tests.patience import PATIENCE_S
-from tests.sequencer.cluster import Session, batch, leader_of, offset, run_with, until
+from tests.sequencer.cluster import RunWith, Session, batch, leader_of, offset, until
 
 ACKNOWLEDGED = [b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9"]
 HELD_FROM = 5
@@ -60,7 +60,7 @@ def client_of(path: Path, node: Node) -> ClientConfig:
     return replace(cluster.client_config(), nodes=(config.advertise,), node_names=(config.name,))
 
 
-def test_a_reader_gets_all_that_was_acknowledged(tmp_path: Path) -> None:
+def test_a_reader_gets_all_that_was_acknowledged(tmp_path: Path, run_with: RunWith) -> None:
     read: list[bytes | None] = []
 
     def read_all(config: ClientConfig) -> None:
@@ -81,7 +81,7 @@ def test_a_reader_gets_all_that_was_acknowledged(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_a_batch_query_ends_where_the_cluster_does(tmp_path: Path) -> None:
+def test_a_batch_query_ends_where_the_cluster_does(tmp_path: Path, run_with: RunWith) -> None:
     def ends(config: ClientConfig) -> list[int]:
         path = tmp_path / "client.toml"
         path.write_text(to_toml(config))

@@ -34,15 +34,15 @@ from samelog.sequencer.state.types import Rejection
 from samelog.store.disk.files import OsFileSystem
 from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import (
+    InLoop,
+    RunWith,
     Session,
     batch,
-    in_loop,
     join,
     leader_of,
     make_node,
     merged,
     offset,
-    run_with,
     until,
 )
 
@@ -97,6 +97,7 @@ class Served:
 
 def test_a_node_that_lost_its_directory_is_let_in_and_may_be_given_a_new_number(
     tmp_path: Path,
+    run_with: RunWith,
 ) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
@@ -153,7 +154,9 @@ def test_a_node_that_lost_its_directory_is_let_in_and_may_be_given_a_new_number(
 
 
 @pytest.mark.parametrize("kind", ["majority-lost", "soft-reset"])
-def test_one_node_goes_on_alone_and_keeps_all_positions(tmp_path: Path, kind: str) -> None:
+def test_one_node_goes_on_alone_and_keeps_all_positions(
+    tmp_path: Path, kind: str, in_loop: InLoop, run_with: RunWith
+) -> None:
     session = Session("a")
     before: list[bytes] = []
 
@@ -199,7 +202,9 @@ def test_one_node_goes_on_alone_and_keeps_all_positions(tmp_path: Path, kind: st
     in_loop(afterwards())
 
 
-def test_a_running_node_and_an_interrupted_recovery_are_refused(tmp_path: Path) -> None:
+def test_a_running_node_and_an_interrupted_recovery_are_refused(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         with pytest.raises(NodeDirectoryError, match="stop the node first"):
             look(FS, nodes[0].member.config)
@@ -211,7 +216,9 @@ def test_a_running_node_and_an_interrupted_recovery_are_refused(tmp_path: Path) 
         begin_anew(FS, config, kind="soft-reset", wall_ms=2)
 
 
-def test_a_node_without_its_raft_log_does_not_begin_another_one(tmp_path: Path) -> None:
+def test_a_node_without_its_raft_log_does_not_begin_another_one(
+    tmp_path: Path, in_loop: InLoop, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         await Session("s").send(nodes, batch(b"x"))
         await until(lambda: offset(nodes[0]) == 1, "merged")
@@ -231,7 +238,9 @@ def test_a_node_without_its_raft_log_does_not_begin_another_one(tmp_path: Path) 
     in_loop(afterwards())
 
 
-def test_a_node_with_data_groups_goes_on_with_them(tmp_path: Path) -> None:
+def test_a_node_with_data_groups_goes_on_with_them(
+    tmp_path: Path, in_loop: InLoop, run_with: RunWith
+) -> None:
     """One has its majority here, of another only this replica is left, of a third one nothing."""
 
     async def body(nodes: list[Node]) -> None:

@@ -32,6 +32,7 @@ from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
 from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import (
+    RunWith,
     Session,
     batch,
     leader_of,
@@ -39,7 +40,6 @@ from tests.sequencer.cluster import (
     make_nodes,
     merged,
     offset,
-    run_with,
     until,
 )
 from tests.sequencer.test_ending import TOPIC, data_group
@@ -49,7 +49,9 @@ EPOCH_AT = 12
 VALUE_AT = 100
 
 
-def away_and_back(path: Path, count: int, while_away: Callable[[Node], None]) -> list[Node]:
+def away_and_back(
+    path: Path, count: int, while_away: Callable[[Node], None], run_with: RunWith
+) -> list[Node]:
     """Merge so many records on three nodes, in several instructions; start anew, one node without
     its merged log, once `while_away` was given the follower that it asks first. Returns the nodes.
     """
@@ -103,7 +105,7 @@ def spoil(node: Node, position: int) -> None:
         file.write(bytes([byte ^ 1]))
 
 
-def test_what_was_missed_comes_in_one_stream(tmp_path: Path) -> None:
+def test_what_was_missed_comes_in_one_stream(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
         await session.send(nodes, batch(b"first"))
@@ -134,7 +136,7 @@ def test_what_was_missed_comes_in_one_stream(tmp_path: Path) -> None:
     assert 1 <= len(streams) < 20  # there are 60 instructions
 
 
-def test_what_a_closed_run_has_no_more_is_not_asked_for(tmp_path: Path) -> None:
+def test_what_a_closed_run_has_no_more_is_not_asked_for(tmp_path: Path, run_with: RunWith) -> None:
     """One node was not told of the end of a file before the run was closed."""
 
     async def body(nodes: list[Node]) -> None:
@@ -157,19 +159,23 @@ def test_what_a_closed_run_has_no_more_is_not_asked_for(tmp_path: Path) -> None:
 
 
 def test_damaged_pieces_are_not_taken_but_come_from_another_node(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, run_with: RunWith
 ) -> None:
     with caplog.at_level("INFO"):
-        away_and_back(tmp_path, 12_000, lambda asked: spoil(asked, VALUE_AT))
+        away_and_back(tmp_path, 12_000, lambda asked: spoil(asked, VALUE_AT), run_with)
     assert "copying failed" in caplog.text
 
 
-def test_what_no_crc_covers_is_compared_with_what_a_majority_has(tmp_path: Path) -> None:
-    nodes = away_and_back(tmp_path, 12_000, lambda asked: spoil(asked, EPOCH_AT + 3))
+def test_what_no_crc_covers_is_compared_with_what_a_majority_has(
+    tmp_path: Path, run_with: RunWith
+) -> None:
+    nodes = away_and_back(tmp_path, 12_000, lambda asked: spoil(asked, EPOCH_AT + 3), run_with)
     assert nodes[2].logs.merging.divergences == 1
 
 
-def test_damage_on_all_nodes_in_different_places_costs_nothing(tmp_path: Path) -> None:
+def test_damage_on_all_nodes_in_different_places_costs_nothing(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     count = 30
 
     async def write(nodes: list[Node]) -> None:

@@ -12,13 +12,13 @@ from samelog.format.file_names import segment_bases
 from samelog.sequencer.admin.resets import reset_cluster
 from samelog.sequencer.node import Node
 from tests.sequencer.cluster import (
+    RunWith,
     Session,
     batch,
     leader_of,
     make_node,
     merged,
     offset,
-    run_with,
     until,
 )
 
@@ -65,7 +65,7 @@ def parked(node: Node) -> dict[str, bytes]:
     }
 
 
-def test_a_hard_reset_begins_anew_and_keeps_the_old_log(tmp_path: Path) -> None:
+def test_a_hard_reset_begins_anew_and_keeps_the_old_log(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
         await write(nodes, session, b"one", b"two")
@@ -86,7 +86,7 @@ def test_a_hard_reset_begins_anew_and_keeps_the_old_log(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_what_was_not_merged_before_is_merged_after_it(tmp_path: Path) -> None:
+def test_what_was_not_merged_before_is_merged_after_it(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
         await write(nodes, session, b"one")
@@ -104,7 +104,7 @@ def test_what_was_not_merged_before_is_merged_after_it(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_a_node_that_was_away_does_it_too(tmp_path: Path) -> None:
+def test_a_node_that_was_away_does_it_too(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
         await write(nodes, session, b"one", b"two")
@@ -131,7 +131,9 @@ def test_a_node_that_was_away_does_it_too(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_a_soft_reset_lets_go_of_the_raft_log_and_of_nothing_else(tmp_path: Path) -> None:
+def test_a_soft_reset_lets_go_of_the_raft_log_and_of_nothing_else(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
         await write(nodes, session, b"one", b"two")

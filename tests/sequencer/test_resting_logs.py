@@ -16,7 +16,7 @@ from samelog.runtime.clock import SystemClock
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.snapshots import FOLLOWERS_WAIT, REST_BYTES, Snapshotter, _Taken
 from samelog.sequencer.state.commands import RecordEvent
-from tests.sequencer.cluster import make_node, run_with, until
+from tests.sequencer.cluster import RunWith, make_node, until
 from tests.sequencer.test_data_groups import led, make_groups, rests, works
 
 ENTRIES = 40
@@ -37,7 +37,7 @@ def held(node: Node) -> int:
     return max(raft.last_index - raft.first_index + 1, len(store.entries))
 
 
-def test_a_log_that_rests_is_cut_on_all_members(tmp_path: Path) -> None:
+def test_a_log_that_rests_is_cut_on_all_members(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2])
         await until(lambda: led(nodes, 1) == [nodes[0]], "led")
@@ -50,7 +50,7 @@ def test_a_log_that_rests_is_cut_on_all_members(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_the_end_is_kept_for_a_follower_that_is_away(tmp_path: Path) -> None:
+def test_the_end_is_kept_for_a_follower_that_is_away(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2])
         await until(lambda: led(nodes, 1) == [nodes[0]] and rests(nodes, 1), "rest")

@@ -18,7 +18,7 @@ from samelog.sequencer.levels import SUPPORTED
 from samelog.sequencer.node import Node
 from samelog.typed.schema import parse_schema
 from samelog.wire.errors import FaultCode
-from tests.sequencer.cluster import Session, batch, offset, run_with, until
+from tests.sequencer.cluster import RunWith, Session, batch, offset, until
 
 FIRST = '{"format": "json", "columns": [{"name": "a", "type": "int32"}]}'
 SECOND = '{"format": "json", "columns": [{"name": "a", "type": "int64"}]}'
@@ -32,7 +32,7 @@ async def refused(asked: Awaitable[object]) -> FaultCode:
 
 
 def test_versions_are_set_seen_and_kept_on_every_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
 ) -> None:
     async def body(nodes: list[Node]) -> None:
         await Session("a").send(nodes, batch(b"0"))
@@ -87,7 +87,9 @@ def test_versions_are_set_seen_and_kept_on_every_node(
     run_with(tmp_path, 3, body)
 
 
-def test_a_node_that_does_not_know_a_new_topic_yet_learns_of_it(tmp_path: Path) -> None:
+def test_a_node_that_does_not_know_a_new_topic_yet_learns_of_it(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         await Session("a").send(nodes, batch(b"0"))
         states = [node.logs.machine.state for node in nodes]
@@ -104,7 +106,7 @@ def test_a_node_that_does_not_know_a_new_topic_yet_learns_of_it(tmp_path: Path) 
 
 
 def test_nodes_check_only_what_every_member_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
 ) -> None:
     async def body(nodes: list[Node]) -> None:
         await Session("a").send(nodes, batch(b"0"))

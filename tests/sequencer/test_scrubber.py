@@ -21,7 +21,7 @@ from samelog.store.disk.files import OsFileSystem
 from samelog.store.disk.json_files import write_json_file
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.scrub import check_piece
-from tests.sequencer.cluster import Session, batch, merged, offset, run_with, taken, until
+from tests.sequencer.cluster import RunWith, Session, batch, merged, offset, taken, until
 from tests.sequencer.test_closed_parts import opened
 from tests.sequencer.test_data_groups import led, make_groups, place
 
@@ -56,7 +56,9 @@ def spoil(file: Path, *positions: int) -> None:
 
 
 @pytest.mark.parametrize("segment", [0, 1, 2])
-def test_a_damaged_batch_is_mended_from_a_peer(tmp_path: Path, segment: int) -> None:
+def test_a_damaged_batch_is_mended_from_a_peer(
+    tmp_path: Path, segment: int, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         whole = await publish(nodes)
         size = len(whole) // COUNT
@@ -71,7 +73,9 @@ def test_a_damaged_batch_is_mended_from_a_peer(tmp_path: Path, segment: int) -> 
     run_with(tmp_path, 3, body)
 
 
-def test_what_nobody_has_is_a_trouble_until_somebody_has_it(tmp_path: Path) -> None:
+def test_what_nobody_has_is_a_trouble_until_somebody_has_it(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         whole = await publish(nodes)
         size = len(whole) // COUNT
@@ -88,7 +92,7 @@ def test_what_nobody_has_is_a_trouble_until_somebody_has_it(tmp_path: Path) -> N
     run_with(tmp_path, 3, body)
 
 
-def test_an_undamaged_log_is_left_alone(tmp_path: Path) -> None:
+def test_an_undamaged_log_is_left_alone(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         whole = await publish(nodes)
         await nodes[0].care.scrubber.scrub()
@@ -98,7 +102,9 @@ def test_an_undamaged_log_is_left_alone(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_a_changed_leader_epoch_is_noticed_in_a_sealed_segment(tmp_path: Path) -> None:
+def test_a_changed_leader_epoch_is_noticed_in_a_sealed_segment(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     """No CRC of a batch covers it, the log's running checksum does."""
 
     async def body(nodes: list[Node]) -> None:
@@ -146,7 +152,7 @@ async def starts_a_round(node: Node, clock: ManualClock) -> bool:
     return bool(read.pieces)
 
 
-def test_when_it_was_done_last_is_kept_across_restarts(tmp_path: Path) -> None:
+def test_when_it_was_done_last_is_kept_across_restarts(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await publish(nodes)
         clock = ManualClock(now=0.0, wall_ms=1_000_000)
@@ -161,7 +167,9 @@ def test_when_it_was_done_last_is_kept_across_restarts(tmp_path: Path) -> None:
     run_with(tmp_path, 1, body)
 
 
-def test_a_round_goes_on_behind_the_last_segment_that_was_read(tmp_path: Path) -> None:
+def test_a_round_goes_on_behind_the_last_segment_that_was_read(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         await publish(nodes)
         clock, read = ManualClock(now=0.0, wall_ms=1_000_000), OneThread()
@@ -177,7 +185,9 @@ def test_a_round_goes_on_behind_the_last_segment_that_was_read(tmp_path: Path) -
     run_with(tmp_path, 1, body)
 
 
-def test_a_round_begins_at_once_where_a_bit_of_the_progress_has_turned(tmp_path: Path) -> None:
+def test_a_round_begins_at_once_where_a_bit_of_the_progress_has_turned(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         await publish(nodes)
         clock = ManualClock(now=0.0, wall_ms=1_000_000)
@@ -190,7 +200,9 @@ def test_a_round_begins_at_once_where_a_bit_of_the_progress_has_turned(tmp_path:
     run_with(tmp_path, 1, body)
 
 
-def test_a_segment_that_a_reader_complains_of_is_looked_at_without_a_wait(tmp_path: Path) -> None:
+def test_a_segment_that_a_reader_complains_of_is_looked_at_without_a_wait(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     """A node's own scrubber: its next round is a day away."""
 
     async def body(nodes: list[Node]) -> None:
@@ -231,7 +243,9 @@ async def write_to_group(nodes: list[Node]) -> list[MergedLog]:
     return logs
 
 
-def test_damage_in_a_data_group_is_mended_from_its_members(tmp_path: Path) -> None:
+def test_damage_in_a_data_group_is_mended_from_its_members(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2])
         await until(lambda: led(nodes, 1) == [nodes[0]], "led")

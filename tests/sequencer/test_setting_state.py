@@ -24,7 +24,7 @@ from samelog.sequencer.state.setting_commands import (
     SetListeners,
 )
 from samelog.sequencer.state.types import Rejection
-from tests.sequencer.cluster import Session, batch, make_node, run_with, until
+from tests.sequencer.cluster import RunWith, Session, batch, make_node, until
 
 INSIDE = Advertised("inside", "host", 9092)
 
@@ -97,7 +97,7 @@ def test_listeners_belong_to_members(machine: StateMachine) -> None:
     assert StateMachine.decode(machine.encode()).state == machine.state
 
 
-def test_new_partitions_are_on_every_node(tmp_path: Path) -> None:
+def test_new_partitions_are_on_every_node(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await Session("a").send(nodes, batch(b"0"))
         (topic,) = nodes[0].logs.machine.state.topics.values()

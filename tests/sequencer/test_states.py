@@ -14,7 +14,7 @@ from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.node import Node
 from samelog.wire.peer_messages import MemberState
-from tests.sequencer.cluster import in_loop, leader_of, make_nodes, run_with, until
+from tests.sequencer.cluster import InLoop, RunWith, leader_of, make_nodes, until
 
 SYNCING = MemberState("syncing", "the node catches up with the cluster", "", "follower", 3, 7, 1)
 
@@ -43,7 +43,9 @@ def test_a_member_that_said_nothing_or_is_gone_is_offline() -> None:
     assert presence.said(1, 8.0)[0].state == "offline"
 
 
-def test_a_connected_node_that_catches_up_is_not_called_live(tmp_path: Path) -> None:
+def test_a_connected_node_that_catches_up_is_not_called_live(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         node = nodes[0]
         await until(
@@ -62,7 +64,7 @@ def test_a_connected_node_that_catches_up_is_not_called_live(tmp_path: Path) -> 
     run_with(tmp_path, 3, body)
 
 
-def test_a_new_cluster_is_live_once_it_has_its_members(tmp_path: Path) -> None:
+def test_a_new_cluster_is_live_once_it_has_its_members(tmp_path: Path, in_loop: InLoop) -> None:
     """Whoever is told that a node is Live may name it, and start it again without suspicion."""
 
     async def body() -> None:
@@ -82,7 +84,7 @@ def test_a_new_cluster_is_live_once_it_has_its_members(tmp_path: Path) -> None:
     in_loop(body())
 
 
-def test_roles_and_applied_entries_are_each_nodes_own(tmp_path: Path) -> None:
+def test_roles_and_applied_entries_are_each_nodes_own(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
         await until(
@@ -96,7 +98,7 @@ def test_roles_and_applied_entries_are_each_nodes_own(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_a_word_grows_old_while_its_node_is_stuck(tmp_path: Path) -> None:
+def test_a_word_grows_old_while_its_node_is_stuck(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         stuck, other = nodes[:2]
         await until(lambda: seen(other, stuck).state is NodeState.LIVE, "its word")
@@ -109,7 +111,9 @@ def test_a_word_grows_old_while_its_node_is_stuck(tmp_path: Path) -> None:
     run_with(tmp_path, 3, body)
 
 
-def test_a_node_that_counts_for_nothing_or_stops_is_not_ready(tmp_path: Path) -> None:
+def test_a_node_that_counts_for_nothing_or_stops_is_not_ready(
+    tmp_path: Path, run_with: RunWith
+) -> None:
     async def body(nodes: list[Node]) -> None:
         node = nodes[0]
         await until(lambda: not not_ready(node), "ready")
@@ -122,7 +126,9 @@ def test_a_node_that_counts_for_nothing_or_stops_is_not_ready(tmp_path: Path) ->
     run_with(tmp_path, 3, body)
 
 
-def test_a_single_voter_that_was_put_back_from_a_copy_says_what_to_do(tmp_path: Path) -> None:
+def test_a_single_voter_that_was_put_back_from_a_copy_says_what_to_do(
+    tmp_path: Path, in_loop: InLoop
+) -> None:
     """Nobody else can let it in, so waiting is in vain."""
 
     async def body() -> None:

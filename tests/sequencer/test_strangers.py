@@ -24,6 +24,7 @@ from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import Hello
 from samelog.wire.peer_messages import Forgotten, MemberList
 from tests.sequencer.cluster import (
+    RunWith,
     Session,
     batch,
     join,
@@ -31,7 +32,6 @@ from tests.sequencer.cluster import (
     make_node,
     merged,
     offset,
-    run_with,
     until,
 )
 
@@ -156,7 +156,7 @@ async def remove(node: Node, there: list[Node]) -> None:
             return
 
 
-def test_who_was_cut_off_meets_those_that_came_since(tmp_path: Path) -> None:
+def test_who_was_cut_off_meets_those_that_came_since(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         session = Session("a")
         await session.send(nodes, batch(b"1"))

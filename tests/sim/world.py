@@ -27,6 +27,7 @@ from samelog.consensus import (
 )
 from samelog.consensus.messages import RaftMessage
 from samelog.consensus.quorum import majority
+from tests import tiers
 from tests.sim.checker import Checker, Violation
 from tests.sim.node import Crash, SimNode
 from tests.sim.options import Options
@@ -48,6 +49,7 @@ class World:
     """One simulated group and all that happens to it."""
 
     def __init__(self, options: Options, *, is_verbose: bool = False) -> None:
+        tiers.require("simulates")
         self.options = options
         self.trace = Trace(lambda: self.now, is_verbose=is_verbose)
         self.faults = 0

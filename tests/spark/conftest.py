@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 import warnings
@@ -13,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from tests import tiers
 from tests.e2e.harness import World
 
 CONF = {
@@ -43,6 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def start_session(master: str, **conf: str) -> SparkSession:
     """A session on this machine, which nobody outside it can reach."""
+    tiers.require("starts_java")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("samelog-tests")
     warehouse = {"spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="warehouse")}
@@ -52,10 +53,8 @@ def start_session(master: str, **conf: str) -> SparkSession:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(starts_java: None) -> Iterator[SparkSession]:
     """Two cores of this process's machine."""
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("Spark needs Java (as root: apt-get install default-jre-headless)")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         session = start_session("local[2]")
@@ -64,7 +63,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iterator[World]:
     """Three nodes for all tests, each of which has topics, groups and sessions of its own."""
     directory = tmp_path_factory.mktemp("world")
     with LocalCluster(str(directory / "cluster"), ClusterOptions(segment_bytes=1 << 16)) as cluster:

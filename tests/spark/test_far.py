@@ -15,6 +15,7 @@ from tests.e2e.harness import World
 from tests.spark.cluster import config, publish
 
 
+@pytest.mark.usefixtures("starts_java")
 @pytest.mark.campaign  # what is said is tested without executors, too
 @pytest.mark.timeout(400)
 def test_executors_that_see_neither_directory_nor_certificate(world: World, tmp_path: Path) -> None:

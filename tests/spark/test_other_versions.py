@@ -41,6 +41,7 @@ def run(page: str, version: str, jars: str, world: World, scratch: Path) -> None
     assert done.returncode == 0, done.stderr[-20_000:]
 
 
+@pytest.mark.usefixtures("starts_java")
 @pytest.mark.timeout(400)
 def test_older_versions_read_and_write_with_their_kafka_source(
     world: World, tmp_path: Path
@@ -48,6 +49,7 @@ def test_older_versions_read_and_write_with_their_kafka_source(
     run("spark-kafka.md", "3.5.1", maven.OLDER_SPARK_KAFKA, world, tmp_path)
 
 
+@pytest.mark.usefixtures("starts_java")
 @pytest.mark.timeout(400)
 def test_batches_are_read_and_written_with_4_1_and_streams_refused(world: World) -> None:
     installed = BUILD / f"pyspark-{FLOOR}"
@@ -68,6 +70,7 @@ def test_batches_are_read_and_written_with_4_1_and_streams_refused(world: World)
     assert done.returncode == 0, done.stderr[-20_000:]
 
 
+@pytest.mark.usefixtures("starts_java")
 @pytest.mark.timeout(400)
 def test_a_stream_fills_a_table_of_iceberg_once(world: World, tmp_path: Path) -> None:
     run("spark-iceberg.md", "4.0.1", maven.SPARK_ICEBERG, world, tmp_path)

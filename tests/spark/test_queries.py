@@ -129,6 +129,7 @@ def test_filters_of_a_query_reach_the_source(spark: SparkSession, tmp_path: Path
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.usefixtures("starts_java")
 @pytest.mark.campaign  # the sink's killed driver reads with this source, too
 @pytest.mark.timeout(600)
 def test_a_killed_driver_goes_on_from_its_checkpoint(

@@ -171,6 +171,7 @@ def test_a_query_that_begins_anew_under_the_same_name_is_told(
     wait_written(spark, world, "again-out", numbers(0, 20))
 
 
+@pytest.mark.smoke
 def test_a_batch_query_writes_all_columns(spark: SparkSession, world: World) -> None:
     create(world, "columns", "columns-other")
     rows = spark.sql(
@@ -210,6 +211,7 @@ def test_a_query_compresses_what_it_writes(spark: SparkSession, world: World, co
     assert {header[3] & 7 for header in batches} == {Codec[codec.upper()].value}
 
 
+@pytest.mark.usefixtures("starts_java")
 def test_drivers_that_are_killed_write_every_row_once(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:

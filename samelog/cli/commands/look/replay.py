@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from samelog.cli.command_group import CommandGroup
-from samelog.cli.commands.subscribe import max_gap_option, parse_from
+from samelog.cli.commands.subscribe import parse_from
 from samelog.cli.live_names import complete_topics
 from samelog.cli.output import client_option, fail, following, talk
 from samelog.config.tables.client import ClientConfig
@@ -26,7 +26,6 @@ from samelog.runtime.clock import SystemClock
 from samelog.runtime.log import start_log
 from samelog.runtime.loop import run
 from samelog.store.disk.files import OsFileSystem
-from samelog.subscriber.replay import MAX_GAP_S, Pace
 from samelog.subscriber.sidecar import SubscriberSidecar
 from samelog.subscriber.start import NamedStart, StartOption
 
@@ -90,7 +89,6 @@ def _loopback(
     show_default=True,
     help="How many times as fast as they came.",
 )
-@max_gap_option
 @client_option
 def serve(
     config: ClientConfig,
@@ -100,7 +98,6 @@ def serve(
     listen: Address,
     start: StartOption,
     speed: float,
-    max_gap: float | None,
 ) -> None:
     """Serve topics from an offset or a time on, as far apart as their timestamps are.
 
@@ -118,7 +115,7 @@ def serve(
         fail("--dir is missing, and the configuration has no dir in [subscriber]")
     for topic in topics:
         check_topic_name(topic)
-    run(_serve(root, topics, config, listen, (_start(start), Pace(speed, max_gap or MAX_GAP_S))))
+    run(_serve(root, topics, config, listen, (_start(start), speed)))
 
 
 def _start(start: StartOption) -> ReplayStart:
@@ -134,7 +131,7 @@ async def _serve(
     topics: tuple[str, ...],
     config: ClientConfig,
     listen: Address,
-    replay: tuple[ReplayStart, Pace],
+    replay: tuple[ReplayStart, float],
 ) -> None:
     """Until SIGTERM or SIGINT."""
     from samelog.kafka.replay.service import ReplayListener
@@ -158,9 +155,9 @@ async def _serve(
         random=Random(),
         on_change=changed,
     )
-    start, pace = replay
+    start, speed = replay
     listener = ReplayListener(
-        config, topics, sidecar.copies, SystemClock(), listen=listen, start=start, pace=pace
+        config, topics, sidecar.copies, SystemClock(), listen=listen, start=start, speed=speed
     )
     found.append(listener)
     sidecar.start()
@@ -169,8 +166,7 @@ async def _serve(
         with following(lambda: _copied(sidecar), is_bytes=False):
             await _open(listener, stop)
         if not stop.is_set():
-            speed = f"{pace.speed:g} times as fast as it came"
-            talk(f"replaying {', '.join(topics)} at {listen}, {speed}")
+            talk(f"replaying {', '.join(topics)} at {listen}, {speed:g} times as fast as it came")
         await stop.wait()
     finally:
         await listener.close()

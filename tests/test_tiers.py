@@ -1,0 +1,59 @@
+"""Tests get markers from their fixtures, and cannot start what they have no marker for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from tests import tiers
+
+
+@pytest.mark.parametrize(
+    ("command", "fixtures"),
+    [
+        (["java", "-version"], {"starts_java"}),
+        (["/usr/bin/java", "-cp", "x"], {"starts_java"}),
+        ([sys.executable, "-m", "tests.spark.sink_driver"], {"starts_java"}),
+        ([sys.executable, "-m", "samelog", "up", "--nodes", "1"], {"starts_nodes"}),
+        (["/venv/bin/samelog", "demo"], {"starts_nodes"}),
+        ([sys.executable, "-m", "samelog", "topic", "list"], set()),
+        ([sys.executable, "-m", "tests.cluster_sim", "--seed", "1"], {"simulates"}),
+        ([sys.executable, "-m", "tests.mutants.planting", "a_bug"], {"plants_bugs"}),
+        ([sys.executable, "-c", "pass"], set()),
+    ],
+)
+def test_commands_need_fixtures(command: Sequence[str], fixtures: set[str]) -> None:
+    assert tiers.needs(command) == fixtures
+
+
+@pytest.mark.parametrize("fixture", tiers.MARKERS)
+def test_a_test_without_the_fixture_fails_where_it_starts_something(fixture: str) -> None:
+    with pytest.raises(pytest.fail.Exception, match=fixture):
+        tiers.require(fixture)
+
+
+def test_a_command_is_not_started_without_its_fixture() -> None:
+    with pytest.raises(pytest.fail.Exception, match="starts_nodes"):
+        subprocess.run(["/nowhere/samelog", "up"], check=True)
+
+
+@pytest.mark.usefixtures("simulates")
+def test_fixtures_give_markers(request: pytest.FixtureRequest) -> None:
+    tiers.require("simulates")
+    names = {mark.name for mark in request.node.iter_markers()}
+    assert names & set(tiers.MARKERS.values()) == {"world"}
+
+
+def test_a_fixture_gives_its_marker_through_another_one(request: pytest.FixtureRequest) -> None:
+    item = request.node
+    item.fixturenames.append("starts_nodes")
+    tiers.mark([item])
+    tiers.require("starts_nodes")
+
+
+def test_every_marker_is_described(pytestconfig: pytest.Config) -> None:
+    described = {line.partition(":")[0] for line in pytestconfig.getini("markers")}
+    assert {*tiers.MARKERS.values(), "smoke", "sample", "campaign"} <= described

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from samelog.admin.answers import NodeState, Status
 from samelog.admin.client import node_status
 from samelog.admin.errors import AdminError
 from samelog.cli.local_cluster import LocalCluster, LocalNode
+from samelog.config.schema.render import to_toml
 from tests.patience import PATIENCE_S
 
 POLL_S = 0.05
@@ -64,6 +66,14 @@ class World:
             return node_status(self.cluster.client_config(), node.address)
         except AdminError:
             return None
+
+    def only(self, *nodes: LocalNode) -> str:
+        """A client.toml that names these nodes only, as a disaster leaves it."""
+        config = self.cluster.client_config()
+        known = tuple(node.address for node in nodes), tuple(node.name for node in nodes)
+        file = self.directory / f"only-{'-'.join(known[1])}.toml"
+        file.write_text(to_toml(replace(config, nodes=known[0], node_names=known[1])))
+        return str(file)
 
     def leader(self) -> LocalNode:
         """The node that leads, waiting for one."""

@@ -91,6 +91,7 @@ def test_a_group_that_lost_its_majority_goes_on_with_the_replica_that_is_left(
         assert concerned
         number = concerned[0].group
         (left,) = set(concerned[0].members) - {lost.name}
+        file = world.only(next(node for node in alive if node.name == left))
         refused = samelog("recover", "group", str(number), "--config", file)
         assert refused.returncode == 1
         assert f"{left}: entry" in refused.stderr
@@ -116,9 +117,9 @@ def test_a_group_that_lost_its_majority_goes_on_with_the_replica_that_is_left(
         for each in concerned:
             recover(each)
         wait_for(lambda: has_leaders(world, alive[0], 2), "the copies are made anew")
-        publish(world, "after", 60, file)
+        publish(world, "after", 60, cluster.client_file)
         wanted = written("before", "after", count=60)
-        assert subscribed(world, "copies", 120, file) == wanted
+        assert subscribed(world, "copies", 120, cluster.client_file) == wanted
         lost.start()
         wait_for(lambda: len(set_aside(lost)) == len(concerned), "its old replicas are kept")
         majority = samelog("recover", "group", str(number), *arguments, left)

@@ -61,8 +61,9 @@ class Sites:
         return as_json(*arguments, "--config", config or self.client)
 
     def promote(self, *options: str) -> subprocess.CompletedProcess[str]:
-        """The command as a user types it."""
-        return run("site", "promote", "nyc", "--config", self.client, *options)
+        """The command as a user types it, who has one node of the site and a client.toml for it."""
+        left = self.world.only(self.nyc[-1])
+        return run("site", "promote", "nyc", "--config", left, *options)
 
     def confirmed(self, *options: str) -> subprocess.CompletedProcess[str]:
         """With the name of the cluster."""

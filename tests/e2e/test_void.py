@@ -16,7 +16,8 @@ SMALL_BATCHES = 40
 
 def run(world: World, *arguments: str) -> tuple[int, Any, str]:
     """(exit code, JSON, talk) of a command."""
-    done = samelog(*arguments, "--config", world.cluster.client_file, "--json")
+    one = world.only(world.cluster.nodes[-1])
+    done = samelog(*arguments, "--config", one, "--json")
     return done.returncode, json.loads(done.stdout or "null"), done.stderr
 
 

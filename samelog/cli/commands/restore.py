@@ -12,6 +12,7 @@ import click
 
 from samelog.admin.answers import LogFile
 from samelog.admin.client import ask, log_history
+from samelog.admin.errors import AdminError
 from samelog.admin.requests import DescribeTopic
 from samelog.archiver.copies.copying import read_manifest
 from samelog.archiver.copies.manifests import FORMATS, CopiedLog, CopyFault, RestoreRange, choose
@@ -26,6 +27,7 @@ from samelog.archiver.copies.restoring import (
 from samelog.archiver.copies.targets import Target, open_target
 from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
+    fail,
     json_option,
     optional_client,
     print_json,
@@ -104,7 +106,12 @@ def command(
     check_topic_name(topic)
     wanted = RestoreRange(from_offset, to_offset, from_time, to_time)
     if config is not None:
-        copies = by_history(config, topic, partition, wanted, url=url)
+        try:
+            copies = by_history(config, topic, partition, wanted, url=url)
+        except AdminError as error:
+            if url is None or error.code is not None:
+                raise
+            fail(f"{error}. To restore by the manifests beside the copies, add: --config ''")
     else:
         target = open_target(str(url))
         place = find_copied_log(target, topic, partition, cluster=cluster, log_id=log_id)

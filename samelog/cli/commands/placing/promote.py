@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import click
 
-from samelog.admin.client import ask_each, ask_node, known_nodes
+from samelog.admin.client import all_nodes, ask_each, ask_node
 from samelog.admin.errors import AdminError
 from samelog.admin.site_answers import PartitionStanding, PromotionBegun, Standing
 from samelog.admin.site_requests import GetStanding, PromoteSite
@@ -132,16 +132,17 @@ def _look(config: ClientConfig, site: str) -> Survivors:
     known = _standings(config)
     there = [each for each in known if each[1].site == site]
     if not there:
-        names = ", ".join(each.node for _, each in known) or "none"
-        fail(f"no node of site {site!r} answers; add its nodes to nodes in client.toml ({names})")
+        names = ", ".join(f"{each.node} of site {each.site}" for _, each in known) or "no node"
+        fail(f"No node of site {site!r} answers ({names} does). Name one in nodes in client.toml")
     there.sort(key=lambda each: (-each[1].term, -each[1].entry, each[1].node))
     return Survivors(there, [each.node for _, each in known if each.site != site])
 
 
 def _standings(config: ClientConfig) -> list[tuple[Address, Standing]]:
-    addresses = [address for address, _ in known_nodes(config)]
-    answers = zip(addresses, ask_each(config, GetStanding()), strict=True)
-    return [(where, said) for where, said in answers if isinstance(said, Standing)]
+    """The standing of each node that answers, also of nodes that client.toml does not name."""
+    nodes = all_nodes(config)
+    answers = zip(nodes, ask_each(config, GetStanding(), nodes), strict=True)
+    return [(where, said) for (where, _), said in answers if isinstance(said, Standing)]
 
 
 def _refuse(config: ClientConfig, found: Survivors, site: str, confirm: str | None) -> None:

@@ -19,6 +19,7 @@ from samelog.placement.values import (
     METADATA,
     NewGroup,
     PlacedGroup,
+    PlacedPartition,
     PlacedReplica,
     Placement,
 )
@@ -416,8 +417,21 @@ def _want_group(placement: Placement, change: WantGroup) -> None:
     if change.group is None:
         placement.moves.pop(change.partition, None)
     else:
-        group_numbered(placement, change.group)
+        _use(placement, change.group)
         placement.moves[change.partition] = change.group
+
+
+def put_partition(placement: Placement, partition: PlacedPartition) -> None:
+    """Place a partition into its group, be it new or moved. Raises PlacementRefused."""
+    _use(placement, partition.group)
+    placement.partitions[partition.number] = partition
+
+
+def _use(placement: Placement, number: int) -> None:
+    """Note that a group ends once it is empty. Raises PlacementRefused."""
+    group = group_numbered(placement, number)
+    if not group.was_used:
+        placement.groups[number] = replace(group, was_used=True)
 
 
 def _partition_moved(placement: Placement, change: PartitionMoved) -> None:
@@ -425,9 +439,7 @@ def _partition_moved(placement: Placement, change: PartitionMoved) -> None:
     partition = placement.partitions.get(-1 if task.partition is None else task.partition)
     if partition is not None and task.target not in (None, partition.group):
         epoch_base = partition.epoch_base + EPOCHS_PER_MOVE
-        placement.partitions[partition.number] = replace(
-            partition, group=task.target, epoch_base=epoch_base
-        )
+        put_partition(placement, replace(partition, group=task.target, epoch_base=epoch_base))
 
 
 def _drain(placement: Placement, change: DrainMember) -> None:

@@ -2,7 +2,7 @@
 own leader, of what it knows itself.
 
 Invariant: a copy that can be reached goes only when as many others can be as there shall be; one
-that cannot be reached only when the rest are a majority, and at most one copy short.
+that cannot be reached only when at most one copy is lacking then. The rest are a majority.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def refuse_removal(group: PlacedGroup, member: int, healthy: Collection[int], co
     rest = len(healthy) - (member in healthy)
     if not rest:
         return f"it has the only copy of group {group.number}"
-    if member in healthy:
-        return "" if rest >= copies else _too_few(group, rest, copies)
-    if rest < copies - 1:
-        return _too_few(group, rest, copies - 1)
-    if rest * 2 <= len(group.voters):
-        return f"{rest} of {len(group.voters)} voters of group {group.number} are no majority"
+    is_up = member in healthy
+    least, voters = (copies, len(group.voters) - 1) if is_up else (copies - 1, len(group.voters))
+    if rest < least:
+        return _too_few(group, rest, least)
+    if rest * 2 <= voters:  # of those that stay; one that is down does not vote for its removal
+        return f"{rest} of {voters} voters of group {group.number} are no majority"
     return ""
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from samelog.placement.table import PlacedMember, PlacementTable
+from samelog.placement.values import PlacedGroup
 
 MANY = 3
 """One in so many members is silent: too many to be replaced without an operator's word."""
@@ -87,7 +88,7 @@ class MemberStates:
 
     def changed_since(self, before: MemberStates) -> set[int]:
         """Members of which something else has to be thought now."""
-        if self._are_many_silent != before._are_many_silent:
+        if (self._are_many_silent, self.hosts) != (before._are_many_silent, before.hosts):
             return {*self._states, *before._states}
         return {
             each
@@ -96,6 +97,21 @@ class MemberStates:
             or (each in self._draining) != (each in before._draining)
             or self._reading.get(each) != before._reading.get(each)
         }
+
+    @property
+    def hosts(self) -> int:
+        """How many members may hold replicas that vote, up or not."""
+        return len(self._states) - len(self._draining)
+
+    def is_host(self, member: int) -> bool:
+        """Return whether a member may hold replicas that vote, up or not."""
+        return member in self._states and member not in self._draining
+
+    def copies_of(self, group: PlacedGroup) -> int:
+        """Return how many copies a group is to have: its goal, as far as hosts exist for it. A dead
+        member counts as a host until it is drained or removed.
+        """
+        return min(group.goal, max(1, self.hosts))
 
     def may_read(self, site: str) -> list[int]:
         """Who may be given replicas that only read, in a site."""

@@ -1,7 +1,8 @@
-"""What a group needs most: the difference between how it is and how it shall be, one step of it.
+"""What a group needs: the difference between how it is and how it shall be, one step of it.
 
 Invariant: a need follows from the table and the members' states alone. What cannot be done is a
-need too, with what is in the way, so that it can be seen.
+need too, with what is in the way, so that it can be seen; it never hides a need that can be met. A
+goal beyond the hosts that exist is no need.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from samelog.placement.domains import Domains
+from samelog.placement.guards import refuse_removal
 from samelog.placement.holdings import Holdings
 from samelog.placement.members import MemberStates
 from samelog.placement.table import PlacementTable
@@ -22,7 +24,9 @@ _AS_BAD_AS_LOST = (TaskKind.REPLACE, TaskKind.FILL)
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A task that should run. `obstacle`: why it cannot, empty if it can."""
+    """A task that should run. `obstacle`: why it cannot, empty if it can; `waits_for`: what has to
+    end before it begins.
+    """
 
     kind: TaskKind
     group: int
@@ -33,6 +37,7 @@ class Need:
     healthy: int = 0
     partition: int | None = None
     target: int | None = None
+    waits_for: str = ""
 
     @property
     def urgency(self) -> tuple[int, ...]:
@@ -83,24 +88,34 @@ class Outlook:
         healthy = len(self.table.healthy(group))
         return Need(kind, group.number, gets, loses, reason, healthy=healthy)
 
+    def removal(self, kind: TaskKind, group: PlacedGroup, reason: str, loses: int) -> Need:
+        """Return the need to remove a copy that is one too many: blocked while it must stay."""
+        healthy, copies = self.table.healthy(group), self.states.copies_of(group)
+        obstacle = refuse_removal(group, loses, healthy, copies)
+        if obstacle:
+            return self.blocked(kind, group, reason, obstacle)
+        return self.need(kind, group, reason, loses=loses)
+
     def blocked(self, kind: TaskKind, group: PlacedGroup, reason: str, obstacle: str) -> Need:
         """A need that nothing can be done about."""
         healthy = len(self.table.healthy(group))
         return Need(kind, group.number, reason=reason, healthy=healthy, obstacle=obstacle)
 
 
-def need_of(look: Outlook, group: PlacedGroup) -> Need | None:
-    """What a group needs most that can be done; else what it needs most, None if nothing."""
-    blocked = None
+def needs_of(look: Outlook, group: PlacedGroup) -> tuple[list[Need], Need | None]:
+    """Return the blocked needs that come before the most urgent need that can be met, and that
+    one; None if no need can be met.
+    """
+    blocked = list[Need]()
     for judge in _JUDGES:
         need = judge(look, group)
         if need is not None and (need.kind, need.group) in look.table.placement.declined:
             obstacle = f"it was cancelled: samelog tasks resume --group {group.number}"
             need = look.blocked(need.kind, group, need.reason, obstacle)
         if need is not None and not need.obstacle:
-            return need
-        blocked = blocked or need
-    return blocked
+            return blocked, need
+        blocked += [] if need is None else [need]
+    return blocked, None
 
 
 def _nobody(group: PlacedGroup) -> str:
@@ -123,9 +138,12 @@ def _lost(look: Outlook, group: PlacedGroup) -> Need | None:
     reason = f"{look.table.names(lost)} is lost"
     healthy = look.table.healthy(group)
     if len(healthy) * 2 <= len(group.voters):
-        obstacle = f"{len(healthy)} of {len(group.voters)} voters are no majority: start the others"
+        obstacle = (
+            f"{len(healthy)} of {len(group.voters)} voters are no majority: start the others,"
+            f" or if they are lost: samelog recover group"
+        )
         return look.blocked(TaskKind.REPLACE, group, reason, obstacle)
-    if len(group.replicas) > group.goal:
+    if len(group.replicas) > look.states.copies_of(group):
         return look.need(TaskKind.REPLACE, group, reason, loses=lost[0])
     gets = look.member_for(group, lost[0])
     if gets is None:
@@ -134,9 +152,10 @@ def _lost(look: Outlook, group: PlacedGroup) -> Need | None:
 
 
 def _missing(look: Outlook, group: PlacedGroup) -> Need | None:
-    if len(group.replicas) >= group.goal:
+    copies = look.states.copies_of(group)
+    if len(group.replicas) >= copies:
         return None
-    reason = f"{len(group.replicas)} of {group.goal} copies"
+    reason = f"{len(group.replicas)} of {copies} copies"
     gets = look.member_for(group)
     if gets is None:
         return look.blocked(TaskKind.FILL, group, reason, _nobody(group))
@@ -144,9 +163,8 @@ def _missing(look: Outlook, group: PlacedGroup) -> Need | None:
 
 
 def _asked_for(look: Outlook, group: PlacedGroup) -> Need | None:
-    lacks = sorted({*group.wanted} - {*group.members}, key=group.wanted.index)
-    surplus = sorted({*group.members} - {*group.wanted})
-    if not group.wanted or not (lacks or surplus):
+    lacks, surplus = _to_assign(look, group)
+    if not (lacks or surplus):
         return None
     reason = f"wanted on {look.table.names(group.wanted)}"
     free = (each for each in lacks if each not in group.everybody)
@@ -158,13 +176,23 @@ def _asked_for(look: Outlook, group: PlacedGroup) -> Need | None:
     return look.need(TaskKind.ASSIGN, group, reason, gets=gets, loses=loses)
 
 
+def _to_assign(look: Outlook, group: PlacedGroup) -> tuple[list[int], list[int]]:
+    """Return which members that were asked for and exist a group lacks, and which it has too much;
+    the latter stay where others do not exist.
+    """
+    possible = [each for each in group.wanted if look.states.is_host(each)]
+    lacks = [each for each in possible if each not in group.members]
+    surplus = sorted({*group.members} - {*group.wanted})
+    return lacks, surplus if lacks or (possible and len(possible) == group.goal) else []
+
+
 def _leaving(look: Outlook, group: PlacedGroup) -> Need | None:
     leaving = [each for each in group.members if look.states.must_be_left(each)]
     if not leaving:
         return None
     reason = f"{look.table.names(leaving)} is drained"
-    if len(group.replicas) > group.goal:
-        return look.need(TaskKind.DRAIN, group, reason, loses=leaving[0])
+    if len(group.replicas) > look.states.copies_of(group):
+        return look.removal(TaskKind.DRAIN, group, reason, leaving[0])
     gets = look.member_for(group, leaving[0])
     if gets is None:
         return look.blocked(TaskKind.DRAIN, group, reason, _nobody(group))
@@ -172,7 +200,8 @@ def _leaving(look: Outlook, group: PlacedGroup) -> Need | None:
 
 
 def _surplus(look: Outlook, group: PlacedGroup) -> Need | None:
-    if len(group.replicas) <= group.goal:
+    copies = look.states.copies_of(group)
+    if len(group.replicas) <= copies:
         return None
     healthy = look.table.healthy(group)
 
@@ -182,8 +211,8 @@ def _surplus(look: Outlook, group: PlacedGroup) -> Need | None:
         return (member in healthy, shared, -look.holdings.count(member), member)
 
     loses = min(group.members, key=worth)
-    reason = f"{len(group.replicas)} copies, {group.goal} wanted"
-    return look.need(TaskKind.SURPLUS, group, reason, loses=loses)
+    reason = f"{len(group.replicas)} copies, {copies} wanted"
+    return look.removal(TaskKind.SURPLUS, group, reason, loses)
 
 
 def _leader(look: Outlook, group: PlacedGroup) -> Need | None:

@@ -63,8 +63,12 @@ def drain(table: PlacementTable, states: MemberStates, name: str) -> list[AnyCha
 
 def _alone(table: PlacementTable, number: int) -> list[int]:
     """Groups of which nobody else has a copy that is whole and can be reached."""
-    held = table.held.get(number, set())
-    return [each for each in held if not {*table.healthy(table.groups[each])} - {number}]
+    groups = [table.groups[each] for each in table.held.get(number, ())]
+    return [
+        each.number
+        for each in groups
+        if not {*table.healthy(each)} - {number} and not table.is_abandoned(each)
+    ]
 
 
 def _check_homes(table: PlacementTable, states: MemberStates, member: PlacedMember) -> None:
@@ -72,7 +76,7 @@ def _check_homes(table: PlacementTable, states: MemberStates, member: PlacedMemb
     others = [each for each in states.expected if each != member.number]
     leaving = {member.number, *filter(table.is_draining, table.members)}
     groups = set[int]().union(*[table.held.get(each, ()) for each in leaving])
-    homeless = [each for each in groups if len(others) < _least(table, each)]
+    homeless = [each for each in groups if len(others) < _least(table, states, each)]
     if homeless:
         names = table.names(others) or "nobody"
         text = f"without {member.name}, {_some(homeless)} would have too few members: {names}"
@@ -80,10 +84,14 @@ def _check_homes(table: PlacementTable, states: MemberStates, member: PlacedMemb
         raise PlacementRefused("NO_MEMBER", text, remedy)
 
 
-def _least(table: PlacementTable, number: int) -> int:
-    """How many members a group needs to be no worse off than now."""
+def _least(table: PlacementTable, states: MemberStates, number: int) -> int:
+    """Return how many members a group needs to be no worse off than now. A goal beyond the hosts
+    that exist is no obstacle, nor is a group that is about to end.
+    """
     group = table.groups[number]
-    return min(group.goal, len(group.replicas))
+    if table.is_abandoned(group):
+        return 0
+    return 1 if group.goal > states.hosts else min(group.goal, len(group.replicas))
 
 
 def stop_draining(table: PlacementTable, name: str) -> list[AnyChange]:

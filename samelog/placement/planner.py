@@ -11,15 +11,16 @@ needed when it begins.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from samelog.placement.changes import AnyChange, DropGroup, PreferLeader, ReachMembers, StartTask
 from samelog.placement.domains import Domains
 from samelog.placement.evening import Evening
 from samelog.placement.holdings import Holdings
 from samelog.placement.members import MemberStates, PlacementLimits
-from samelog.placement.needs import Need, Outlook, need_of
+from samelog.placement.needs import Need, Outlook, needs_of
 from samelog.placement.sites import Sites
 from samelog.placement.steps import next_step
 from samelog.placement.table import PlacementTable
@@ -50,7 +51,9 @@ class PlacementPlanner:
         self._holdings = Holdings()
         self._domains = Domains(table)
         self._needs: dict[int, Need] = {}
-        """Group -> what it needs; groups with a task are not here."""
+        """Group -> its most urgent need that can be met; groups with a task are not here."""
+        self._blocked: dict[int, list[Need]] = {}
+        """Group -> needs that come before that and cannot be met."""
         self._settling: dict[int, AnyChange] = {}
         """Group -> what group 0 changes of it without a task."""
         self._is_even = False
@@ -61,7 +64,41 @@ class PlacementPlanner:
     @property
     def needs(self) -> list[Need]:
         """What is to be done and is not under way, the most urgent first."""
-        return sorted(self._needs.values(), key=lambda each: each.urgency)
+        blocked = (need for found in self._blocked.values() for need in found)
+        return sorted([*self._needs.values(), *blocked], key=lambda each: each.urgency)
+
+    def outstanding(self, now_ms: int) -> list[Need]:
+        """Return what is to be done by the table as it is now, and what each need waits for."""
+        self._table.follow(self._table.placement)
+        self._think_again(MemberStates(self._table, self._limits, now_ms))
+        running = self._running()
+        found = [
+            need if need.obstacle else replace(need, waits_for=self._why_it_waits(need, running))
+            for need in self.needs
+        ]
+        return [*found, *self._waiting_moves({each.partition for each in found}, running)]
+
+    def _waiting_moves(self, shown: set[int | None], running: Counter[int]) -> Iterator[Need]:
+        """Partitions that are wanted elsewhere, behind other tasks or partitions of their group."""
+        shown.update(task.partition for task in self._table.placement.tasks.values())
+        for partition, target in self._table.placement.moves.items():
+            here = self._table.group_of(partition)
+            if partition in shown or here is None or here == target:
+                continue
+            need = self._move(here, partition, target)
+            reason = self._why_it_waits(need, running) or f"other tasks of group {here}"
+            yield replace(need, waits_for=reason)
+
+    def _why_it_waits(self, need: Need, running: Counter[int]) -> str:
+        """Return what keeps a need that can be met from being begun; empty if nothing does."""
+        table = self._table
+        if table.placement.are_paused:
+            return "no task is begun: samelog tasks resume"
+        task = self._task(need, 0, 0, 0)
+        for group in {*task.groups} & table.occupied.keys():
+            return f"task {table.occupied[group]}, which has group {group}"
+        full = [each for each in self._touched(task) if running[each] >= self._limits.per_member]
+        return f"other tasks of {table.names(sorted(full))}" if full else ""
 
     def look(
         self, now_ms: int, moved: dict[int, PartitionMove] | None = None, *, wall_ms: int = 0
@@ -115,12 +152,14 @@ class PlacementPlanner:
 
     def _look_at_metadata(self) -> None:
         """The first partition of group 0 that shall be in a data group."""
-        table = self._table
-        leaving = [each for each in table.placement.moves if table.group_of(each) == METADATA]
         self._needs.pop(METADATA, None)
-        if leaving and METADATA not in table.occupied:
-            partition = min(leaving)
-            self._needs[METADATA] = _move(METADATA, partition, table.placement.moves[partition])
+        self._blocked.pop(METADATA, None)
+        is_occupied = METADATA in self._table.occupied
+        move = None if is_occupied else self._partition_to_move(METADATA)
+        if move is not None and move.obstacle:
+            self._blocked[METADATA] = [move]
+        elif move is not None:
+            self._needs[METADATA] = move
 
     def _touched_by(self, moved: set[int]) -> set[int]:
         """Groups that changed, and those that members matter to who are in another state now."""
@@ -131,16 +170,13 @@ class PlacementPlanner:
         if moved:
             groups.update(*[self._table.held.get(each, ()) for each in moved])
             groups.update(self._table.groups if any(map(self._sites.only_reads, moved)) else ())
-            groups.update(each.group for each in self._needs.values() if self._is_open(each))
+            groups.update(self._blocked)
+            groups.update(n for n, need in self._needs.items() if need.gets is not None)
         return groups
-
-    @staticmethod
-    def _is_open(need: Need) -> bool:
-        """Whether other members may make another need of it."""
-        return bool(need.obstacle) or need.gets is not None
 
     def _forget(self, number: int) -> None:
         self._needs.pop(number, None)
+        self._blocked.pop(number, None)
         self._settling.pop(number, None)
         self._holdings.forget(number)
         group = self._table.groups.get(number)
@@ -152,36 +188,51 @@ class PlacementPlanner:
         if task is not None:
             self._holdings.plan_task(group, task)
             return
-        need = need_of(look, group) or self._partition_to_move(group)
+        if self._table.is_abandoned(group):
+            self._settling[group.number] = DropGroup(group.number)
+            return
+        blocked, need = self._needs_of(look, group)
+        if blocked:
+            self._blocked[group.number] = blocked
         if need is not None:
             self._needs[group.number] = need
             if need.kind is not TaskKind.READ:
                 self._holdings.plan(group, need.gets, need.loses)
-        elif (change := self._to_settle(group)) is not None:
+        elif (change := self._to_settle(group, blocked)) is not None:
             self._settling[group.number] = change
 
-    def _partition_to_move(self, group: PlacedGroup) -> Need | None:
-        """The first partition of a group that shall be in another one."""
-        moves = self._table.placement.moves
-        if not moves:
-            return None
-        here = sorted(self._table.contents[group.number] & moves.keys())
-        partition = next((each for each in here if moves[each] != group.number), None)
-        if partition is None:
-            return None
-        return _move(group.number, partition, moves[partition])
+    def _needs_of(self, look: Outlook, group: PlacedGroup) -> tuple[list[Need], Need | None]:
+        """Return the blocked needs of a group, and the most urgent one that can be met."""
+        blocked, need = needs_of(look, group)
+        move = None if need is not None else self._partition_to_move(group.number)
+        if move is not None and move.obstacle:
+            return [*blocked, move], None
+        return blocked, need or move
+
+    def _partition_to_move(self, group: int) -> Need | None:
+        """Return the first partition of a group that shall be in another one, and can."""
+        table, moves = self._table, self._table.placement.moves
+        some = moves.keys() if group == METADATA else moves.keys() & table.contents[group]
+        here = sorted(each for each in some if table.group_of(each) == group != moves[each])
+        needs = [self._move(group, each, moves[each]) for each in here]
+        return min(needs, key=lambda each: bool(each.obstacle), default=None)
+
+    def _move(self, group: int, partition: int, target: int) -> Need:
+        reason, there = f"partition {partition} is wanted elsewhere", self._table.groups[target]
+        is_stuck = not self._table.has_majority(there)
+        obstacle = f"group {target} has no majority: start its members" if is_stuck else ""
+        kind = TaskKind.MOVE_PARTITION
+        return Need(kind, group, None, None, reason, obstacle, partition=partition, target=target)
 
     # --- what group 0 changes by itself -----------------------------------------------------------
 
-    def _to_settle(self, group: PlacedGroup) -> AnyChange | None:
-        """A group that has the members that were wanted, or that was made for one topic and is
-        empty.
+    def _to_settle(self, group: PlacedGroup, blocked: list[Need]) -> AnyChange | None:
+        """Return the change for a group that has the members that were wanted, as far as they
+        exist, or whose leader should be in another site.
         """
         if group.wanted:
-            return ReachMembers(group.number)
-        is_empty = group.is_pinned and not self._table.contents[group.number]
-        if is_empty and group.number not in self._table.placement.moves.values():
-            return DropGroup(group.number)
+            is_awaited = any(each.kind is TaskKind.ASSIGN for each in blocked)
+            return None if is_awaited else ReachMembers(group.number)
         leader = self._leader_in_site(group)
         return None if leader is None else PreferLeader(group.number, leader)
 
@@ -195,7 +246,7 @@ class PlacementPlanner:
 
     def _even_out(self, planned: Planned) -> None:
         """Only when nothing else is to be done: first copies, then leaders."""
-        if any(not each.obstacle for each in self._needs.values()):
+        if self._needs:
             return
         if any(each.state is not TaskState.PAUSED for each in self._table.placement.tasks.values()):
             return
@@ -211,7 +262,7 @@ class PlacementPlanner:
         self._is_even = not moves and not planned.changes
 
     def _may_move(self, number: int) -> bool:
-        if number in self._table.occupied or number in self._needs:
+        if any(number in each for each in (self._table.occupied, self._needs, self._blocked)):
             return False
         if (TaskKind.BALANCE, number) in self._table.placement.declined:
             return False
@@ -271,8 +322,3 @@ class PlacementPlanner:
             touched.update(() if target is None else target.members)
             touched.difference_update(() if source is None else source.members)
         return {each for each in touched if each is not None and self._table.is_heard(each)}
-
-
-def _move(group: int, partition: int, target: int) -> Need:
-    reason, kind = f"partition {partition} is wanted elsewhere", TaskKind.MOVE_PARTITION
-    return Need(kind, group, reason=reason, partition=partition, target=target)

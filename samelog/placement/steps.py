@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from samelog.placement.changes import AnyChange, PartitionMoved, TurnTask
 from samelog.placement.guards import refuse_removal
 from samelog.placement.members import Availability, MemberStates
@@ -44,15 +46,24 @@ def next_step(
     moved: PartitionMove = NOT_MOVED,
 ) -> TaskStep:
     """What comes next of a task; `moved`: how far its partition is, where it moves one."""
+    group = table.groups.get(task.group)
+    if group is not None and task.target is None and table.is_abandoned(group):
+        return _end(task, TaskState.CANCELLED, "its group has no partitions any more")
     if task.state is TaskState.PAUSED:
         return TaskStep(waits_for="paused")
     if task.group == METADATA:
         return _move(table, task, moved)
-    if task.group not in table.groups:
+    if group is None:
         return _end(task, TaskState.CANCELLED, f"group {task.group} is gone")
     if task.kind is TaskKind.MOVE_PARTITION:
         return _move(table, task, moved)
-    group = table.groups[task.group]
+    return _of_group(table, states, task, group)
+
+
+def _of_group(
+    table: PlacementTable, states: MemberStates, task: PlacementTask, group: PlacedGroup
+) -> TaskStep:
+    """Return what comes next of a task that changes a group's members, or its leader."""
     if task.kind is TaskKind.LEAD:
         return _lead(table, states, task, group)
     if task.kind is TaskKind.READ:
@@ -88,9 +99,9 @@ def _carry_on(
         return TaskStep(_order(task, group, action, new), waits_for=_ADDED[action])
     if task.loses is None or group.replica_of(task.loses) is None:
         return _end(task, TaskState.DONE)
-    if new is not None and len(group.replicas) <= group.goal:
+    if new is not None and len(group.replicas) <= states.copies_of(group):
         return _end(task, TaskState.DONE, "its new copy is needed beside the others")
-    step = _remove(table, task, group, task.loses)
+    step = _remove(table, states, task, task.loses)
     return _yielding(states, task, group, step)
 
 
@@ -98,11 +109,12 @@ _ADDED = {Action.ADD_LEARNER: "copying", Action.PROMOTE: "becoming a voter"}
 
 
 def _remove(
-    table: PlacementTable, task: PlacementTask, group: PlacedGroup, member: int
+    table: PlacementTable, states: MemberStates, task: PlacementTask, member: int
 ) -> TaskStep:
     """Not before the rest are enough, and somebody else leads."""
-    healthy = table.healthy(group)
-    obstacle = refuse_removal(group, member, healthy, group.goal)
+    group = table.groups[task.group]
+    healthy, copies = table.healthy(group), states.copies_of(group)
+    obstacle = refuse_removal(group, member, healthy, copies)
     if obstacle:
         return TaskStep(waits_for=obstacle)
     if table.leaders.get(group.number) == member:
@@ -111,7 +123,8 @@ def _remove(
         replica = group.replica_of(heir)
         return TaskStep(_order(task, group, Action.LEAD, replica), waits_for="another leader")
     replica = group.replica_of(member)
-    return TaskStep(_order(task, group, Action.REMOVE, replica), waits_for="removing")
+    order = replace(_order(task, group, Action.REMOVE, replica), copies=copies)
+    return TaskStep(order, waits_for="removing")
 
 
 def _yielding(
@@ -122,6 +135,8 @@ def _yielding(
     """
     others = [each for each in group.members if each != task.loses]
     if step.order is None and any(map(states.must_be_replaced, others)):
+        if task.gets is None:
+            return _end(task, TaskState.CANCELLED, "others were lost, which are replaced first")
         return _end(task, TaskState.DONE, "its new copy takes the place of one that was lost")
     return step
 
@@ -136,7 +151,6 @@ def _order(
         group.version,
         member=None if replica is None else replica.member,
         replica=None if replica is None else replica.replica,
-        copies=group.goal,
     )
 
 
@@ -148,13 +162,13 @@ def _undo(
     if new is None:
         return _end(task, TaskState.CANCELLED)
     is_replaced = task.loses is not None and group.replica_of(task.loses) is None
-    if new.votes and (is_replaced or len(group.replicas) <= group.goal):
+    if new.votes and (is_replaced or len(group.replicas) <= states.copies_of(group)):
         return _end(task, TaskState.DONE, "too late to be cancelled")
     if not new.votes:
         return TaskStep(_order(task, group, Action.REMOVE, new), waits_for="undoing")
-    step = _remove(table, task, group, new.member)
+    step = _remove(table, states, task, new.member)
     if step.order is None and task.loses is not None:
-        step = _remove(table, task, group, task.loses)
+        step = _remove(table, states, task, task.loses)
     return _yielding(states, task, group, step)
 
 
@@ -163,7 +177,9 @@ def _why_not_any_more(
 ) -> str:
     """Why a task has become pointless; empty if it has not, or if that is too late to say."""
     new, gets = _new(task, group), task.gets
-    if gets is None or new is None:
+    if gets is None:
+        return _why_it_is_kept(states, task, group)
+    if new is None:
         return ""
     is_done = task.loses is None or group.replica_of(task.loses) is None
     if new.votes and is_done:
@@ -173,6 +189,13 @@ def _why_not_any_more(
     if new.votes or task.loses is None:
         return ""
     return _why_it_stays(table, task, group, task.loses)
+
+
+def _why_it_is_kept(states: MemberStates, task: PlacementTask, group: PlacedGroup) -> str:
+    """Return why a copy that was one too many is needed again, as after a host was added."""
+    old = None if task.loses is None else group.replica_of(task.loses)
+    is_needed = old is not None and old.votes and len(group.replicas) <= states.copies_of(group)
+    return f"its group is to have {states.copies_of(group)} copies" if is_needed else ""
 
 
 def _why_it_stays(

@@ -166,7 +166,7 @@ class PlacementTable:
         """Whether a member shall have no replicas that vote, as none has where a site only reads
         (invariants.md, rule 277).
         """
-        return self.placement.sites.only_reads(member) or self.is_leaving(member)
+        return not self.placement.may_hold(member) or self.is_leaving(member)
 
     @property
     def sites_to_read_in(self) -> list[str]:
@@ -182,6 +182,15 @@ class PlacementTable:
         """Whether a member shall have no replicas at all."""
         known = self.members.get(member)
         return member in self.placement.draining or (known is not None and known.is_leaving)
+
+    def is_abandoned(self, group: PlacedGroup) -> bool:
+        """Return whether a group has lost its last partition, and none is to come."""
+        is_empty = group.was_used and not self.contents[group.number]
+        return is_empty and group.number not in self.placement.moves.values()
+
+    def has_majority(self, group: PlacedGroup) -> bool:
+        """Return whether most voters of a group can be reached."""
+        return sum(map(self.is_heard, group.voters)) * 2 > len(group.voters)
 
     def healthy(self, group: PlacedGroup) -> list[int]:
         """Members whose replicas of a group vote, are whole, and can be reached."""

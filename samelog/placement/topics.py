@@ -47,10 +47,16 @@ def place_topic(
     partitions: int,
     copies: int,
 ) -> TopicPlacement:
-    """Partitions go to the groups that have fewest. Raises PlacementRefused."""
+    """Partitions go to the groups that have fewest, of those that have a majority now. Raises
+    PlacementRefused.
+    """
     check_copies(copies)
     able = _able(states, copies)
-    free = [each for each in table.groups.values() if each.copies == copies and not each.is_pinned]
+    free = [
+        each
+        for each in table.groups.values()
+        if each.copies == copies and not each.is_pinned and table.has_majority(each)
+    ]
     filled = sum(len(table.contents[each.number]) for each in free) + partitions
     missing = _groups_wanted(filled, len(able), copies, limits) - len(free)
     first, made = table.placement.next_group, _make_groups(table, able, copies, missing)

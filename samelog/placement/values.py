@@ -61,6 +61,8 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
     """Learners that stay learners, where a site only reads: none of `replicas`."""
     coming: tuple[PlacedReplica, ...] = ()
     """The one that a task makes, until the group has it."""
+    was_used: bool = False
+    """A partition was placed here, or sent here: the group ends when it has none any more."""
 
     @property
     def is_recovering(self) -> bool:
@@ -289,6 +291,10 @@ class Placement(BegunAnew):
     def has_replicas(self, member: int) -> bool:
         """Whether a member has a replica of any data group that counts as a copy."""
         return any(member in group.members for group in self.groups.values())
+
+    def may_hold(self, member: int) -> bool:
+        """Return whether a member may hold replicas that vote."""
+        return member not in self.draining and not self.sites.only_reads(member)
 
     def is_resetting(self, partition: int) -> bool:
         """Whether the group of a partition has yet to begin its log anew."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from samelog.admin.answers import GroupPlacement, PlacementStatus
 from samelog.admin.placement_requests import DrainNode, GetPlacement
@@ -103,3 +104,28 @@ def test_what_is_left_in_the_end_is_said(cluster: FakeCluster) -> None:
     result = CliRunner().invoke(main, command)
     assert result.exit_code == 1
     assert "1 left after 0 s: fill of group 3: history 43 %" in result.stderr
+
+
+BLOCKED = TaskInfo(
+    -1, "fill", 2, None, None, "blocked", "1 of 2 copies", "no member is in service", -1
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (TaskRows(False, (), (BLOCKED,), ()), "fill of group 2: no member is in service"),
+        (
+            TaskRows(True, (replace(tasks(3).running[0], state="paused"),), (), ()),
+            "fill of group 3: history 43 %",
+        ),
+    ],
+)
+def test_waiting_ends_with_the_reason_when_only_blocked_tasks_are_left(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, found: TaskRows, reason: str
+) -> None:
+    cluster.nodes[0].answer = lambda request: found
+    monkeypatch.setattr("samelog.cli.commands.placing.tasks.BLOCKED_S", 0.3)
+    result = CliRunner().invoke(main, ["tasks", "wait", "--config", cluster.client_file])
+    assert result.exit_code == 1
+    assert f"1 left, and blocked: {reason}" in result.stderr

@@ -71,6 +71,7 @@ from tests.mutants.repairing import REPAIRING
 from tests.mutants.replaying import REPLAYING
 from tests.mutants.resets import RESETS, forget_dedup_at_resets
 from tests.mutants.resting import RESTING
+from tests.mutants.scarcity import SCARCITY
 from tests.mutants.sharing import SHARING
 from tests.mutants.sites import SITES
 from tests.mutants.spanning import SPANNING
@@ -362,6 +363,7 @@ PLANTED = (
             *PROMISES,
             *PLACES,
             *PLACING,
+            *SCARCITY,
             *DATA_GROUPS,
             *RECOVERING,
             *REMOVING,

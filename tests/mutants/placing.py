@@ -171,8 +171,8 @@ def remove_who_leads() -> Iterator[None]:
     """A leader is removed before somebody else leads: the group refuses that for ever."""
     original = steps._remove
 
-    def remove(table: Any, task: Any, group: PlacedGroup, member: int) -> TaskStep:
-        step = original(table, task, group, member)
+    def remove(table: Any, states: Any, task: Any, member: int) -> TaskStep:
+        step, group = original(table, states, task, member), table.groups[task.group]
         if step.order is None or step.order.action is not Action.LEAD:
             return step
         return TaskStep(steps._order(task, group, Action.REMOVE, group.replica_of(member)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from samelog.placement.changes import AnyChange, PlaceGroups, apply_change
+from samelog.placement.changes import AnyChange, PlaceGroups, apply_change, put_partition
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.planner import PlacementPlanner
 from samelog.placement.table import PlacedMember, PlacementTable
@@ -39,7 +39,7 @@ def put_partitions(table: PlacementTable, topic: str, groups: Sequence[int]) -> 
     first = max(placement.partitions, default=0) + 1
     for index, group in enumerate(groups):
         number = first + index
-        placement.partitions[number] = PlacedPartition(number, topic, index, group)
+        put_partition(placement, PlacedPartition(number, topic, index, group))
     placement.version += 1
     table.follow(placement)
 

@@ -10,16 +10,24 @@ from msgspec.structs import replace as changed
 from samelog.placement import operations
 from samelog.placement.changes import (
     ConfirmGroup,
+    DrainMember,
+    DropGroup,
     PauseTasks,
     TurnTask,
+    WantGroup,
+    WantMembers,
 )
+from samelog.placement.converting import change_copies
+from samelog.placement.guards import refuse_removal
+from samelog.placement.needs import Need
 from samelog.placement.planner import PlacementPlanner
 from samelog.placement.steps import next_step
-from samelog.placement.table import PlacementTable
+from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import Action, PlacementRefused, TaskKind, TaskState
 from samelog.placement.topics import check_assignments, place_topic
 from samelog.placement.values import PlacedReplica
-from tests.placement.tables import LIMITS, add_groups, apply, begun, states_of, table_of
+from samelog.sequencer.state.placement.changes import forget
+from tests.placement.tables import LIMITS, add_groups, apply, begun, create, states_of, table_of
 
 LATER = LIMITS.replace_after_ms
 
@@ -225,3 +233,171 @@ def test_a_silent_member_that_is_drained_is_not_waited_for() -> None:
     silence(table, 3)
     apply(table, *operations.drain(table, states_of(table), "n3"))
     assert [each.kind for each in begun(table, 1)] == [TaskKind.REPLACE]
+
+
+# --- more copies than hosts -----------------------------------------------------------------------
+
+
+def more_copies_than_hosts(copies: int = 7) -> PlacementTable:
+    """Four members, and a topic with two partitions that is to have more copies than that."""
+    table = table_of(4)
+    create(table, 2, copies)
+    return table
+
+
+def test_a_goal_beyond_the_hosts_is_no_task_and_blocks_none() -> None:
+    table = more_copies_than_hosts()
+    planner = PlacementPlanner(table, LIMITS)
+    assert planner.look(0).changes == []
+    assert planner.outstanding(0) == []
+    apply(table, *operations.drain(table, states_of(table), "n2"))
+    assert [(each.kind, each.loses) for each in begun(table)] == [(TaskKind.DRAIN, 2)]
+
+
+def test_a_group_is_filled_up_to_the_hosts_that_come() -> None:
+    table = more_copies_than_hosts()
+    planner = PlacementPlanner(table, LIMITS)
+    planner.look(0)
+    table.put_member(PlacedMember(5, "n5"))
+    apply(table, *planner.look(0).changes)
+    [task] = table.placement.tasks.values()
+    assert (task.kind, task.gets, task.reason) == (TaskKind.FILL, 5, "4 of 5 copies")
+
+
+def test_a_group_without_partitions_ends_whatever_it_lacks() -> None:
+    table = more_copies_than_hosts()
+    silence(table, 3, 4)
+    apply(table, *operations.drain(table, states_of(table), "n3"))
+    planner = PlacementPlanner(table, LIMITS)
+    assert planner.look(LATER).changes == []
+    lost, surplus = planner.outstanding(LATER)
+    assert "recover group" in lost.obstacle
+    assert surplus.obstacle == "2 of 4 voters of group 1 are no majority"
+    delete(table)
+    assert planner.look(LATER).changes == [DropGroup(1)]
+    operations.drain(table, states_of(table, LATER), "n2")
+    apply(table, DropGroup(1))
+    operations.check_removal(table, "n3")
+
+
+def test_a_task_ends_with_the_partitions_of_its_group() -> None:
+    table = table_of(4)
+    create(table, 1, 3)
+    apply(table, *operations.drain(table, states_of(table), "n1"))
+    [task] = begun(table)
+    apply(table, TurnTask(task.number, TaskState.PAUSED))
+    delete(table)
+    planner = PlacementPlanner(table, LIMITS)
+    apply(table, *planner.look(0).changes)
+    assert table.placement.ended[-1].state is TaskState.CANCELLED
+    assert planner.look(0).changes == [DropGroup(1)]
+
+
+def test_a_dead_member_leaves_a_group_that_nobody_can_fill() -> None:
+    table = table_of(4)
+    create(table, 1, 4)
+    silence(table, 4)
+    [blocked] = planned_from(table, LATER)
+    assert (blocked.kind, blocked.obstacle[:9]) == (TaskKind.REPLACE, "no member")
+    apply(table, *operations.drain(table, states_of(table, LATER), "n4"))
+    [task] = begun(table, LATER)
+    assert (task.kind, task.gets, task.loses) == (TaskKind.REPLACE, None, 4)
+    order = next_step(table, states_of(table, LATER), task).order
+    assert order is not None
+    assert (order.action, order.copies) == (Action.REMOVE, 3)
+    confirm(table, 1, *[each for each in table.groups[1].replicas if each.member != 4])
+    operations.check_removal(table, "n4")
+    apply(table, *PlacementPlanner(table, LIMITS).look(LATER).changes)
+    assert planned_from(table, LATER) == []
+
+
+def test_a_copy_is_not_removed_where_the_rest_would_be_no_majority() -> None:
+    table = table_of(3)
+    create(table, 1, 7)
+    silence(table, 3)
+    for drained in (1, 2):
+        apply(table, DrainMember(drained, is_draining=True))
+    found = planned_from(table, 0)
+    assert any("no majority" in each.obstacle for each in found)
+    assert {each.loses for each in found} <= {None, 3}, "the silent one may go"
+    assert "no majority" in refuse_removal(table.groups[1], 1, [1, 2], copies=1)
+    assert refuse_removal(table.groups[1], 3, [1, 2], copies=1) == ""
+
+
+def test_an_accepted_alter_is_listed_at_once_with_what_it_waits_for() -> None:
+    table = table_of(3)
+    create(table, 3, 1)
+    silence(table, 1)
+    planner = PlacementPlanner(table, LIMITS)
+    planner.look(LATER)
+    numbers = sorted(table.partitions)
+    apply(table, *change_copies(table, states_of(table, LATER), numbers, 2))
+    found = {each.partition: each for each in planner.outstanding(LATER) if each.partition}
+    assert sorted(found) == numbers
+    apply(table, *planner.look(LATER).changes)
+    running = {task.partition for task in table.placement.tasks.values()}
+    waiting = {each.partition: each for each in planner.outstanding(LATER) if each.partition}
+    assert running
+    assert running | waiting.keys() == set(numbers)
+    assert all(each.waits_for or each.obstacle for each in waiting.values())
+    apply(table, PauseTasks(are_paused=True))
+    waits = [each.waits_for for each in planner.outstanding(LATER) if not each.obstacle]
+    assert waits
+    assert set(waits) == {"no task is begun: samelog tasks resume"}
+
+
+def test_a_blocked_need_hides_no_other() -> None:
+    """A group lacks a copy that no member can take: another member is to lead it, and its topic is
+    to have fewer copies.
+    """
+    table = table_of(4)
+    create(table, 1, 4)
+    silence(table, 4)
+    assert [bool(each.obstacle) for each in planned_from(table, LATER)] == [True]
+    table.put_leader(1, 2)
+    assert [each.kind for each in planned_from(table, LATER)] == [TaskKind.REPLACE, TaskKind.LEAD]
+    table.put_leader(1, 1)
+    apply(table, *change_copies(table, states_of(table, LATER), sorted(table.partitions), 2))
+    assert [task.kind for task in begun(table, LATER)] == [TaskKind.MOVE_PARTITION]
+
+
+def test_no_partition_goes_to_a_group_without_a_majority() -> None:
+    table = table_of(2)
+    create(table, 2, 1)
+    homes = {each.group: each.number for each in table.partitions.values()}
+    [lost] = [number for number in homes if table.groups[number].members == (2,)]
+    [kept] = homes.keys() - {lost}
+    silence(table, 2)
+    assert create(table, 3, 1, "u").groups == (kept, kept, kept)
+    apply(table, WantGroup(homes[kept], lost))
+    [blocked] = [each for each in planned_from(table, 0) if each.partition == homes[kept]]
+    assert blocked.obstacle == f"group {lost} has no majority: start its members"
+    table.put_member(replace(table.members[2], silent_since_ms=None))
+    assert TaskKind.MOVE_PARTITION in [task.kind for task in begun(table)]
+
+
+def test_members_that_are_gone_are_not_waited_for_where_they_were_wanted() -> None:
+    table = table_of(3)
+    create(table, 1, 2)
+    apply(table, WantMembers(1, (3, 9)))
+    assert [(task.kind, task.gets) for task in begun(table)] == [(TaskKind.ASSIGN, 3)]
+    one, two, three = table.groups[1].replicas
+    assert (one.member, table.placement.tasks[1].loses) == (1, 1)
+    confirm(table, 1, two, changed(three, votes=True, is_whole=True))
+    table.put_leader(1, 3)
+    for _ in range(3):
+        apply(table, *PlacementPlanner(table, LIMITS).look(0).changes)
+    assert table.groups[1].wanted == ()
+    assert sorted(table.groups[1].members) == [2, 3]
+
+
+def planned_from(table: PlacementTable, now_ms: int) -> list[Need]:
+    planner = PlacementPlanner(table, LIMITS)
+    planner.look(now_ms)
+    return planner.outstanding(now_ms)
+
+
+def delete(table: PlacementTable) -> None:
+    """All topics are deleted."""
+    forget(table.placement, list(table.placement.partitions))
+    table.follow(table.placement)

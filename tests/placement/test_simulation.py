@@ -12,6 +12,7 @@ from samelog.placement.tasks import Action, TaskKind, TaskState
 from tests.placement.world import Phase, World
 
 WORLDS = 60
+SCARCE_WORLDS = 60
 DEADLY_WORLDS, DEATHS = 80, 0.2
 OVER = {TaskState.DONE, TaskState.CANCELLED}
 
@@ -23,6 +24,14 @@ def test_worlds_keep_their_promises() -> None:
         world.run()
         started += world.started
     assert set(started) == set(TaskKind), "every kind of task has to occur"
+
+
+def test_goals_beyond_hosts_and_dead_members_block_nothing() -> None:
+    """Topics want up to 7 copies on 1 to 9 hosts, members die whatever they have, and operators
+    delete what is lost: every dead member can be removed in the end, and nothing is left to do.
+    """
+    for seed in range(1, SCARCE_WORLDS + 1):
+        World(seed, is_scarce=True).run()
 
 
 def test_leaders_of_group_0_die_in_every_phase_of_every_task() -> None:
@@ -41,3 +50,4 @@ def test_many_worlds_keep_their_promises() -> None:
     for seed in range(1, 2_001):
         World(seed).run()
         World(seed, DEATHS).run()
+        World(seed, is_scarce=True).run()

@@ -20,7 +20,9 @@ from samelog.placement.changes import (
     PlaceGroups,
     StartTask,
     apply_change,
+    put_partition,
 )
+from samelog.placement.converting import change_copies
 from samelog.placement.domains import Domains
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.planner import PlacementPlanner, Planned
@@ -28,7 +30,7 @@ from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
 from samelog.placement.topics import place_by_hand, place_topic
 from samelog.placement.values import PlacedPartition, Placement
-from tests.placement.cluster import Cluster, Harm, RealPartition
+from tests.placement.cluster import Cluster, Harm, RealGroup, RealPartition
 from tests.placement.far_sites import check_readers, put_in_site, turn_site
 
 LIMITS = PlacementLimits(replace_after_ms=30_000, per_member=2, partitions_per_group=3)
@@ -44,10 +46,12 @@ Phase = tuple[TaskKind, TaskState, str]
 class World:
     """A cluster, the table of group 0, and whoever leads group 0."""
 
-    def __init__(self, seed: int, deaths: float = 0.0) -> None:
+    def __init__(self, seed: int, deaths: float = 0.0, *, is_scarce: bool = False) -> None:
         """`deaths`: the leader of group 0 dies when a task first comes to a phase, and in such a
-        share of the times after that; members are replaced in such worlds, too.
+        share of the times after that; members are replaced in such worlds, too. `is_scarce`: topics
+        want more copies than there are hosts, and members die whatever is lost with them.
         """
+        self.is_scarce = is_scarce
         self.chance = random.Random(seed)
         self.deaths, self.fate = deaths, random.Random(f"deaths {seed}")
         self.places = random.Random(f"sites {seed}")
@@ -61,12 +65,12 @@ class World:
         self.next_member = self.next_partition = 1
         self.racks = self.chance.choice([("",), ("a", "b", "c"), ("x/1", "x/2", "y/1", "y/2")])
         self.manual = self.chance.random() < 0.4
-        self.copies = self.chance.choice([(1, 2, 3, 5), (3,)])
+        self.copies = (1, 2, 3, 5, 7) if is_scarce else self.chance.choice([(1, 2, 3, 5), (3,)])
         self.table = PlacementTable(Placement())
         if self.places.random() < 0.4:
             self.table.placement.sites.votes = {"lon": True, "nyc": False, "tok": False}
         self.planner = PlacementPlanner(self.table, LIMITS)
-        for _ in range(self.chance.randint(1, 9)):
+        for _ in range(self.chance.randint(1, 4 if is_scarce else 9)):
             self.add_member()
         self.create_topic()
 
@@ -187,7 +191,7 @@ class World:
         first = self.next_partition
         for index, group in enumerate(placed.groups, first):
             new = PlacedPartition(index, f"t{first}", index - first, group)
-            self.table.placement.partitions[index] = new
+            put_partition(self.table.placement, new)
             self.cluster.partitions[index] = RealPartition(index, group, {group})
         self.next_partition += partitions
         self.table.placement.version += 1
@@ -197,14 +201,35 @@ class World:
         topics = sorted({each.topic_id for each in self.table.partitions.values()})
         moving = {each.partition for each in self.table.placement.tasks.values()}
         if topics:
-            gone = self.chance.choice(topics)
-            values = self.table.partitions.values()
-            numbers = [each.number for each in values if each.topic_id == gone]
-            for number in numbers if moving.isdisjoint(numbers) else ():
-                del self.table.placement.partitions[number], self.cluster.partitions[number]
-                self.table.placement.moves.pop(number, None)
-            self.table.placement.version += 1
-            self.table.follow(self.table.placement)
+            numbers = self.partitions_of(self.chance.choice(topics))
+            self.forget(numbers if moving.isdisjoint(numbers) else [])
+
+    def partitions_of(self, topic: str) -> list[int]:
+        return [each.number for each in self.table.partitions.values() if each.topic_id == topic]
+
+    def forget(self, partitions: list[int]) -> None:
+        for number in partitions:
+            del self.table.placement.partitions[number], self.cluster.partitions[number]
+            self.table.placement.moves.pop(number, None)
+        self.table.placement.version += 1
+        self.table.follow(self.table.placement)
+
+    def alter_one(self) -> None:
+        """A topic shall have another number of copies: it shows at once, until it has."""
+        topics = sorted({each.topic_id for each in self.table.partitions.values()})
+        if not topics:
+            return
+        numbers = self.partitions_of(self.chance.choice(topics))
+        copies = self.chance.choice(self.copies)
+        try:
+            changes = change_copies(self.table, self.states(), numbers, copies)
+        except PlacementRefused:
+            return
+        self.apply(changes)
+        shown = {each.partition for each in self.planner.outstanding(self.now_ms)}
+        shown.update(task.partition for task in self.table.placement.tasks.values())
+        if hidden := [each for each in self.table.placement.moves if each not in shown]:
+            raise Harm(f"nobody sees that partitions {hidden} are to move")
 
     def happen(self) -> None:
         """One thing at random."""
@@ -231,6 +256,7 @@ class World:
                 self.pause_all,
                 self.reassign_some,
                 *([self.replace_one, self.replace_one] if self.is_deadly else ()),
+                *([self.alter_one, self.alter_one, self.delete_topic] if self.is_scarce else ()),
             ]
         )
         what()
@@ -257,7 +283,8 @@ class World:
 
     def lose_one(self) -> None:
         member = self.any_member().number
-        if len(self.dead) < 2 and self.cluster.can_lose(member) and member in self.cluster.up:
+        may_die = self.cluster.can_lose(member) or (self.is_scarce and len(self.cluster.up) > 1)
+        if len(self.dead) < 2 and may_die and member in self.cluster.up:
             self.cluster.up.discard(member)
             self.dead.add(member)
 
@@ -410,13 +437,29 @@ class World:
         for number, task in list(self.table.placement.tasks.items()):
             if task.state is TaskState.PAUSED:
                 self.apply(operations.resume(self.table, number))
+        self.notice()
+        self.give_up_what_is_lost()
         for number in sorted(self.dead):
-            self.notice()
             try:
                 name = self.table.members[number].name
                 self.apply(operations.drain(self.table, self.states(), name))
             except PlacementRefused:
                 continue
+
+    def give_up_what_is_lost(self) -> None:
+        """Operators delete the topics of groups that will never have a majority again."""
+        lost = [n for n, each in self.cluster.groups.items() if self.is_lost(each)]
+        moving = self.table.placement.tasks.values()
+        stuck = {each.partition for each in moving if {*each.groups} & {*lost}}
+        stuck |= {n for n, group in self.table.placement.moves.items() if group in lost}
+        gone = {each.topic_id for n, each in self.table.partitions.items() if n in stuck}
+        gone |= {each.topic_id for each in self.table.partitions.values() if each.group in lost}
+        self.forget([n for topic in sorted(gone) for n in self.partitions_of(topic)])
+
+    def is_lost(self, group: RealGroup) -> bool:
+        left = set(group.voters()) - self.dead
+        whole = {n for n in left if group.replicas[n].replica in group.whole}
+        return self.is_scarce and (len(left) * 2 <= len(group.voters()) or not whole)
 
     def wait_for_rest(self) -> None:
         """Until nothing has been begun for long."""
@@ -445,6 +488,10 @@ class World:
             if there.open_in != partition.group or there.files != {partition.group}:
                 raise Harm(f"{partition} is open in {there}")
         self._check_even(able)
+        for number in self.dead:
+            operations.check_removal(self.table, self.table.members[number].name)
+        if self.is_scarce and able and (left := self.planner.outstanding(self.now_ms)):
+            raise Harm(f"something is left: {left}")
 
     def _check_group(self, number: int, able: list[int]) -> None:
         group, real = self.table.groups[number], self.cluster.groups[number]
@@ -459,9 +506,10 @@ class World:
             raise Harm(f"{group} is not where it is wanted")
         others = set(able) - set(group.members)
         homeless = [each for each in group.members if each not in able]
-        if others and (homeless or len(group.members) != group.copies):
+        copies = self.states().copies_of(group)
+        if others and (homeless or len(group.members) != copies):
             raise Harm(f"{group} has not what it shall have: {able}")
-        if len(group.members) > group.copies:
+        if len(group.members) > copies or (self.is_scarce and self.dead & {*group.everybody}):
             raise Harm(f"{group} has too much")
         if group.preferred in able and real.leader != group.preferred:
             raise Harm(f"{group} is led by {real.leader}")

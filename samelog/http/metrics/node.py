@@ -96,7 +96,8 @@ def _placement(node: ServedNode) -> Iterator[Sample]:
     held = Counter(member for group in table.groups.values() for member in group.everybody)
     for number, member in tuple(node.peers.members.all.items()):
         yield "samelog_group_replicas", (member.name,), held[number]
-    missing = sum(_lacks_copies(group, is_there) for group in table.groups.values())
+    hosts = max(1, sum(map(table.may_hold, node.peers.members.all)))
+    missing = sum(_lacks_copies(group, hosts, is_there) for group in table.groups.values())
     yield "samelog_groups_missing_copies", (), missing
     yield from _history(node)
     states = Counter(task.state.name.lower() for task in table.tasks.values())
@@ -121,9 +122,10 @@ def _history(node: ServedNode) -> Iterator[Sample]:
     yield "samelog_history_ratio", (), whole.ratio
 
 
-def _lacks_copies(group: PlacedGroup, is_there: Callable[[int], bool]) -> bool:
+def _lacks_copies(group: PlacedGroup, hosts: int, is_there: Callable[[int], bool]) -> bool:
+    """A goal beyond the hosts that exist is not missed by anything."""
     whole = [each for each in group.replicas if each.votes and each.is_whole]
-    return sum(is_there(each.member) for each in whole) < group.goal
+    return sum(is_there(each.member) for each in whole) < min(group.goal, hosts)
 
 
 def _traffic(node: ServedNode) -> Iterator[Sample]:

@@ -183,7 +183,8 @@ def _of_need(node: ServedNode, need: Need) -> TaskInfo:
     gets, loses = _name(node, need.gets), _name(node, need.loses)
     state = "blocked" if need.obstacle else "waiting"
     kind = _word(need.kind.name)
-    return TaskInfo(NOT_BEGUN, kind, need.group, gets, loses, state, need.reason, need.obstacle, -1)
+    why = need.obstacle or need.waits_for
+    return TaskInfo(NOT_BEGUN, kind, need.group, gets, loses, state, need.reason, why, -1)
 
 
 def _word(name: str) -> str:

@@ -106,8 +106,13 @@ class Placing:
 
     @property
     def needs(self) -> list[Need]:
-        """What is to be done and is not under way, as this member knows as leader of group 0."""
-        return [] if self._planner is None else self._planner.needs
+        """What is to be done and is not under way, by the table as it is now; empty if this member
+        does not lead group 0.
+        """
+        if self._planner is None:
+            return []
+        self.look()
+        return self._planner.outstanding(self._now_ms())
 
     def look(self) -> PlacementTable:
         """The table as it is now, with what is known of members and leaders."""

@@ -38,6 +38,8 @@ COLUMNS = ("task", "kind", "group", "to", "from", "state", "why", "waits for")
 WAITING_SHOWN = 20
 POLL_S = 0.25
 QUIET_S = 2.0
+BLOCKED_S = 10.0
+"""Nodes that restart, or elect a leader, take less."""
 
 
 @click.group(cls=CommandGroup)
@@ -134,10 +136,10 @@ def cancel(config: ClientConfig, *, number: int) -> None:
 @client_option
 @json_option
 def wait_command(config: ClientConfig, *, timeout_s: float) -> None:
-    """Wait until nothing is left to be done: no task runs, and none waits.
+    """Wait until no task runs and none waits.
 
-    What cannot be done now, as nodes are missing, is waited for, too. When the time is over, it
-    says what is left and why.
+    Ends with exit code 1 and the reason if only tasks are left that are blocked or paused, or when
+    the time is over.
 
     \b
     Examples:
@@ -148,9 +150,11 @@ def wait_command(config: ClientConfig, *, timeout_s: float) -> None:
 
 
 def _until_done(config: ClientConfig, timeout_s: float) -> TaskRows:
-    """The tasks once nothing was left for QUIET_S: what was asked for may not be planned yet."""
+    """Return the tasks once none was left for QUIET_S, as a request may not be planned yet. Exits
+    if nothing but blocked or paused tasks was left for BLOCKED_S, or after `timeout_s`.
+    """
     began, most = time.monotonic(), 0
-    quiet_at = began + QUIET_S
+    quiet_at, moved_at = began + QUIET_S, began
     with waiting("tasks") as tell:
         while True:
             found, now = ask(config, ListTasks()), time.monotonic()
@@ -159,10 +163,21 @@ def _until_done(config: ClientConfig, timeout_s: float) -> TaskRows:
                 return found
             if left and now > began + timeout_s:
                 fail(f"{len(left)} left after {timeout_s:g} s: {_said(left[0])}")
+            moved_at = moved_at if _stands_still(found) else now
+            if left and now > moved_at + BLOCKED_S:
+                fail(f"{len(left)} left, and blocked: {_said(left[0])}\nsamelog tasks list")
             if left:
                 most, quiet_at = max(most, len(left)), now + QUIET_S
                 tell(most - len(left), most, _said(left[0]))
             time.sleep(POLL_S)
+
+
+def _stands_still(found: TaskRows) -> bool:
+    """Return whether every task that is left waits for an operator or a missing node."""
+    are_paused = all(each.state == "paused" for each in found.running)
+    return are_paused and (
+        found.are_paused or all(each.state == "blocked" for each in found.waiting)
+    )
 
 
 def _said(task: TaskInfo) -> str:

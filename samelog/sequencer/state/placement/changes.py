@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from samelog.placement.changes import PlaceGroups, apply_change
+from samelog.placement.changes import PlaceGroups, apply_change, put_partition
 from samelog.placement.tasks import PlacementRefused
 from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedPartition, Placement
 from samelog.sequencer.levels import GROUP_RECOVERY
@@ -67,7 +67,7 @@ def place(table: Placement, command: PlaceTopic | PlacePartitions, numbers: Sequ
     first = len(numbers) - len(command.groups)
     for index, group in enumerate(command.groups, first):
         number = numbers[index]
-        table.partitions[number] = PlacedPartition(number, command.topic_id, index, group)
+        put_partition(table, PlacedPartition(number, command.topic_id, index, group))
 
 
 def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
+from samelog.runtime.loop import is_abandoned
 from tests.cluster_sim.process import Process, ProcessDied
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._sequence = 0
         self._on_error = on_error
         self._over = False
+        self._owners: dict[int, Process] = {}
+        """Processes of tasks, by the tasks' ids, of which later tasks may have the same."""
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -216,6 +219,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
         self.current.tasks.append(task)
+        self._owners[id(task)] = self.current
         return task
 
     def run_in_executor(  # type: ignore[override]
@@ -249,8 +253,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self.network.listen(self.current, factory, (host, port))
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if not self._over and "never retrieved" not in context["message"]:
-            self._on_error(self.current, context)
+        """As the handler of a node: the outcome of an abandoned wait is no error."""
+        if self._over or is_abandoned(context):
+            return
+        failed = context.get("future")  # a task, whose error no code has retrieved
+        self._on_error(self.current if failed is None else self._owners[id(failed)], context)
 
     def get_debug(self) -> bool:
         return False

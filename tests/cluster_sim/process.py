@@ -36,22 +36,16 @@ class Process:
         self.is_paused = False
         self.backlog: deque[Handle] = deque()
         self.tasks: list[asyncio.Task[Any]] = []
-        self._failed: set[asyncio.Task[Any]] = set()
-        """Tasks that ended with an error that no code had retrieved at the last look."""
         self.fuse: int | None = None
         """How many effects it has left before it dies, if that is set."""
         self.on_fuse: Callable[[], None] = lambda: None
         """Kills it."""
 
-    def lost_error(self) -> BaseException | None:
-        """Return an error that ended a task and that no code has retrieved since the last call, or
-        None. Such an error stops a real node. Forgets tasks that are done.
+    def forget_done(self) -> None:
+        """Forget tasks that are done. An error that no code has retrieved is reported when the last
+        reference to its task goes, as by a real loop.
         """
-        known = self._failed
-        self.tasks = [task for task in self.tasks if not task.done() or task._log_traceback]  # type: ignore[attr-defined]
-        self._failed = {task for task in self.tasks if task.done()}
-        lost = next(iter(known & self._failed), None)
-        return None if lost is None else lost.exception()
+        self.tasks = [task for task in self.tasks if not task.done()]
 
     def effect(self) -> None:
         """To be called around everything that others can see. Raises ProcessDied."""

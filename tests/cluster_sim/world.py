@@ -14,7 +14,6 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from operator import attrgetter
 from typing import Any
 from unittest.mock import patch
 
@@ -134,6 +133,8 @@ class World:
                 self.checker.check_end()
                 self.spanning.check_end()
                 self.transactions.check_end()
+                gc.collect()
+                self._run_until(self.loop.time())
             finally:
                 self.loop.close_world([task for p in self.processes for task in p.tasks])
                 self.processes.clear()
@@ -160,15 +161,9 @@ class World:
         if now < self._next_look:
             return False
         self._next_look = now + LOOK_EVERY_S
-        self._look_for_lost_errors()
+        for each in self.processes:
+            each.forget_done()
         return self._violation is not None or self._done()
-
-    def _look_for_lost_errors(self) -> None:
-        for each in filter(attrgetter("is_alive"), self.processes):
-            if (error := each.lost_error()) is not None:
-                violation = Violation("no errors", f"{each.name}: a task failed: {error!r}")
-                violation.__cause__ = error
-                self.violated(violation)
 
     def _check_liveness(self) -> None:
         self.is_healed = True

@@ -10,7 +10,8 @@ from samelog.admin.answers import AdminAnswer
 
 class AssignedPartition(AdminAnswer, frozen=True):
     """A partition that a member is given: its number in the cluster, whose it is, and the offset to
-    go on at; -1: nothing is committed.
+    go on at; -1: nothing is committed. `topic_id` is the log's, which a hard reset changes;
+    `topic_uuid` is the topic's own.
     """
 
     number: int
@@ -18,6 +19,7 @@ class AssignedPartition(AdminAnswer, frozen=True):
     topic_id: str
     partition: int
     committed: int
+    topic_uuid: str = ""
 
 
 class GroupBeaten(AdminAnswer, frozen=True):

@@ -17,7 +17,9 @@ class TopicDeleted(PublisherError, SubscriberError):
     A topic created again under the same name has another id and shares nothing with the old one.
     """
 
-    def __init__(self, topic: str, consequence: str) -> None:
-        """`consequence`: state of the client's own files, and the remedy."""
+    def __init__(self, topic: str, consequence: str, *, log_id: str = "") -> None:
+        """`consequence`: state of the client's own files, and the remedy. `log_id`: the log that
+        the client had, if it is known.
+        """
         super().__init__(f"topic {topic!r} was deleted or created again; {consequence}")
-        self.topic = topic
+        self.topic, self.log_id = topic, log_id

@@ -5,6 +5,8 @@ Invariant: an error of this package is a `SourceError`; what Spark shows of it i
 
 from __future__ import annotations
 
+from samelog.replicator.client_errors import TopicDeleted
+
 
 class SourceError(Exception):
     """Base of the errors that the data source raises."""
@@ -26,6 +28,14 @@ class DataLoss(SourceError):
     def __init__(self, message: str, earliest: int | None = None) -> None:
         super().__init__(message)
         self.earliest = earliest
+
+
+class SourceTopicDeleted(TopicDeleted, DataLoss):
+    """A topic that the query reads was deleted, and possibly created again."""
+
+    def __init__(self, topic: str, details: str) -> None:
+        super().__init__(topic, details)
+        self.earliest = None
 
 
 class NotReadable(SourceError):

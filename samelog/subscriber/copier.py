@@ -143,6 +143,7 @@ class Copier:
             copy.first_end,
             copy.wanted_offset,
             copy.successor,
+            copy.log.topic_id,
         )
         if after == before or name[0] not in self._topics:
             return
@@ -182,12 +183,13 @@ class Copier:
 
     def check(self) -> None:
         """Raise what keeps a copy from growing for good: also OffsetOutOfRange, UnknownTopic,
-        LogReset.
+        LogReset. A group takes the partitions of a deleted topic away by itself.
         """
         with self._state_lock:
             copies, status = dict(self._copies), self._status
         for name, copy in copies.items():
-            check_copy(name, copy)
+            if not (self._is_shared and copy.is_deleted):
+                check_copy(name, copy)
         if status is not None:
             check_topics(status.problems, must_exist=self._must_exist)
 
@@ -201,16 +203,18 @@ class Copier:
                 del self._copies[name]
         self._client.share(held)
 
-    def follow_topics(self, topics: tuple[str, ...]) -> None:
-        """Copy these from now on; what was copied of others stays as it is."""
-        self._thread.run(self._follow_topics(topics))
+    def follow_topics(self, topics: tuple[str, ...], logs: Mapping[str, str]) -> None:
+        """Copy these from now on; what was copied of others stays as it is. Copies that topics of
+        the same names left are set aside, where `logs` says which log a topic has now.
+        """
+        self._thread.run(self._follow_topics(topics, logs))
 
-    async def _follow_topics(self, topics: tuple[str, ...]) -> None:
+    async def _follow_topics(self, topics: tuple[str, ...], logs: Mapping[str, str]) -> None:
         with self._state_lock:
             self._topics = topics
             for name in [name for name in self._copies if name[0] not in topics]:
                 del self._copies[name]
-        self._client.follow(self._config, topics)
+        self._client.follow(self._config, topics, logs)
 
     def begin_anew(self, topic: str, partition: int) -> str:
         """Set the copy of a log aside that the cluster began anew: the id of the new one. Raises

@@ -39,6 +39,12 @@ class CopySnapshot(msgspec.Struct, frozen=True):
     first_end: int | None
     asked_for: int | None
     successor: str
+    log_id: str
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether its topic was deleted, and its log not only replaced."""
+        return self.state is CopyState.GONE and not self.successor
 
     def is_news(self, before: CopySnapshot) -> bool:
         """Whether a reader does not notice by itself what has changed."""
@@ -57,8 +63,8 @@ def check_copy(name: InputName, copy: CopySnapshot) -> None:
     fault = copy.fault
     if copy.successor:
         raise LogReset(topic, partition)
-    if copy.state is CopyState.GONE:
-        raise TopicDeleted(topic, COPY_KEPT)
+    if copy.is_deleted:
+        raise TopicDeleted(topic, COPY_KEPT, log_id=copy.log_id)
     if isinstance(fault, Refusal) and fault.code is FaultCode.OUT_OF_RANGE and not copy.is_begun:
         raise OffsetOutOfRange(topic, partition, str(fault), earliest=fault.earliest)
     if copy.state is CopyState.STOPPED:

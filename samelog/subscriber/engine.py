@@ -57,7 +57,7 @@ class NewTopics(Protocol):
     def check(self) -> None:
         """Raise what keeps a topic from being read."""
 
-    def leaves(self, topic: str) -> bool:
+    def leaves(self, topic: str, log_id: str) -> bool:
         """It was deleted: whether the subscriber goes on without it."""
 
     def follow(self, config: ClientConfig) -> None:
@@ -368,7 +368,7 @@ class Engine:
     def _leave(self, deleted: TopicDeleted) -> None:
         """Go on without a topic, if a pattern meant it. Raises TopicDeleted."""
         topic, new_topics = deleted.topic, self.choice.new_topics
-        if new_topics is None or not new_topics.leaves(topic):
+        if new_topics is None or not new_topics.leaves(topic, deleted.log_id):
             raise deleted
         for name in [each for each in (*self.cursors, *self._starting) if each[0] == topic]:
             self.let_go(name)
@@ -390,6 +390,10 @@ class Engine:
         self.let_go(name)
         self.keeper.begin_anew(*name)
         self.next_rescan = 0.0
+
+    def note_new(self, topic: str) -> None:
+        """Read a topic from its start, because it was created since the subscriber began."""
+        self._finder.note_new([topic])
 
     def allow_anew(self, name: Name) -> None:
         """What was wanted of a log that was begun anew means nothing. Raises LogReset, if there is

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from samelog.replicator.client_errors import SubscriberError
 
-COPY_KEPT = "its local copy is kept, and gives what it holds"
+COPY_KEPT = (
+    "its local copy is kept; to read a new topic of this name, use another directory or remove the "
+    "copy"
+)
 """Consequence of a deleted topic for a subscriber."""
 
 

@@ -48,8 +48,10 @@ class Keeper(Protocol):
     def share(self, held: Mapping[tuple[str, int], Share]) -> None:
         """Keep copies of these partitions only, which are the member's of a group."""
 
-    def follow_topics(self, topics: tuple[str, ...]) -> None:
-        """Keep copies of these from now on; what was copied of others stays as it is."""
+    def follow_topics(self, topics: tuple[str, ...], logs: Mapping[str, str]) -> None:
+        """Keep copies of these from now on; what was copied of others stays as it is. `logs`: by
+        topic, the log that it has now, so that copies of another one are set aside.
+        """
 
     def is_caught_up(self) -> bool:
         """Whether all copies hold what the cluster had when it was last heard of."""
@@ -84,7 +86,7 @@ class NoKeeper:
     def share(self, held: Mapping[tuple[str, int], Share]) -> None:
         """Do nothing: members of groups have a cluster."""
 
-    def follow_topics(self, topics: tuple[str, ...]) -> None:
+    def follow_topics(self, topics: tuple[str, ...], logs: Mapping[str, str]) -> None:
         """Do nothing: what is there is known by looking."""
 
     def is_caught_up(self) -> bool:

@@ -11,7 +11,9 @@ from unittest.mock import patch
 from samelog.admin.known_schemas import TopicSchemas
 from samelog.publisher import row_checks
 from samelog.publisher.row_checks import RowChecks
+from samelog.replicator.pull.copy_directory import CopyDirectory
 from samelog.sequencer.state.views.index import ViewIndex
+from samelog.subscriber.engine import Engine
 from samelog.subscriber.start import StartFinder
 from samelog.subscriber.topics.chosen import ChosenTopics, TopicPattern
 from samelog.subscriber.topics.watching import TopicWatch
@@ -42,8 +44,22 @@ def believe_every_list_of_topics() -> Iterator[None]:
 
 @contextmanager
 def go_on_in_what_took_the_name() -> Iterator[None]:
-    """A topic that was deleted and made anew is taken for the one of before."""
-    with patch.object(TopicWatch, "deleted", lambda self, topic: None):
+    """A deleted topic is taken up again, because a node that lags lists it."""
+    with patch.object(TopicWatch, "deleted", lambda self, topic, log_id: None):
+        yield
+
+
+@contextmanager
+def leave_old_copies_in_place() -> Iterator[None]:
+    """The copy of a deleted topic stays in the place of the new topic's."""
+    with patch.object(CopyDirectory, "set_aside_others", lambda self, topic, log_id: []):
+        yield
+
+
+@contextmanager
+def begin_new_topics_of_groups_at_their_end() -> Iterator[None]:
+    """A member that started with "latest" skips records of a topic that was created again."""
+    with patch.object(Engine, "note_new", lambda self, topic: None):
         yield
 
 
@@ -85,6 +101,7 @@ def find_views_that_were_dropped() -> Iterator[None]:
 
 
 _TOPICS = "tests/subscriber/test_topics.py::"
+_RECREATED = "tests/e2e/test_recreated_topics.py::"
 _ROWS = "tests/publisher/test_rows.py::"
 ENFORCING = (
     (
@@ -106,12 +123,22 @@ ENFORCING = (
     (
         199,
         believe_every_list_of_topics,
-        _TOPICS + "test_a_topic_is_told_once_whatever_a_node_says_that_lags",
+        _TOPICS + "test_a_log_is_told_once_whatever_a_node_says_that_lags",
     ),
     (
         199,
         go_on_in_what_took_the_name,
-        _TOPICS + "test_a_topic_is_told_once_whatever_a_node_says_that_lags",
+        _TOPICS + "test_a_log_is_told_once_whatever_a_node_says_that_lags",
+    ),
+    (
+        351,
+        leave_old_copies_in_place,
+        _TOPICS + "test_copies_of_a_topic_that_was_deleted_are_set_aside_for_the_new_one",
+    ),
+    (
+        351,
+        begin_new_topics_of_groups_at_their_end,
+        _RECREATED + "test_a_native_group_reads_the_new_topic_from_its_start",
     ),
     (199, take_the_clusters_own_topics, _TOPICS + "test_a_pattern_means_whole_names"),
 )

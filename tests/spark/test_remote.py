@@ -17,6 +17,7 @@ from samelog.cli.local_cluster import LocalNode
 from samelog.config.pki.authority import CertificateRole, issue
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.shared import TlsFiles
+from samelog.replicator.client_errors import TopicDeleted
 from samelog.spark.errors import BadOption, DataLoss, NotReadable, SourceError, TopicNotFound
 from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
@@ -159,10 +160,10 @@ def test_a_topic_made_anew_is_refused_by_driver_and_executors(world: World) -> N
     admin = world.cluster.client_config()
     ask(admin, DeleteTopic("anew", confirm="anew"))
     ask(admin, CreateTopic("anew", 1, {}))
-    with pytest.raises(DataLoss, match=r"the topic with id .* is gone"):
+    with pytest.raises(TopicDeleted, match=r"the topic with id .* is gone"):
         journal.read(1)
     journal.restart()
-    with pytest.raises(DataLoss, match="anew-0: wanted is offset 10 of the topic with id"):
+    with pytest.raises(TopicDeleted, match="anew-0: wanted is offset 10 of the topic with id"):
         journal.plan()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from samelog.replicator.client_errors import TopicDeleted
 from samelog.spark.errors import BadOption, DataLoss, SourceError, TopicNotFound
 from samelog.spark.lag import lag_between
 from tests.spark.local import Journal, archive, stream_reader, values
@@ -191,7 +192,7 @@ def recreated(tmp_path: Path) -> Journal:
 def test_a_topic_made_anew_is_refused(tmp_path: Path) -> None:
     journal = recreated(tmp_path)
     said = "t-0: wanted is offset 5 of the topic with id id-1, found is one with id id-2"
-    with pytest.raises(DataLoss, match=said):
+    with pytest.raises(TopicDeleted, match=said):
         journal.plan()
 
 

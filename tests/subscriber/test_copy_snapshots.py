@@ -21,7 +21,7 @@ from samelog.wire.errors import FaultCode
 from samelog.wire.pull.copies import CopyState
 from samelog.wire.pull.refusal import Refusal
 
-COPYING = CopySnapshot(CopyState.COPYING, None, True, False, 9, 9, None, "")
+COPYING = CopySnapshot(CopyState.COPYING, None, True, False, 9, 9, None, "", "log")
 OUT_OF_RANGE = Refusal(FaultCode.OUT_OF_RANGE, "archived", earliest=7)
 
 

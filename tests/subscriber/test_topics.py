@@ -11,10 +11,12 @@ from samelog.admin.answers import TopicInfo, Topics
 from samelog.admin.requests import ListTopics
 from samelog.config.load import load_client
 from samelog.format.errors import InvalidName
-from samelog.replicator.client_errors import TopicDeleted
+from samelog.replicator.pull.copy_directory import CopyDirectory
+from samelog.store.disk.files import OsFileSystem
 from samelog.subscriber.start import EARLIEST, LATEST, AutoOffsetReset, StartFinder
 from samelog.subscriber.topics.chosen import parse_topics
 from samelog.subscriber.topics.watching import TopicWatch
+from samelog.wire.pull.copies import CopyState
 from tests.cli.fake_nodes import FakeCluster
 from tests.patience import PATIENCE_S
 from tests.subscriber.merged import Growing
@@ -76,7 +78,7 @@ def test_what_is_new_is_read_from_its_beginning() -> None:
     assert finder.wanted_of("old", "id", 0) == LATEST
 
 
-def test_a_topic_is_told_once_whatever_a_node_says_that_lags(tmp_path: Path) -> None:
+def test_a_log_is_told_once_whatever_a_node_says_that_lags(tmp_path: Path) -> None:
     listed = {"ed1": "id-1"}
 
     def answer(request: object) -> Topics:
@@ -90,15 +92,29 @@ def test_a_topic_is_told_once_whatever_a_node_says_that_lags(tmp_path: Path) -> 
         topics.add(watch.list_topics())
         assert topics.names == ("ed1",)
         listed.clear()  # another node, which lags
-        assert watch.list_topics() == []
+        assert watch.list_topics() == {}
         assert topics.names == ("ed1",)
         topics.drop("ed1")
-        watch.deleted("ed1")
+        watch.deleted("ed1", "id-1")
         listed["ed1"] = "id-1"  # lags again
-        assert watch.list_topics() == []
-        watch.check()
+        assert watch.list_topics() == {}
         listed.update(ed1="id-2", ed2="id-3")
-        assert watch.list_topics() == ["ed2"]
-        with pytest.raises(TopicDeleted, match="ed1"):
-            watch.check()
+        assert watch.list_topics() == {"ed1": "id-2", "ed2": "id-3"}
         watch.disconnect()
+
+
+def test_copies_of_a_topic_that_was_deleted_are_set_aside_for_the_new_one(tmp_path: Path) -> None:
+    Growing(tmp_path, "ed1", 0, "id-1").append(b"old")
+    Growing(tmp_path, "ed1", 1, "id-2").append(b"new")
+    Growing(tmp_path, "ed2", 0, "id-3").append(b"other")
+    directory = CopyDirectory(str(tmp_path), OsFileSystem(), lambda copy: None, {})
+    directory.open()
+    directory.find_usable(["ed1", "ed2"])
+    (left,) = directory.set_aside_others("ed1", "id-2")
+    assert (left.name, left.state) == (("ed1", 0), CopyState.GONE)
+    copies = directory.of_topic("ed1", "id-2", 2)
+    ends = {copy.name: (copy.log.topic_id, copy.log.next_offset) for copy in copies}
+    assert ends == {("ed1", 0): ("id-2", 0), ("ed1", 1): ("id-2", 1)}
+    assert [copy.log.next_offset for copy in directory.of_topic("ed2", "id-3", 1)] == [1]
+    assert len(list((tmp_path / "replaced").iterdir())) == 1
+    directory.close()

@@ -129,7 +129,8 @@ def _assigned(
         if place is not None:
             topic, index = place
             at = -1 if committed is None else committed.offset
-            found.append(AssignedPartition(number, topic.name, topic.log_id, index, at))
+            place_in_log = number, topic.name, topic.log_id, index, at
+            found.append(AssignedPartition(*place_in_log, topic.topic_id))
     return tuple(found)
 
 

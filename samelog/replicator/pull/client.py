@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
@@ -128,9 +129,15 @@ class PullClient:
         await self._upkeep.sync()
         self.directory.close()
 
-    def follow(self, config: ClientConfig, topics: Iterable[str] | None = None) -> None:
+    def follow(
+        self,
+        config: ClientConfig,
+        topics: Iterable[str] | None = None,
+        logs: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Ask these nodes, and copy these topics (None: as before), from now on. What was copied of
-        other topics stays as it is.
+        other topics stays as it is. `logs`: by topic, the log that it has now; copies of another
+        one are set aside.
         """
         wanted = self.topics if topics is None else tuple(topics)
         stays = wanted == self.topics and self._address in config.nodes
@@ -142,6 +149,9 @@ class PullClient:
             self._follow_nodes()
         self._reload_certificates()
         self._problems = {name: why for name, why in self._problems.items() if name in wanted}
+        for topic, log_id in logs.items():
+            for copy in self.directory.set_aside_others(topic, log_id):
+                self._upkeep.forget(copy)
         self.directory.find_usable(wanted)
         if stays and self._conversation is not None:
             self._conversation.follow(self._target())

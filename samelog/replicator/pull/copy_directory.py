@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 
 from samelog.format.directory_files import RowsFile
 from samelog.format.errors import LogFormatError
+from samelog.format.file_names import parse_input_name
 from samelog.replicator.cluster_pin import ClusterPin
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.copy import Copy, begin_anew, make_copy
@@ -23,6 +24,7 @@ from samelog.store.merged.partition_file import (
     find_partition_directories,
     read_partition_topic,
 )
+from samelog.store.merged.topic_dirs import TopicDirs
 from samelog.wire.pull.copies import CopyState
 
 log = logging.getLogger(__name__)
@@ -143,6 +145,33 @@ class CopyDirectory:
         log.warning("%s-%d was begun anew in the cluster; the old copy is %s", *old.name, aside)
         self.copies[copy.name] = copy
         return copy
+
+    def set_aside_others(self, topic: str, log_id: str) -> list[Copy]:
+        """Set the copies of other logs aside that had this name: of deleted topics. Returns those
+        that were open.
+        """
+        old = [c for c in self.copies.values() if c.name[0] == topic and c.log.topic_id != log_id]
+        for copy in old:
+            del self.copies[copy.name]
+            _close(copy)
+            copy.state = CopyState.GONE
+        try:
+            self._park_others(topic, log_id)
+        except LogFormatError as error:
+            log.error("the copies of an older topic %s cannot be set aside: %s", topic, error)
+        return old
+
+    def _park_others(self, topic: str, log_id: str) -> None:
+        dirs = TopicDirs(self._fs, lambda path: read_partition_topic(self._fs, path))
+        for name in self._fs.list_directory(self._path):
+            parsed = parse_input_name(name)
+            if parsed is None or parsed[0] != topic:
+                continue
+            path = copy_path(self._path, *parsed)
+            owner = read_partition_topic(self._fs, path)
+            if owner is not None and owner != log_id:
+                aside = dirs.park(path, owner, parsed[1])
+                log.info("%s-%d was created again; the copy of the old log is %s", *parsed, aside)
 
     def leave_others(self, topics: Container[str]) -> list[Copy]:
         """Close the copies of topics that are copied no more, once they are durable: which."""

@@ -37,7 +37,7 @@ from samelog.runtime.errors import RuntimeFault, TlsFault
 from samelog.runtime.loop import LoopThread
 from samelog.runtime.network.link import NodeAddress
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
-from samelog.spark.errors import DataLoss, NotHere, NotReadable, SourceError
+from samelog.spark.errors import NotHere, NotReadable, SourceError, SourceTopicDeleted
 from samelog.spark.logs.homes import Homes
 from samelog.spark.logs.local_logs import archived
 from samelog.spark.plan.catalogue import Catalogue, OffsetBounds, TopicState, record_bytes
@@ -465,9 +465,10 @@ def _raise_if_lost(wanted: OffsetRange, error: PullRefused) -> None:
         case FaultCode.OUT_OF_RANGE if error.earliest > wanted.start:
             raise archived(wanted, error.earliest) from error
         case FaultCode.TOPIC_GONE:
-            raise DataLoss(
-                f"{wanted}: the topic with id {wanted.topic_id} is gone: it was deleted or created "
-                "anew (start with a new checkpoint, or set failOnDataLoss to false)"
+            raise SourceTopicDeleted(
+                wanted.name.topic,
+                f"{wanted}: the topic with id {wanted.topic_id} is gone (start with a new "
+                "checkpoint, or set failOnDataLoss to false)",
             ) from error
         case FaultCode.NOT_AUTHORISED | FaultCode.UNKNOWN_TOPIC:
             raise SourceError(f"{wanted}: {error}") from error

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from samelog.spark.errors import DataLoss
+from samelog.spark.errors import DataLoss, SourceTopicDeleted
 from samelog.spark.plan.catalogue import Catalogue, OffsetBounds, ids_of, partitions_of
 from samelog.spark.plan.offsets import OffsetRange, Offsets, PartitionName, StreamOffset
 
@@ -131,11 +131,17 @@ def is_behind(start: StreamOffset, catalogue: Catalogue) -> bool:
     )
 
 
-def refuse_losses(lost: Iterable[str]) -> None:
-    """Raise DataLoss, if there is any."""
-    texts = list(lost)
-    if texts:
-        raise DataLoss(f"{'; '.join(texts)} ({REMEDY})")
+def refuse_losses(start: StreamOffset, catalogue: Catalogue) -> None:
+    """Raise DataLoss if a query that has come to `start` misses something; SourceTopicDeleted if
+    that is a topic.
+    """
+    lost = "; ".join(losses(start, catalogue))
+    for topic, log_id in sorted(start.logs.items()):
+        found = catalogue.get(topic)
+        if lost and (found is None or found.topic_id != log_id):
+            raise SourceTopicDeleted(topic, f"{lost} ({REMEDY})")
+    if lost:
+        raise DataLoss(f"{lost} ({REMEDY})")
 
 
 def advance(

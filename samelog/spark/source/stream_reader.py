@@ -33,7 +33,6 @@ from samelog.spark.plan.progress import (
     count,
     is_behind,
     is_idle,
-    losses,
     refuse_losses,
 )
 from samelog.spark.plan.range_limits import LATEST, check_order, settle
@@ -95,7 +94,7 @@ class SamelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._begin().to_json()
         seen = self._refresh_beyond(begin)
         if self._options.fail_on_data_loss:
-            refuse_losses(losses(begin, seen))
+            refuse_losses(begin, seen)
         end = self._advance(begin, seen, limit)
         return start if is_idle(begin, end) or self._waits(begin, end) else end.to_json()
 

@@ -36,6 +36,8 @@ class Claim:
     partition: int
     epoch: int
     committed: int
+    topic_uuid: str = ""
+    """The topic's own id, which stays when a hard reset gives it another log."""
 
     @property
     def name(self) -> tuple[str, int]:
@@ -157,7 +159,9 @@ class GroupMembership:
         for number, each in given.items():
             if number not in life.claims and number not in life.leaving:
                 place = each.topic, each.topic_id, each.partition
-                life.claims[number] = Claim(number, *place, life.epoch, each.committed)
+                life.claims[number] = Claim(
+                    number, *place, life.epoch, each.committed, each.topic_uuid
+                )
                 self.version += 1
 
     def expire(self, now: float) -> None:

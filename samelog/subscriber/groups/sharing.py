@@ -70,6 +70,9 @@ class ReadPartitions(Protocol):
     def allow_anew(self, name: InputName) -> None:
         """Its log was begun anew. Raises LogReset, if there is no rule for it."""
 
+    def note_new(self, topic: str) -> None:
+        """Read a topic from its start, because it was created since the subscriber began."""
+
     def rescan_soon(self) -> None:
         """There is more than was seen."""
 
@@ -90,8 +93,8 @@ class Sharing:
         self._now = now
         self._held: dict[InputName, Claim] = {}
         self._starts: dict[InputName, int] = {}
-        self._logs: dict[InputName, str] = {}
-        """Which log was read last of each partition."""
+        self._logs: dict[InputName, Claim] = {}
+        """What was read last under each name."""
         self._version = -1
 
     def join(self, config: ClientConfig, on_change: Callable[[], None]) -> None:
@@ -203,9 +206,12 @@ class Sharing:
 
     def _take_up(self, engine: ReadPartitions, claims: Iterable[Claim]) -> None:
         for claim in claims:
-            if self._logs.setdefault(claim.name, claim.topic_id) != claim.topic_id:
+            before = self._logs.get(claim.name, claim)
+            if before.topic_uuid != claim.topic_uuid:
+                engine.note_new(claim.topic)  # it was deleted, and created again
+            elif before.topic_id != claim.topic_id:
                 engine.allow_anew(claim.name)  # its position was one of another log
-                self._logs[claim.name] = claim.topic_id
+            self._logs[claim.name] = claim
             try:
                 start = self._start_of(claim)
             except PositionLost as lost:

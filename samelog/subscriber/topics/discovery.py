@@ -35,6 +35,7 @@ class Discovery:
         """Know what there is at the start: as the cluster says, or else what is `there` in the
         directory. Raises TopicsNotKnown, if nothing is read later.
         """
+        new: Iterable[str]
         try:
             new = self._watch.list_topics()
         except AdminError as error:
@@ -57,28 +58,30 @@ class Discovery:
         """Begin to take up what is new; `rows` are all filters that are in force."""
         self._copier, self._sharing = copier, sharing
 
-        def take_up(new: Sequence[str]) -> None:
-            rows.update(filters(new))
+        def take_up(new: Mapping[str, str]) -> None:
+            rows.update(filters(tuple(new)))
             finder.note_new(new)
             self._topics.add(new)
-            self._tell()
+            self._tell(new)
 
         self._watch.start(take_up)
 
-    def _tell(self) -> None:
+    def _tell(self, new: Mapping[str, str]) -> None:
         if self._sharing is not None:
             self._sharing.follow_topics(self._topics.names)
         if self._copier is not None:
-            self._copier.follow_topics(self._topics.names)
+            self._copier.follow_topics(self._topics.names, new)
 
-    def leaves(self, topic: str) -> bool:
+    def leaves(self, topic: str, log_id: str) -> bool:
         """It was deleted: whether the subscriber goes on without it."""
         if not self._topics.is_by_pattern(topic):
             return False
-        log.warning("topic %r was deleted: it is read no more", topic)
-        self._watch.deleted(topic)
+        log.warning(
+            "topic %r was deleted; if it is created again, it is read from its start", topic
+        )
+        self._watch.deleted(topic, log_id)
         self._topics.drop(topic)
-        self._tell()
+        self._tell({})
         return True
 
     def follow(self, config: ClientConfig) -> None:

@@ -1,22 +1,21 @@
 """Learns of topics that a subscriber's patterns mean: asks the cluster now and then which there are
 that may be read.
 
-Invariant: a topic is handed on once; one that took the name of another, which was deleted, is said
-and not read.
+Invariant: a log is handed on once. A topic that took the name of another, which was deleted, is
+another one: it is handed on, too.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from samelog.admin.errors import AdminError
 from samelog.admin.kept import KeptConnection
 from samelog.admin.requests import ListTopics
 from samelog.config.tables.client import ClientConfig
-from samelog.replicator.client_errors import SubscriberError, TopicDeleted
-from samelog.subscriber.errors import COPY_KEPT
+from samelog.replicator.client_errors import SubscriberError
 from samelog.subscriber.topics.chosen import ChosenTopics
 from samelog.typed.filters.operands import BadFilter
 from samelog.typed.schema import NoSchema
@@ -36,47 +35,40 @@ class TopicWatch:
         self.problem: Exception | None = None
         """What keeps a topic that is meant from being read."""
         self._topics = topics
-        self._take_up: Callable[[Sequence[str]], None] = topics.add
+        self._take_up: Callable[[Mapping[str, str]], None] = topics.add
         self._connection = KeptConnection(config)
-        self._ids: dict[str, str] = {}
-        self._deleted: set[str] = set()
+        self._deleted: dict[str, set[str]] = {}
+        """By topic, the logs that were left because it was deleted: a node that lags lists them."""
         self._is_reached = True
         self._count = 0
         self._moved = threading.Condition()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="samelog-topics", daemon=True)
 
-    def list_topics(self) -> list[str]:
-        """Those that are meant and are new, without telling anybody. Raises AdminError."""
+    def list_topics(self) -> dict[str, str]:
+        """Return the logs of topics that the patterns match and that are new, by topic. Raises
+        AdminError.
+        """
         found = self._connection.ask(ListTopics(), ANSWER_S).topics
         self._count = len(found)
-        ids = {each.name: each.topic_id for each in found}
-        self._check_names(ids)
-        new = [name for name in self._topics.unknown(ids) if name not in self._deleted]
-        for name in (*new, *(ids.keys() & set(self._topics))):
-            self._ids.setdefault(name, ids[name])
-        return new
-
-    def _check_names(self, ids: Mapping[str, str]) -> None:
-        """Whether a topic that was deleted was made anew: a node that lags lists the old one."""
-        for topic in self._deleted & ids.keys():
-            if ids[topic] != self._ids.get(topic):
-                self.problem = TopicDeleted(topic, COPY_KEPT)
+        logs = {each.name: each.topic_id for each in found}
+        new = self._topics.unknown(logs)
+        return {name: logs[name] for name in new if logs[name] not in self._deleted.get(name, ())}
 
     def disconnect(self) -> None:
         """Until it asks again."""
         self._connection.close()
 
-    def start(self, take_up: Callable[[Sequence[str]], None]) -> None:
-        """Begin to ask. `take_up` is called with topics that are new, in the thread; it may raise
-        NoSchema, BadFilter, SubscriberError.
+    def start(self, take_up: Callable[[Mapping[str, str]], None]) -> None:
+        """Begin to ask. `take_up` is called with the logs of topics that are new, in the thread; it
+        may raise NoSchema, BadFilter, SubscriberError.
         """
         self._take_up = take_up
         self._thread.start()
 
-    def deleted(self, topic: str) -> None:
-        """It is there no more."""
-        self._deleted.add(topic)
+    def deleted(self, topic: str, log_id: str) -> None:
+        """Do not hand this log of a topic on again."""
+        self._deleted.setdefault(topic, set()).add(log_id)
 
     def follow(self, config: ClientConfig) -> None:
         """Ask these nodes from now on."""

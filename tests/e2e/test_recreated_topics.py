@@ -1,0 +1,145 @@
+"""Readers of a topic that is deleted and created again under its name, one of each kind."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+import pytest
+from confluent_kafka import Consumer
+
+from samelog import Subscriber, TopicDeleted
+from tests.e2e.commands import samelog
+from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
+
+OLD, NEW = [b"old-%d" % n for n in range(20)], [b"new-%d" % n for n in range(5)]
+
+
+def publish(world: World, topic: str, values: list[bytes]) -> None:
+    with world.publisher(f"p-{uuid.uuid4().hex}", topic) as publisher:
+        publisher.append_many(values)
+        publisher.wait_merged(timeout=PATIENCE_S)
+
+
+def named(world: World, topics: str, start: str = "earliest") -> Subscriber:
+    """A subscriber whose positions are stored."""
+    place = str(world.directory / "subscribers" / "named")
+    config = world.cluster.client_file
+    return Subscriber(topics, name="n", directory=place, config=config, start=start)
+
+
+def delete(world: World, topic: str) -> None:
+    options = ("--confirm", topic, "--in-use", "--config", world.cluster.client_file)
+    ran = samelog("topic", "delete", topic, *options)
+    assert ran.returncode == 0, ran.stderr
+
+
+def take(subscriber: Subscriber, count: int, topic: str) -> list[bytes | None]:
+    """The values of so many records of a topic."""
+    found: list[bytes | None] = []
+
+    def has_all() -> bool:
+        found.extend(each.value for each in subscriber.batch(timeout=0.2) if each.topic == topic)
+        return len(found) >= count
+
+    wait_for(has_all, f"there are {count} records of {topic}")
+    return found
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_a_pattern_reads_the_new_topic_from_its_start(
+    single: World, caplog: pytest.LogCaptureFixture, group: str | None
+) -> None:
+    caplog.set_level(logging.INFO, "samelog")
+    publish(single, "ed1", OLD)
+    publish(single, "ed2", OLD[:1])
+    with single.subscriber("s", "ed*", group=group) as subscriber:
+        assert take(subscriber, 20, "ed1") == OLD
+        for _ in range(2):
+            caplog.clear()
+            delete(single, "ed1")
+            publish(single, "ed1", NEW)
+            publish(single, "ed2", [b"other"])
+            assert take(subscriber, 5, "ed1") == NEW
+            assert len(caplog.records) <= 10
+        publish(single, "ed1", [b"last"])
+        assert take(subscriber, 1, "ed1") == [b"last"]
+
+
+def test_a_pattern_reads_what_was_created_again_while_it_was_away(single: World) -> None:
+    publish(single, "ed1", OLD)
+    with named(single, "ed*") as subscriber:
+        take(subscriber, 20, "ed1")
+        subscriber.commit()
+    delete(single, "ed1")
+    publish(single, "ed1", NEW)
+    with named(single, "ed*", start="stored") as subscriber:
+        assert take(subscriber, 5, "ed1") == NEW
+
+
+def test_a_subscriber_by_name_stops(single: World) -> None:
+    publish(single, "t", OLD)
+    with named(single, "t") as subscriber:
+        assert take(subscriber, 20, "t") == OLD
+        delete(single, "t")
+        publish(single, "t", NEW)
+        with pytest.raises(TopicDeleted, match="another directory"):
+            take(subscriber, 1, "t")
+    with (
+        named(single, "t", start="stored") as again,
+        pytest.raises(TopicDeleted, match="'t'"),
+    ):
+        take(again, 1, "t")
+    with single.subscriber("other", "t") as other:
+        assert take(other, 5, "t") == NEW
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_native_group_reads_the_new_topic_from_its_start(single: World, start: str) -> None:
+    publish(single, "t", OLD)
+    with single.subscriber("s", "t", group="g", start=start) as member:
+        found: list[bytes | None] = []
+
+        def sees(value: bytes) -> bool:
+            publish(single, "t", [value])
+            found.extend(each.value for each in member.batch(timeout=0.2))
+            return value in found
+
+        wait_for(lambda: sees(b"seen"), "it reads the old topic")
+        assert (OLD[0] in found) == (start == "earliest")
+        delete(single, "t")
+        publish(single, "t", NEW)
+        assert take(member, 5, "t") == NEW
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_kafka_group_begins_by_auto_offset_reset(single: World, reset: str) -> None:
+    publish(single, "t", OLD * 10)
+    settings = {
+        "bootstrap.servers": single.cluster.client_config().kafka_bootstrap,
+        "group.id": "g",
+        "auto.offset.reset": reset,
+        "topic.metadata.refresh.interval.ms": 200,
+        "metadata.max.age.ms": 1000,
+    }
+    consumer = Consumer(settings)
+    consumer.subscribe(["t"])
+    found: list[bytes] = []
+
+    def sees(value: bytes) -> bool:
+        publish(single, "t", [value])
+        message = consumer.poll(0.2)
+        while message is not None:
+            if message.error() is None:
+                found.append(message.value() or b"")
+            message = consumer.poll(0.0)
+        return value in found
+
+    wait_for(lambda: sees(b"seen"), "it reads the old topic")
+    consumer.commit(asynchronous=False)
+    delete(single, "t")
+    publish(single, "t", NEW)
+    wait_for(lambda: sees(b"again"), "it reads the new topic")
+    assert (NEW[0] in found) == (reset == "earliest")
+    consumer.close()

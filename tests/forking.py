@@ -5,7 +5,8 @@ is the `samelog` command, or another module, in a process of its own all the sam
 start (`up`, nodes under faults that are preloaded) are programs of their own.
 
 Invariant: a fork begins with one thread, in a session of its own, with no file of the test's open
-but its standard ones; the test's process is its parent.
+but its standard ones; the test's process is its parent, and the kernel kills the fork when that
+process ends in any way.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ MODULES = (
     "samelog.subscriber",
 )
 REQUEST_BYTES_MAX = 1 << 17
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_CHILD_SUBREAPER = 36
 
 _turn = threading.Lock()
 
@@ -132,7 +134,8 @@ def run(
 def _begin(
     command: Sequence[str], files: Sequence[IO[bytes]], env: Mapping[str, str] | None
 ) -> Forked:
-    told = json.dumps([list(command), os.getcwd(), dict(os.environ if env is None else env)])
+    environment = dict(os.environ if env is None else env)
+    told = json.dumps([list(command), os.getcwd(), environment, os.getpid()])
     with _turn:
         channel = _template()
         socket.send_fds(channel, [told.encode()], [file.fileno() for file in files])
@@ -145,7 +148,7 @@ def _begin(
 @cache
 def _template() -> socket.socket:
     """A channel to the process that forks; it ends when this process does."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     number = theirs.fileno()
     command = [sys.executable, "-m", "tests.forking", str(number)]
@@ -153,6 +156,10 @@ def _template() -> socket.socket:
     theirs.close()
     atexit.register(_end, process, ours)
     return ours
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _end(process: subprocess.Popen[bytes], channel: socket.socket) -> None:
@@ -170,12 +177,14 @@ def serve(channel: socket.socket) -> list[str]:
         if not told:
             sys.exit()
         middle = os.fork()
-        if middle == 0 and (child := os.fork()):
-            channel.send(str(child).encode())
-            os._exit(0)  # which makes the child the test's
         if middle == 0:
+            ending = os.pidfd_open(os.getpid())
+            if child := os.fork():
+                channel.send(str(child).encode())
+                os._exit(0)  # which makes the child the test's
             channel.close()
-            command, directory, environment = json.loads(told)
+            command, directory, environment, parent = json.loads(told)
+            end_with(parent, ending)
             become(files, directory, environment)
             return list(command)
         for file in files:
@@ -184,9 +193,21 @@ def serve(channel: socket.socket) -> list[str]:
         channel.send(b"ours")
 
 
+def end_with(parent: int, ending: int) -> None:
+    """Have the kernel kill this process when its parent ends. `ending`: a descriptor that becomes
+    readable when the process that forked this one has ended and the parent has taken its place.
+    """
+    select.select([ending], [], [])
+    os.close(ending)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # which has ended meanwhile
+        os._exit(1)
+
+
 def become(files: Sequence[int], directory: str, environment: dict[str, str]) -> None:
     """What a program begins with."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
@@ -196,7 +217,8 @@ def become(files: Sequence[int], directory: str, environment: dict[str, str]) ->
 
 
 def fork_whenever_asked() -> None:
-    """Import everything, and fork."""
+    """Import everything, and fork. Ctrl-C reaches this process too, while tests still clean up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in MODULES:
         import_module(name)
     if len(os.listdir("/proc/self/task")) != 1:

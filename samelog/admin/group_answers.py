@@ -11,7 +11,8 @@ from samelog.admin.answers import AdminAnswer
 class AssignedPartition(AdminAnswer, frozen=True):
     """A partition that a member is given: its number in the cluster, whose it is, and the offset to
     go on at; -1: nothing is committed. `topic_id` is the log's, which a hard reset changes;
-    `topic_uuid` is the topic's own.
+    `topic_uuid` is the topic's own. `is_new`: nothing is committed, and the partition was created
+    after the group began.
     """
 
     number: int
@@ -20,6 +21,7 @@ class AssignedPartition(AdminAnswer, frozen=True):
     partition: int
     committed: int
     topic_uuid: str = ""
+    is_new: bool = False
 
 
 class GroupBeaten(AdminAnswer, frozen=True):

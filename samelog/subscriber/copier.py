@@ -141,7 +141,7 @@ class Copier:
             copy.caught_up and copy.first_end is not None,
             copy.cluster_end,
             copy.first_end,
-            copy.wanted_offset,
+            None if copy.is_from_end else copy.wanted_offset,
             copy.successor,
             copy.log.topic_id,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -391,9 +391,9 @@ class Engine:
         self.keeper.begin_anew(*name)
         self.next_rescan = 0.0
 
-    def note_new(self, topic: str) -> None:
-        """Read a topic from its start, because it was created since the subscriber began."""
-        self._finder.note_new([topic])
+    def note_new(self, names: Iterable[str | Name]) -> None:
+        """Read topics or partitions from their start: they are newer than the subscriber."""
+        self._finder.note_new(names)
 
     def allow_anew(self, name: Name) -> None:
         """What was wanted of a log that was begun anew means nothing. Raises LogReset, if there is

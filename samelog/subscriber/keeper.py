@@ -21,7 +21,9 @@ class KeptCopy:
     first_end: int | None
     """The next offset that the cluster had when this keeper first asked; None: not heard yet."""
     asked_for: int | None = None
-    """The offset that the copy was begun for; None: the copy was there before."""
+    """The offset that the copy was begun for; None: the copy was there before, or begins at the
+    end, which `first_end` tells.
+    """
 
 
 class Keeper(Protocol):

@@ -173,6 +173,7 @@ class SubscriberSidecar:
             PullOptions(
                 find_start=lambda topic, topic_id, partition: self._start,
                 begins_anew=True,
+                is_resumed=True,
                 on_change=self._on_change,
             ),
         )

@@ -134,12 +134,14 @@ class StartFinder:
         self._is_shared = is_shared
         self._anew: set[tuple[str, int]] = set()
         """Partitions whose logs were begun anew since the start."""
-        self._new: set[str] = set()
-        """Topics that were made since the start."""
+        self._new: set[str | tuple[str, int]] = set()
+        """Topics and partitions that were created after the start."""
 
-    def note_new(self, topics: Iterable[str]) -> None:
-        """These were made since the start: all of their records came after it."""
-        self._new.update(topics)
+    def note_new(self, names: Iterable[str | tuple[str, int]]) -> None:
+        """Read these topics, and (topic, partition)s, from their first record: they were created
+        after the start.
+        """
+        self._new.update(names)
 
     def wanted_of(self, topic: str, topic_id: str, partition: int) -> WantedStart:
         """What is wanted of one partition, its stored position looked up."""
@@ -153,11 +155,8 @@ class StartFinder:
             offset = self._store.get(topic, topic_id, partition)
             if offset is not None:
                 return WantedStart(offset=offset, was_stored=True)
-        return EARLIEST if is_stored or self._is_behind(wanted, topic) else wanted
-
-    def _is_behind(self, wanted: WantedStart, topic: str) -> bool:
-        """Whether all that is in a topic came after the start that is wanted."""
-        return wanted == LATEST and topic in self._new
+        is_new = topic in self._new or (topic, partition) in self._new
+        return EARLIEST if is_stored or (is_new and wanted.timestamp_ms is None) else wanted
 
     def settle(self, wanted: WantedStart, kept: KeptCopy) -> WantedStart:
         """Where the cluster, when first asked, said that a latest or timed start is."""

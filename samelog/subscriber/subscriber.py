@@ -42,8 +42,9 @@ class Subscriber(Pacing):
             sidecar keeps up to date; for a node's own files name the `merged` directory in its data
             directory.
         start: "earliest", "latest", "stored", an offset, an offset for each partition, or a
-            datetime
-            (the first record at or after it). Default: "stored" with a name, else "earliest".
+            datetime (the first record at or after it). Default: "stored" with a name, else
+            "earliest". "latest" is the cluster's end, as its leader confirms it; partitions and
+            topics that are created later are read from their first record.
         name: the positions are stored under this name in the directory.
         group: be a member of this consumer group: its partitions are shared among its members, on
             whatever hosts; each copies what it is given, from the committed position on (`start`

@@ -143,3 +143,31 @@ def test_a_kafka_group_begins_by_auto_offset_reset(single: World, reset: str) ->
     wait_for(lambda: sees(b"again"), "it reads the new topic")
     assert (NEW[0] in found) == (reset == "earliest")
     consumer.close()
+
+
+def test_a_member_that_joins_later_reads_an_added_partition_from_its_start(single: World) -> None:
+    publish(single, "t", OLD)
+    with single.subscriber("one", "t", group="g", start="latest") as first:
+        found: list[bytes | None] = []
+
+        def sees(value: bytes) -> bool:
+            publish(single, "t", [value])
+            found.extend(each.value for each in first.batch(timeout=0.2))
+            return value in found
+
+        wait_for(lambda: sees(b"seen"), "it reads the topic")
+        first.commit()
+    options = ("--config", single.cluster.client_file)
+    assert samelog("topic", "add-partitions", "t", "2", *options).returncode == 0
+    with single.publisher("p2", "t") as publisher:
+        for value in NEW:
+            publisher.append(value, partition=1)
+        publisher.wait_merged(timeout=PATIENCE_S)
+    with single.subscriber("two", "t", group="g", start="latest") as second:
+        assert take(second, 5, "t") == NEW
+    with single.subscriber("three", "t", group="other", start="latest") as other:
+        wait_for(
+            lambda: other.batch(timeout=0.1) == [] and len(other.assignment) == 2, "it has both"
+        )
+        other.wait_caught_up(PATIENCE_S)
+        assert other.batch(timeout=0.2) == []

@@ -75,6 +75,7 @@ from tests.mutants.scarcity import SCARCITY
 from tests.mutants.sharing import SHARING
 from tests.mutants.sites import SITES
 from tests.mutants.spanning import SPANNING
+from tests.mutants.starting import STARTING
 from tests.mutants.state_topics import STATE_TOPICS
 from tests.mutants.telling import TELLING, believe_any_checksum
 from tests.mutants.topic_changes import TOPIC_CHANGES
@@ -369,6 +370,7 @@ PLANTED = (
             *REMOVING,
             *REPAIRING,
             *REPLAYING,
+            *STARTING,
             *RESETS,
             *RESTING,
             *SHARING,

@@ -7,6 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samelog.config.tables.kafka import GroupLimits
+from samelog.kafka.codec.error_codes import ErrorCode
+from samelog.kafka.groups.desk import as_answer
+from samelog.kafka.groups.requests import Beaten
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CreateTopicCommand,
@@ -21,11 +25,14 @@ from samelog.sequencer.state.group_commands import (
     ConsumerMember,
     DeleteGroups,
     DropOffsets,
+    NativeMember,
     Phase,
     SaveConsumerGroup,
     SaveGroup,
+    SaveNativeGroup,
 )
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.setting_commands import AddPartitions
 from samelog.sequencer.state.types import Rejection
 
 
@@ -209,3 +216,26 @@ def test_a_node_that_restarts_anywhere_has_the_same_groups(
     assert steady.encode() == restarted.encode()
     for group in steady.state.groups.by_id.values():
         assert group.offsets.keys() <= steady.state.partitions.keys()
+
+
+def test_partitions_that_are_newer_than_a_native_group_are_told_as_new(
+    machine: StateMachine,
+) -> None:
+    def told() -> dict[tuple[str, int], bool]:
+        numbers = tuple(sorted(machine.state.partitions))
+        beaten = Beaten(ErrorCode.none, "m", 1, numbers)
+        assigned = as_answer(machine.state, GroupLimits(), "g", beaten).assigned or ()
+        return {(each.topic, each.partition): each.is_new for each in assigned}
+
+    native = NativeMember("samelog://me", 1, 1)
+    machine.apply(SaveNativeGroup("g", 1, [consumer("m", [])], [], [], 6, [("m", native)]))
+    assert told() == {("flights", 0): False, ("flights", 1): False, ("weather", 0): False}
+    machine.apply(AddPartitions("t1", 3))
+    machine.apply(DeleteTopicCommand("t2"))
+    machine.apply(CreateTopicCommand("t3", "weather", 1, {}, 1))
+    machine.apply(SaveNativeGroup("g", 2, [consumer("n", [])], ["m"], [], 7, [("n", native)]))
+    new = {("flights", 2): True, ("weather", 0): True}
+    assert told() == {("flights", 0): False, ("flights", 1): False, **new}
+    (number,) = (n for n, p in machine.state.partitions.items() if p.index == 2)
+    machine.apply(commit("g", number, 0))
+    assert told()["flights", 2] is False

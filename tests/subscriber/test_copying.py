@@ -259,6 +259,69 @@ def test_without_a_leader_records_come_and_no_end_is_called_one(tmp_path: Path) 
             live.wait_caught_up(timeout=PATIENCE_S)
 
 
+def test_the_end_is_the_clusters_not_that_of_a_node_that_lags(tmp_path: Path) -> None:
+    with copying(tmp_path, 50) as made:
+        made.source.merged[0].committed = 100
+        with made.subscriber(start="latest") as subscriber:
+            assert subscriber.batch(timeout=0.1) == []
+            made.merge(50, 110)
+            assert read(subscriber, 10) == numbers(100, 110)
+
+
+@pytest.fixture
+def probing_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subscribers ask soon whether a topic has more partitions."""
+    monkeypatch.setattr("samelog.wire.pull.receiver.PROBE_S", 0.2)
+
+
+def add_partition(made: Copying, count: int) -> None:
+    """The topic gets a partition, which has records before any reader hears of it."""
+
+    def add() -> None:
+        made.source.add_partition(made.path / "node" / "flights-1")
+        made.source.merged[1].append(
+            kernels.build_batches(
+                numbers(0, count), timestamps=1, batch_bytes=500, max_record_bytes=1000
+            )
+        )
+
+    made.nodes.do(add)
+
+
+@pytest.mark.usefixtures("probing_often")
+def test_an_added_partition_is_read_from_its_start(tmp_path: Path) -> None:
+    with copying(tmp_path) as made, made.subscriber(start="latest") as subscriber:
+        subscriber.wait_caught_up(PATIENCE_S)
+        assert subscriber.batch(timeout=0.1) == []
+        add_partition(made, 30)
+        assert read(subscriber, 30) == numbers(0, 30)
+
+
+@pytest.mark.usefixtures("probing_often")
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_sidecar_has_an_added_partition_from_its_start(tmp_path: Path, *, is_away: bool) -> None:
+    """Also if it is added while the sidecar does not run."""
+    with copying(tmp_path) as made:
+
+        async def main() -> None:
+            sidecar = make_sidecar(made, from_latest=True)
+            sidecar.start()
+            await until(lambda: [copy.caught_up for copy in sidecar.copies.values()] == [True])
+            if is_away:
+                await sidecar.stop()
+            add_partition(made, 30)
+            if is_away:
+                sidecar = make_sidecar(made, from_latest=True)
+                sidecar.start()
+            await until(lambda: (TOPIC, 1) in sidecar.copies)
+            copy = sidecar.copies[TOPIC, 1]
+            await until(lambda: copy.caught_up)
+            assert (copy.wanted_offset, copy.log.next_offset) == (0, 30)
+            await sidecar.stop()
+
+        asyncio.run(main())
+
+
 def test_a_deleted_topic_is_told_after_its_records(tmp_path: Path) -> None:
     with copying(tmp_path) as made, made.subscriber() as subscriber:
         read(subscriber, 100)

@@ -129,8 +129,9 @@ def _assigned(
         if place is not None:
             topic, index = place
             at = -1 if committed is None else committed.offset
-            place_in_log = number, topic.name, topic.log_id, index, at
-            found.append(AssignedPartition(*place_in_log, topic.topic_id))
+            is_new = committed is None and 0 <= group.first_number <= number
+            ids = topic.name, topic.log_id
+            found.append(AssignedPartition(number, *ids, index, at, topic.topic_id, is_new))
     return tuple(found)
 
 

@@ -34,7 +34,8 @@ from samelog.runtime.network.transport import Connection, Deadlines
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.merged.truncation import LogStart
 from samelog.wire.bounds import Holder
-from samelog.wire.messages import ConnectionRole, Hello
+from samelog.wire.messages import ConnectionRole, Hello, Start
+from samelog.wire.pull.copies import EARLIEST, StartAt
 from samelog.wire.pull.receiver import PullTarget
 from samelog.wire.pull.refusal import Refusal
 
@@ -86,6 +87,8 @@ class PullClient:
         """A connection to each node, once one has not all topics' partitions."""
         self._disk_fault: LogFormatError | None = None
         self._problems: dict[str, Refusal] = {}
+        self._first_partitions: dict[str, int] = {}
+        """By log id, how many partitions a topic had when copying of it began."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -208,7 +211,7 @@ class PullClient:
             self,
             self._parts.clock,
             self._target(address),
-            find_start=self._options.find_start,
+            find_start=self._find_start,
             on_over=on_over,
         )
 
@@ -286,7 +289,18 @@ class PullClient:
         """The topic is so; its copies, made if need be."""
         if self._problems.pop(topic, None) is not None:
             self._options.on_status()
+        if topic_id not in self._first_partitions:
+            held = self.directory.held(topic_id) if self._options.is_resumed else 0
+            self._first_partitions[topic_id] = held or partitions
         return self.directory.of_topic(topic, topic_id, partitions)
+
+    def _find_start(self, topic: str, topic_id: str, partition: int) -> StartAt:
+        """Return where a new copy begins. All records of a partition that was added after copying
+        began came after the end that was wanted, so it begins at its first record.
+        """
+        at = self._options.find_start(topic, topic_id, partition)
+        is_added = partition >= self._first_partitions.get(topic_id, partition + 1)
+        return EARLIEST if is_added and at.start is Start.LATEST else at
 
     def on_refused(self, topic: str, refusal: Refusal) -> None:
         """A topic is refused, for now."""

@@ -74,6 +74,10 @@ class CopyDirectory:
         """Those of topics that there are."""
         return [copy for copy in self.copies.values() if copy.state is not CopyState.GONE]
 
+    def held(self, log_id: str) -> int:
+        """Return how many partitions of a log have copies."""
+        return sum(copy.log.topic_id == log_id for copy in self.copies.values())
+
     # --- opening and making -------------------------------------------------------------------
 
     def find(self, topic: str) -> None:

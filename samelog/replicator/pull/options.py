@@ -50,13 +50,15 @@ class PullOptions:
     With `is_shared` it copies what it is told to with `share`, and nothing else.
 
     `find_start` tells where a copy that does not exist yet begins. With `begins_anew` a copy whose
-    log the cluster began anew does so too, at once. `on_change` is called when a copy grew, caught
-    up, or changed its state; `on_status` when `status` has changed. `rows`: by topic, if only what
-    passes a filter is wanted of it.
+    log the cluster began anew does so too, at once. With `is_resumed` partitions that have no copy,
+    while others of their topic have, were added since. `on_change` is called when a copy grew,
+    caught up, or changed its state; `on_status` when `status` has changed. `rows`: by topic, if
+    only what passes a filter is wanted of it.
     """
 
     find_start: FindStart = lambda topic, topic_id, partition: EARLIEST
     begins_anew: bool = False
+    is_resumed: bool = False
     is_shared: bool = False
     on_change: Callable[[Copy], None] = lambda copy: None
     on_status: Callable[[], None] = lambda: None

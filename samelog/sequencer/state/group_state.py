@@ -50,6 +50,10 @@ class GroupState(msgspec.Struct):
     """What those are to have."""
     natives: dict[str, NativeMember] = {}
     """What is known besides of those that are samelog's own subscribers: all, or none."""
+    first_number: int = -1
+    """Partitions from this number on were created after samelog's own subscribers first joined; -1:
+    none ever joined.
+    """
 
     @property
     def state_name(self) -> str:
@@ -128,6 +132,14 @@ class Groups(msgspec.Struct):
         group.phase = Phase.STABLE if group.consumers else Phase.EMPTY
         group.protocol_type, group.protocol = "consumer", None
         return None
+
+    def begin_native(self, group: str, next_partition: int) -> None:
+        """Note that a group has members that are samelog's own subscribers, and which partition
+        comes next in the cluster.
+        """
+        known = self.by_id[group]
+        if known.first_number < 0:
+            known.first_number = next_partition
 
     def _save_natives(self, command: SaveNativeGroup, living: Container[int]) -> str | None:
         problem = self._save_consumers(command, living)

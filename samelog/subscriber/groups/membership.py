@@ -38,6 +38,8 @@ class Claim:
     committed: int
     topic_uuid: str = ""
     """The topic's own id, which stays when a hard reset gives it another log."""
+    is_new: bool = False
+    """The partition was created after the group began, and nothing of it is committed."""
 
     @property
     def name(self) -> tuple[str, int]:
@@ -159,9 +161,8 @@ class GroupMembership:
         for number, each in given.items():
             if number not in life.claims and number not in life.leaving:
                 place = each.topic, each.topic_id, each.partition
-                life.claims[number] = Claim(
-                    number, *place, life.epoch, each.committed, each.topic_uuid
-                )
+                known = each.committed, each.topic_uuid, each.is_new
+                life.claims[number] = Claim(number, *place, life.epoch, *known)
                 self.version += 1
 
     def expire(self, now: float) -> None:

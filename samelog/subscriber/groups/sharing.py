@@ -70,8 +70,8 @@ class ReadPartitions(Protocol):
     def allow_anew(self, name: InputName) -> None:
         """Its log was begun anew. Raises LogReset, if there is no rule for it."""
 
-    def note_new(self, topic: str) -> None:
-        """Read a topic from its start, because it was created since the subscriber began."""
+    def note_new(self, names: Iterable[str | InputName]) -> None:
+        """Read topics or partitions from their start: they are newer than the subscriber."""
 
     def rescan_soon(self) -> None:
         """There is more than was seen."""
@@ -208,10 +208,12 @@ class Sharing:
         for claim in claims:
             before = self._logs.get(claim.name, claim)
             if before.topic_uuid != claim.topic_uuid:
-                engine.note_new(claim.topic)  # it was deleted, and created again
+                engine.note_new((claim.topic,))  # it was deleted, and created again
             elif before.topic_id != claim.topic_id:
                 engine.allow_anew(claim.name)  # its position was one of another log
             self._logs[claim.name] = claim
+            if claim.is_new:
+                engine.note_new((claim.name,))
             try:
                 start = self._start_of(claim)
             except PositionLost as lost:

@@ -74,6 +74,8 @@ class PulledCopy:
     """Whether the node that is asked had no more when it was heard last."""
     wanted_offset: int | None = None
     """The first offset that was asked for, of a copy that was begun by this client."""
+    is_from_end: bool = False
+    """Whether it was begun at the end of the log: the node that was asked may be behind that."""
     successor: str = ""
     """The id of the log that the topic has now, instead of this one; empty: it has none."""
     retry_at: float = 0.0

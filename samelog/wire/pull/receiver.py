@@ -284,6 +284,8 @@ class PullReceiver(Generic[CopyT]):
         """Where a copy is to begin, or ends."""
         log, rows = self._copies[handle].log, self._copies[handle].rows
         is_begun = isinstance(place, ResumePoint)
+        if isinstance(place, StartAt):
+            self._copies[handle].is_from_end = place.start is Start.LATEST
         at = (Start.POSITION, -log.next_offset, *place) if is_begun else place
         whose = handle, log.topic, log.topic_id, log.partition
         asked = OpenMerged(*whose, *at) if rows is None else OpenRows(*whose, *at, rows=rows)

@@ -19,6 +19,7 @@ from samelog.sequencer.state.group_commands import (
     GroupCommand,
     SaveConsumerGroup,
     SaveGroup,
+    SaveNativeGroup,
 )
 from samelog.sequencer.state.group_state import GROUP_COMMANDS
 from samelog.sequencer.state.placement.commands import LowerOffsets
@@ -61,6 +62,8 @@ def _groups(machine: FedMachine, command: GroupCommand) -> GroupCommand | Reject
     problem = state.groups.apply(command, Living(state))
     if problem is not None:
         return Rejection("PRECONDITION", problem)
+    if isinstance(command, SaveNativeGroup):
+        state.groups.begin_native(command.group, state.next_partition)
     note_groups(state, keys, is_new=not isinstance(command, DropOffsets | DeleteGroups))
     machine.feeds_moved()
     return command

@@ -81,6 +81,15 @@ def follow(core: Core, message: Quiet) -> None:
         core.election_deadline = NEVER
 
 
+def stay_awake(core: Core) -> None:
+    """Wake, or stay awake although a follower has not answered for long. A replica that begins
+    late, as a learner, has received nothing yet; its leader would count it as away, and rest.
+    """
+    if core.leadership is not None:
+        core.leadership.awake_since = core.now
+    wake(core)
+
+
 def wake(core: Core) -> None:
     """Speak, or listen for the leader, as ever."""
     if not core.patience.rests:

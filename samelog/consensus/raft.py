@@ -320,10 +320,12 @@ class Raft(Core):
         self.patience.heard = heard
 
     def wake(self, now: float) -> None:
-        """Somebody does not rest, is silent, or began anew: before anything else that says so."""
+        """Wake because another replica of the group does not rest, is silent, or has begun anew. To
+        be called before any message of that replica is stepped.
+        """
         self.now = now
         self.touched = True
-        quiet.wake(self)
+        quiet.stay_awake(self)
 
     def saved(self, up_to: SaveToken) -> None:
         """The save of the batch with this token, and of all before it, is done.

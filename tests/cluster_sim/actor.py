@@ -72,6 +72,8 @@ class Actor:
         self.starts = 0
         self.stays_away = False
         """It is not started again."""
+        self.dies_within_a_step = False
+        """Whether its process is killed at an effect: what holds between steps need not hold."""
         self.looked_when: tuple[object, ...] = ()
         """What had changed when the checker last looked: its disk, its starts, its logs, its role.
         """
@@ -96,6 +98,7 @@ class Actor:
         if self.is_up or self.stays_away:
             return
         self.starts += 1
+        self.dies_within_a_step = False
         process = Process(f"{self.host}.{self.starts}", self.host, seed=self.world.options.seed)
         process.look = self.look
         process.on_fuse = lambda: self.kill(why="at an effect")
@@ -133,6 +136,7 @@ class Actor:
         process = self.process
         if process is None or not process.is_alive:
             return
+        self.dies_within_a_step = self.world.loop.current is process
         self.world.judge(self.look)  # in the step it dies in, it may have told others
         process.is_alive = False
         self.world.trace.event(self.host, "loses power" if power else why)

@@ -13,8 +13,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from samelog.consensus import Busy, NotLeader, Role
-from samelog.placement.values import NewGroup
+from samelog.placement.values import NewGroup, Placement
 from samelog.sequencer.data_groups.replica import DataReplica
+from samelog.sequencer.data_groups.working import LOOK_S
 from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import RecordEvent
@@ -48,6 +49,12 @@ class DataGroups:
         """(group, applied index) -> digest of the state."""
         self._events: dict[int, list[str]] = {}
         self._next_event = 0
+        self._known = Placement()
+        """The newest table of placement that any node has had."""
+        self._rested_at: dict[tuple[str, int], float] = {}
+        """(host, group) -> when the replica was at rest last."""
+        self._asked: list[tuple[int, frozenset[int]]] = []
+        """(version, members) of proposed groups, which only a table of that version takes."""
         self.deaths = TaskDeaths(world)
         self._operator = Operator(world, self._chance)
 
@@ -68,7 +75,9 @@ class DataGroups:
         if node is None or process is None or not actor.is_up or node.level < GROUPS:
             return
         if node.raft.group.is_leader and not self._made():
-            self._world.loop.call_in(process, 0.0, _make, node, self._wanted(node))
+            wanted = self._wanted(node)
+            self.asked_for(node.cluster.placement.version, wanted)
+            self._world.loop.call_in(process, 0.0, _make, node, wanted)
         elif node.raft.group.is_leader and self._chance.random() < ASKS_SHARE:
             self._operator.ask(node, process)
         led = [each for each in node.data_groups.replicas.values() if each.raft.is_leader]
@@ -76,6 +85,15 @@ class DataGroups:
             self._next_event += 1
             replica = self._chance.choice(led)
             self._world.loop.call_in(process, 0.0, _record, replica, f"{self._next_event}")
+
+    def asked_for(self, version: int, wanted: NewGroup) -> None:
+        """Note that a leader proposes a group, which only a table of this version takes."""
+        self._asked.append((version, frozenset(wanted.members)))
+
+    def know(self, table: Placement) -> None:
+        """Remember the newest table of placement, also once all nodes that had it are down."""
+        if table.version > self._known.version:
+            self._known = table
 
     def _made(self) -> bool:
         return len(self.table()) >= self._world.options.data_groups
@@ -103,10 +121,8 @@ class DataGroups:
         return sorted({*able} - leaving) or sorted(able or state.members)
 
     def table(self) -> dict[int, tuple[int, ...]]:
-        """Group -> members, by whoever knows most."""
-        newest = self._newest()
-        groups = {} if newest is None else newest.placement.groups
-        return {number: group.members for number, group in groups.items()}
+        """Group -> members, by the newest table that any node has had."""
+        return {number: group.members for number, group in self._known.groups.items()}
 
     def _newest(self) -> State | None:
         """Of group 0, as whoever knows most has it."""
@@ -127,12 +143,20 @@ class DataGroups:
         return [actor for actor in self._world.nodes if number_of(actor) in numbers]
 
     def may_forget(self, actor: NodeActor) -> bool:
-        """Whether every group does without what a node has of it: most of the others are sure."""
-        own = self._world.membership.number_of(actor)
-        forgot = {*(each for each in self._world.nodes if each.is_condemned), actor}
-        sure = {self._world.membership.number_of(each) for each in {*self._world.nodes} - forgot}
+        """Return whether every group does without what a node has of it, because most of the other
+        members are sure. Groups count from the proposal on that makes them.
+        """
+        return self._does_without(actor, {each for each in self._world.nodes if each.is_condemned})
+
+    def may_stay_away(self, actor: NodeActor) -> bool:
+        """Return whether a node may stay away for good: every group keeps a majority."""
+        return self._does_without(actor, {each for each in self._world.nodes if each.stays_away})
+
+    def _does_without(self, actor: NodeActor, others: set[NodeActor]) -> bool:
+        own, lacking = self._world.membership.number_of(actor), {*others, actor}
+        left = {self._world.membership.number_of(each) for each in {*self._world.nodes} - lacking}
         return all(
-            len(sure.intersection(members)) * 2 > len(members)
+            len(left.intersection(members)) * 2 > len(members)
             for members in self._configurations()
             if own in members
         )
@@ -140,6 +164,7 @@ class DataGroups:
     def _configurations(self) -> set[frozenset[int]]:
         """The members of groups, by the table and by what any replica goes by."""
         found = {frozenset(members) for members in self.table().values()}
+        found |= {members for version, members in self._asked if version >= self._known.version}
         for actor in self._world.nodes:
             for replica in () if actor.node is None else actor.node.data_groups.replicas.values():
                 found.add(frozenset(replica.raft.raft.voters))
@@ -150,18 +175,21 @@ class DataGroups:
     def look(self, actor: NodeActor, node: Node) -> None:
         """A node has done something."""
         self.deaths.look(actor, node)
+        self.know(node.cluster.placement)
         for number, replica in node.data_groups.replicas.items():
             raft = replica.raft.raft
             beats = node.data_groups.quiet._beats._rests
             if replica.raft._pumping:  # it dies in the middle of a step
                 continue
-            if raft.rests != (number in beats) and not replica.raft.halted:
+            is_between_steps = not actor.dies_within_a_step
+            knows_rest = raft.rests == (number in beats) or bool(replica.raft.halted)
+            if is_between_steps and not knows_rest:
                 raise Violation("beats know who rests", f"{actor.host} in group {number}")
             if replica.raft.halted:
                 raise Violation(
                     "one history", f"{actor.host} group {number}: {replica.raft.halted}"
                 )
-            if not (raft.rests or number in node.data_groups.working):
+            if is_between_steps and not (raft.rests or number in node.data_groups.working):
                 raise Violation("who is awake works", f"{actor.host} in group {number}")
             if raft.role is Role.LEADER:
                 known = self._leaders.setdefault((number, raft.term), raft.node_id)
@@ -202,9 +230,12 @@ class DataGroups:
     # --- at the end -------------------------------------------------------------------------------
 
     def waits_for(self) -> str:
-        """What is not as it must be: all replicas have everything, and rest."""
+        """Return what is not as it must be: all replicas have everything, and have rested since
+        the last time that they were looked at. Empty if all is well.
+        """
         if not self._world.options.data_groups:
             return ""
+        self._note_rest()
         for number, members in self.table().items():
             those = self._actors(members)
             present = [actor for actor in those if not (actor.stays_away or actor.has_rotten)]
@@ -215,6 +246,18 @@ class DataGroups:
                     return waits
         return self._operator.waits_for() if self._made() else "not all groups are made"
 
+    def _note_rest(self) -> None:
+        """Replicas are looked at now and then, each at a time of its own: they rest, but hardly
+        ever all at once.
+        """
+        now = self._world.loop.time()
+        for actor in self._world.nodes:
+            for number, replica in (
+                () if actor.node is None else actor.node.data_groups.replicas.items()
+            ):
+                if _is_at_rest(replica):
+                    self._rested_at[actor.host, number] = now
+
     def _lacks(self, actor: NodeActor, number: int, *, may_rest: bool) -> str:
         node = actor.node
         replica = None if node is None else node.data_groups.replicas.get(number)
@@ -223,7 +266,9 @@ class DataGroups:
         events = [each.text for each in replica.group_replica.logs.machine.state.events]
         if events != self._events.get(number, []):
             return f"{actor.host} lacks events of group {number}"
-        if may_rest and not _is_at_rest(replica):
+        rested_at = self._rested_at.get((actor.host, number), float("-inf"))
+        has_rested = rested_at >= self._world.loop.time() - LOOK_S
+        if may_rest and not (has_rested and replica.raft.raft.rests):
             return f"{actor.host} does not rest in group {number}"
         return "" if replica.raft.raft.leader is not None else f"group {number} has no leader"
 

@@ -127,8 +127,9 @@ class Faults:
         sure = self.memory.sure()
         left = len(sure) - len(world.nodes) // 2 - 1
         for node in sure[: max(0, left)]:
-            node.stays_away = True
-            node.kill(power=True)
+            if world.data_groups.may_stay_away(node):
+                node.stays_away = True
+                node.kill(power=True)
 
     # --- whom -------------------------------------------------------------------------------------
 

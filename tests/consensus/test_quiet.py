@@ -85,6 +85,17 @@ def test_a_group_that_woke_does_not_take_for_away_who_had_nothing_to_say_for_lon
     assert not group[0].rests
 
 
+def test_a_leader_that_hears_of_a_late_follower_does_not_rest_without_it() -> None:
+    group = quiet(led())
+    group.isolate(2)
+    group.wait(1.0)
+    group[0].wake(group.now)
+    group.wait(1.0)
+    assert not group[0].rests, "it counts as away only when it is silent from now on"
+    group.wait(3.0)
+    assert group[0].rests
+
+
 def test_who_comes_back_wakes_the_group_and_then_rests_with_it() -> None:
     group = quiet(led())
     group.isolate(2)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from samelog.placement.values import PlacedGroup, PlacedReplica, Placement
+from samelog.placement.changes import PlaceGroups, apply_change
+from samelog.placement.values import NewGroup, PlacedGroup, PlacedReplica, Placement
 from samelog.sequencer.cluster.node_dir import NodeRecord
+from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.seats import (
     NEVER,
     ReplicaRecord,
@@ -57,6 +61,33 @@ def test_a_suspect_member_has_suspect_replicas() -> None:
     let_in = record(suspicions=1)
     assert not seat_of(GROUP, before, let_in).may_vote, "group 0 does not speak for group 5"
     assert seat_of(GROUP, ReplicaRecord(1, 9, 1), let_in).may_vote
+
+
+def test_a_table_that_was_empty_when_it_was_confirmed_has_given_no_older_replica(
+    tmp_path: Path,
+) -> None:
+    """Version 0 was taken for none: the member's first replica never counted, and a group of which
+    it was the only one had no leader (worlds of converting groups, seeds 275, 297 and 303).
+    """
+    (tmp_path / "raft").mkdir()
+    fs, table = OsFileSystem(), Placement()
+    apply_change(table, PlaceGroups(1, (NewGroup(1, (OWN,), OWN),)))
+    replica = table.groups[1].replicas[0]
+    given: Any = SimpleNamespace(fs=fs, config=SimpleNamespace(data=str(tmp_path)))
+    host: Any = SimpleNamespace(cluster=SimpleNamespace(placement=table, started={}))
+    member: Any = SimpleNamespace(
+        directory=SimpleNamespace(record=record(suspicions=1)),
+        raft_log=SimpleNamespace(directory=str(tmp_path / "raft")),
+    )
+    nothing: Any = None
+    keeper = ReplicaKeeper(given, host, member, on_table=nothing, begin=nothing, on_over=nothing)
+    for confirmed_at, trusted in ((table.version, NEVER), (None, NEVER), (0, 1)):
+        keeper._confirmed_at = confirmed_at
+        keeper._claim(1, replica)
+        known = SeatFile(fs, str(tmp_path / "raft"), 1).read()
+        assert known is not None
+        assert known.trusted == trusted, confirmed_at
+        fs.remove_tree(str(tmp_path / "raft" / "1"))
 
 
 def test_who_counts_again_without_being_let_in_is_sure_of_nothing_from_before() -> None:

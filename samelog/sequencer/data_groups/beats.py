@@ -120,7 +120,9 @@ class QuietGroups:
             self._rafts[number].wake()
 
     def _led_without(self, node: int, message: NotQuiet) -> frozenset[int]:
-        """The groups of a message that rest here, led, without the other member."""
+        """The groups of a message that are led here and do not rest with the other member: it may
+        have been counted as away, also by a leader that is about to rest.
+        """
         known = {each: self._rafts[each].raft for each in message.groups if each in self._rafts}
         led = {each: raft for each, raft in known.items() if raft.role is Role.LEADER}
-        return frozenset(n for n, raft in led.items() if raft.rests and node not in raft.rests_with)
+        return frozenset(n for n, raft in led.items() if node not in raft.rests_with)

@@ -187,7 +187,8 @@ class ReplicaKeeper:
         """Have it on the disk which replica this is. Raises RaftStoreError."""
         file = SeatFile(self._given.fs, self._raft_log.directory, number)
         known, table = file.read(), self._host.cluster.placement
-        after = 0 if self._is_known_whole() else self._confirmed_at or table.version
+        confirmed = table.version if self._confirmed_at is None else self._confirmed_at
+        after = 0 if self._is_known_whole() else confirmed
         record = begun(known, named, table, self._directory.record, sure_after=after)
         if record != known:
             file.write(record)

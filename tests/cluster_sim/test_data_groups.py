@@ -1,0 +1,68 @@
+"""What the world knows of data groups, so that its faults spare their majorities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from samelog.placement.changes import PlaceGroups, apply_change
+from samelog.placement.values import NewGroup, Placement
+from tests.cluster_sim.data_groups import DataGroups
+from tests.cluster_sim.options import many_groups
+
+
+@dataclass(eq=False)
+class DownNode:
+    """A node that is not running."""
+
+    number: int
+    node: None = None
+    is_condemned: bool = False
+    stays_away: bool = False
+
+
+def world_of(nodes: int) -> Any:
+    """A world whose nodes are all down."""
+    return SimpleNamespace(
+        options=many_groups(1),
+        nodes=[DownNode(number) for number in range(nodes)],
+        membership=SimpleNamespace(number_of=lambda actor: actor.number),
+    )
+
+
+def test_groups_are_known_while_all_nodes_are_down() -> None:
+    """A fault took the only copy of a group, because no node that ran knew of the group (world
+    62000001 of many groups): what had been acknowledged there was lost with it.
+    """
+    world = world_of(3)
+    groups, table = DataGroups(world), Placement()
+    apply_change(table, PlaceGroups(1, (NewGroup(1, (0,), 0),)))
+    assert all(map(groups.may_forget, world.nodes))
+    groups.know(table)
+    assert [groups.may_forget(actor) for actor in world.nodes] == [False, True, True]
+    assert [groups.may_stay_away(actor) for actor in world.nodes] == [False, True, True]
+    assert groups.table() == {1: (0,)}
+
+
+def test_a_group_counts_from_its_proposal_on() -> None:
+    """The only member of a group lost its disk before its replica began (world 9400481120 of
+    converting groups).
+    """
+    world = world_of(3)
+    groups = DataGroups(world)
+    groups.asked_for(0, NewGroup(1, (2,), 2))
+    assert [groups.may_forget(actor) for actor in world.nodes] == [True, True, False]
+    groups.know(Placement(version=1))
+    assert all(map(groups.may_forget, world.nodes)), "a table of another version refused it"
+
+
+def test_only_who_no_group_needs_stays_away() -> None:
+    """A group of two lost its majority for good (world 80500039)."""
+    world = world_of(3)
+    groups, table = DataGroups(world), Placement()
+    apply_change(table, PlaceGroups(1, (NewGroup(2, (0, 1), 0), NewGroup(3, (0, 1, 2), 0))))
+    groups.know(table)
+    assert [groups.may_stay_away(actor) for actor in world.nodes] == [False, False, True]
+    world.nodes[2].stays_away = True
+    assert not groups.may_stay_away(world.nodes[0])

@@ -5,7 +5,7 @@ Invariant: it only grows; every record in it was published, once, and each sessi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -48,6 +48,8 @@ class CanonicalLog:
     """Of transactions."""
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     """Producer id, first and last offset of each transaction."""
+    batches: dict[int, list[int]] = field(default_factory=dict)
+    """Producer id -> first offset of each batch of its transactions."""
     archived: int = 0
     """Segments below are archived: Raft has said so."""
     keyed: list[tuple[int, bytes | None, bool]] = field(default_factory=list)
@@ -57,6 +59,20 @@ class CanonicalLog:
     """If keys count once."""
     accepts: Callable[[str, int], None] = lambda session, number: None
     """Called with every record: raises Violation for one that belongs to another log."""
+
+    def behind(
+        self, start: int, transactions: Iterable[tuple[int, int, int]]
+    ) -> list[tuple[int, int, int]]:
+        """Return what transactions are to a reader that begins at `start`: each from its first
+        batch there on. A copy that begins there knows no more.
+        """
+        found = []
+        for producer, first, last in transactions:
+            offsets = self.batches.get(producer, ())
+            there = [each for each in offsets if max(first, start) <= each <= last]
+            if there:
+                found.append((producer, there[0], last))
+        return found
 
     def end_of(self, session: str, number: int) -> End | None:
         """Where a record's batch ends, or that of another record of its key."""
@@ -101,6 +117,7 @@ class CanonicalLog:
             self._take_marker(who, header[6], is_commit=known[start + TYPE_AT] == COMMIT)
             return
         if header[3] & Attribute.TRANSACTIONAL:
+            self.batches.setdefault(header[6], []).append(self.next_offset)
             self.open.setdefault(header[6], [])
             self.first_open.setdefault(header[6], self.next_offset)
         for record in kernels.decode_records(

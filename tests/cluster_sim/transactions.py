@@ -314,10 +314,11 @@ class Transactions:
         if known is None or log.next_offset != known.next_offset:
             return
         first, stop = log.start_offset, log.next_offset
-        wanted = [each for each in known.aborted if each[2] >= first]
-        found = [(a.producer_id, a.first_offset, a.last_offset) for a in log.aborted(first, stop)]
+        wanted = known.behind(first, known.aborted)
+        told = [(a.producer_id, a.first_offset, a.last_offset) for a in log.aborted(first, stop)]
+        found = known.behind(first, told)
         if (found, log.last_stable_offset) != (wanted, stop):
-            text = f"{actor.host} {log.path}: {found} up to {log.last_stable_offset}, not {wanted}"
+            text = f"{actor.host} {log.path}: {told} up to {log.last_stable_offset}, not {wanted}"
             raise Violation("readers are told what is aborted", text)
 
     @staticmethod

@@ -7,6 +7,7 @@ code 0; anything that ends it otherwise is one message and a non-zero exit.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import resource
 import signal
@@ -23,6 +24,7 @@ from samelog.kafka.groups.desk import GroupDesk
 from samelog.kafka.producer_log import ProducerLog
 from samelog.kafka.service import KafkaService, ListenerFault
 from samelog.runtime.clock import SystemClock
+from samelog.runtime.descriptors import descriptors
 from samelog.runtime.log import start_log
 from samelog.runtime.loop import handle_exception, is_abandoned, run, settle_heap
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
@@ -35,6 +37,7 @@ from samelog.sequencer.node import Node
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.sequencer.serving import serve_node
 from samelog.store.disk.files import DiskFault, OsFileSystem
+from samelog.store.disk.open_files import OpenFiles
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread that writes a snapshot may hold up the event loop, and the loop the thread."""
@@ -44,6 +47,11 @@ def _allow_many_files() -> None:
     """Every partition and input has files open: take what the system allows, not Debian's 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _file_system(data: str) -> OsFileSystem:
+    """Return the file system, with the bound of the files that logs keep open."""
+    return OsFileSystem(OpenFiles(descriptors().files, os.stat(data).st_dev))
 
 
 def run_node(config_file: str, *, bootstrap: bool) -> None:
@@ -63,8 +71,8 @@ def run_node(config_file: str, *, bootstrap: bool) -> None:
 async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
     """Run a node until it is told to stop. Raises whatever a part of it fails with."""
     config = reload.config
-    fs, stop = OsFileSystem(), asyncio.Event()
-    check_usable(fs, config)
+    check_usable(OsFileSystem(), config)
+    fs, stop = _file_system(config.data), asyncio.Event()
     tls = ReloadingContext(config.tls, own=NODE_PREFIX + config.name)
     loop, api = asyncio.get_running_loop(), NodeApi(config, stop.is_set)
     administration = HttpApplication(api, is_local=False)

@@ -43,10 +43,14 @@ from samelog.http.routes import (
     request_of_post,
 )
 from samelog.runtime.audit import UNKNOWN, note_change
+from samelog.runtime.descriptors import REMEDY, descriptors
 from samelog.runtime.errors import IdentityFault
+from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import identity_of_certificate
 from samelog.wire.errors import FaultCode
 from samelog.wire.plain import to_json
+
+log = logging.getLogger(__name__)
 
 LINE_BYTES_MAX = 16 << 10
 """The longest name of a group, percent-encoded, fits."""
@@ -72,8 +76,14 @@ class HttpConnection(web.RequestHandler):
         )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the deadline for the first request."""
+        """Start the deadline for the first request, or close where no descriptor is left for it."""
         super().connection_made(transport)
+        socket = transport.get_extra_info("socket")  # None: another listener has looked
+        problem = None if socket is None else descriptors().refusal(socket.fileno())
+        if problem is not None:
+            log_event(log, logging.DEBUG, "HTTP client refused", reason=problem, remedy=REMEDY)
+            self.force_close()
+            return
         self.request_ends()
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -118,8 +128,6 @@ class ClosingConnection(asyncio.Protocol):
         if isinstance(transport, asyncio.Transport):
             transport.abort()
 
-
-log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 256
 REQUESTS_MAX = 128

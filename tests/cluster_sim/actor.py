@@ -163,9 +163,9 @@ class Actor:
 
     # --- what programs need -----------------------------------------------------------------------
 
-    def file_system(self, process: Process) -> SimFileSystem:
-        """The machine's disk, as the process sees it."""
-        return SimFileSystem(self.disk, process)
+    def file_system(self, process: Process, *, most_open: int = 0) -> SimFileSystem:
+        """The machine's disk, as the process sees it. `most_open`: see SimFileSystem."""
+        return SimFileSystem(self.disk, process, most_open=most_open)
 
     def tls(self) -> SimTls:
         """Its identity."""

@@ -16,6 +16,7 @@ from samelog.runtime.inotify import Mask
 from samelog.store.disk.birth import Birth
 from samelog.store.disk.disk_errors import DirectoryGone, DiskFault, NoSpace, NoSuchFile
 from samelog.store.disk.files import TEMPORARY_SUFFIX, StrPath, SyncTarget
+from samelog.store.disk.open_files import OpenFiles
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.inode import Directory, Inode
 from tests.cluster_sim.process import Process, ProcessDied
@@ -34,6 +35,7 @@ class SimFile:
         self._path = path
         self._failed = False
         self._closed = False
+        self.is_left_unsynced = False
         self._descriptor = -1
 
     @property
@@ -102,7 +104,8 @@ class SimFile:
             self.finish_sync(serial, self._fs.next_sync_fails(self._path))
 
     def begin_sync(self) -> SyncTarget | None:
-        if self._closed:
+        """Of what was left unsynced, too: the simulated syncer covers it as `syncfs` does."""
+        if self._closed and not self.is_left_unsynced:
             return None
         if self._failed:
             raise DiskFault(self._path, "sync after a failed sync", errno.EIO)
@@ -131,6 +134,13 @@ class SimFile:
         else:
             self.inode.end_sync(serial)
 
+    def device(self) -> int:
+        return self._fs.disk.number
+
+    def close_unsynced(self) -> None:
+        self.is_left_unsynced = self.is_left_unsynced or not self._closed
+        self.close()
+
     def close(self) -> None:
         self._closed = True
         open_files.pop(self._descriptor, None)
@@ -142,9 +152,11 @@ class SimFile:
 class SimFileSystem:
     """What one process sees of its machine's disk."""
 
-    def __init__(self, disk: Disk, process: Process) -> None:
+    def __init__(self, disk: Disk, process: Process, *, most_open: int = 0) -> None:
+        """`most_open`: how many files the logs keep open; 0: as many as they like."""
         self.disk = disk
         self.process = process
+        self.open_files = OpenFiles(most_open, disk.number) if most_open else None
 
     def require_alive(self) -> None:
         """Raises ProcessDied."""

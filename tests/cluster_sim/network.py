@@ -49,6 +49,10 @@ class Transport(asyncio.Transport):
     def setsockopt(self, *arguments: int) -> None:
         """It is its own socket."""
 
+    def fileno(self) -> int:
+        """A low one: descriptors of sockets are not simulated."""
+        return 0
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.outgoing.high_bytes, self.outgoing.low_bytes = high or 0, low or 0
 

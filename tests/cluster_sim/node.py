@@ -55,6 +55,8 @@ DATA = "/data"
 BOOTSTRAPPED = re.compile("without --bootstrap|can join their cluster")
 ARCHIVE_EVERY_S = 0.5
 ELECTION_MS = 400
+MOST_OPEN = 6
+"""Files that the logs of a node keep open: so few that most of them are closed again and again."""
 """Below what a configuration begins with: more happens in a world's time."""
 GRANTS = (
     Grant(identity="samelog://publisher/*", publish_sessions=("*",), publish_topics=("*",)),
@@ -242,7 +244,7 @@ class NodeActor(Actor):
         return tuple(PeerConfig(name=name, address=Address(host, PORT)) for name, host in pairs)
 
     async def run(self, process: Process) -> None:
-        fs, seed = self.file_system(process), self.world.options.seed
+        fs, seed = self.file_system(process, most_open=MOST_OPEN), self.world.options.seed
         host = Host(
             new_syncer=lambda directory: SimSyncer(fs),
             watch=lambda paths, on_change: _NoWatch(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,8 +11,11 @@ from unittest.mock import patch
 
 from samelog.archiver.policy_file import PolicyFile
 from samelog.archiver.shares import LogShares
+from samelog.runtime.descriptors import Descriptors
 from samelog.sequencer import building
 from samelog.sequencer.cluster.archiving import MemberViews
+from samelog.store.disk import disk_errors
+from samelog.store.disk.os_file import OsFile
 
 
 @contextmanager
@@ -48,11 +52,41 @@ def look_at_oneself_only() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def close_for_good() -> Iterator[None]:
+    """A round of syncs takes a file that was closed unsynced for one that its owner gave up."""
+    with patch.object(OsFile, "close_unsynced", OsFile.close):
+        yield
+
+
+@contextmanager
+def give_clients_all_descriptors() -> Iterator[None]:
+    """Connections of clients may take the last descriptors."""
+    with patch.object(Descriptors, "refusal", lambda self, descriptor, is_peer=False: None):
+        yield
+
+
+@contextmanager
+def halt_without_descriptors() -> Iterator[None]:
+    """A partition whose file cannot be opened for lack of descriptors is halted."""
+    full = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+    with patch.object(disk_errors, "_FULL", full):
+        yield
+
+
+_FILES = "tests/store/test_open_files.py::"
 _SHARES = "tests/archiver/test_shares.py::"
 LIMITS = (
     (158, policies_of_their_own, _SHARES + "test_data_groups_have_the_policy_of_their_member"),
     (158, all_may_keep_the_limit, _SHARES + "test_groups_together_keep_the_limit"),
     (158, all_free_everything, _SHARES + "test_groups_together_free_what_is_too_much"),
     (158, look_at_oneself_only, _SHARES + "test_group_0_plans_for_its_share"),
+    (
+        390,
+        close_for_good,
+        _FILES + "test_what_was_closed_unsynced_is_covered_by_a_sync_of_the_file_system",
+    ),
+    (390, give_clients_all_descriptors, _FILES + "test_connections_leave_a_reserve"),
+    (390, halt_without_descriptors, _FILES + "test_a_lack_of_descriptors_passes"),
 )
 """Rule, bug, and the test that finds it."""

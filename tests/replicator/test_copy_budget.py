@@ -28,6 +28,7 @@ class Counting(OsFileSystem):
     """One that counts whose sizes are asked for."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked = 0
 
     def size(self, path: StrPath) -> int:

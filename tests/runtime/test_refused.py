@@ -16,7 +16,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from samelog.config.tables.node import ConnectionLimits
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
+from samelog.runtime.descriptors import Descriptors
 from samelog.runtime.errors import ConnectFault, ConnectionLost, ConnectProblem, PeerFault
+from samelog.runtime.network import transport
 from samelog.runtime.network.connection import Connection
 from samelog.runtime.network.peer_watch import Deadlines
 from samelog.runtime.network.tls import client_context
@@ -494,3 +496,30 @@ def test_who_is_accepted_while_the_server_closes_is_turned_away(tmp_path: Path, 
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
+
+
+class ReservedForPeers(Descriptors):
+    """No number is left that a client may have."""
+
+    clients_below = 0
+    peers_below = 1 << 20
+
+
+def test_clients_leave_the_last_descriptors_to_nodes_and_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as service:
+            await service.pair()
+            monkeypatch.setattr(transport, "descriptors", lambda: ReservedForPeers(256))
+            client = await service.connect()
+            await until(lambda: client.closed)
+            assert isinstance(client.error, PeerFault)
+            assert client.error.code is FaultCode.TOO_MANY
+            assert "reserved for files" in str(client.error)
+            peer = await service.connect(service.authority.node("n2"))
+            peer.connection.send(HELLO)
+            await until(lambda: service.accepted[-1].messages)
+            assert peer.connection.is_open
+
+    in_loop(main)

@@ -23,6 +23,7 @@ class Disk(OsFileSystem):
     """One with so much room."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.free = 1 << 30
 
     def free_bytes(self, path: StrPath) -> int:

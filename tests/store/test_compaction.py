@@ -128,6 +128,7 @@ class CrashingFiles(OsFileSystem):
     """Ends the process at the n-th change of names."""
 
     def __init__(self, left: int) -> None:
+        super().__init__()
         self.left = left
 
     def _count(self) -> None:
@@ -229,6 +230,7 @@ class Dying(OsFileSystem):
     """Ends the process at the n-th change of what is there."""
 
     def __init__(self, left: int) -> None:
+        super().__init__()
         self.left = left
 
     def _count(self) -> None:

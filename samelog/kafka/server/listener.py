@@ -29,6 +29,7 @@ from samelog.kafka.server.connection import KafkaConnection
 from samelog.kafka.server.dispatch import ApiDispatcher
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.counters import ListenerTally
+from samelog.runtime.descriptors import REMEDY, descriptors
 from samelog.runtime.errors import IdentityFault, TlsFault
 from samelog.runtime.log import RateLimitedLog
 from samelog.runtime.network.tls import identity_of_certificate, open_context
@@ -139,7 +140,7 @@ class Listener:
         self, connection: KafkaConnection, transport: asyncio.Transport
     ) -> KafkaClient | None:
         host = str((transport.get_extra_info("peername") or ("unknown",))[0])
-        problem = self._too_many(host)
+        problem = self._too_many(host) or _lacks_descriptor(transport)
         if problem is not None:
             self._refused(host, problem)
             return None
@@ -230,3 +231,9 @@ class Listener:
         deadline = asyncio.get_running_loop().time() + CLOSE_S
         while self._connections and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+def _lacks_descriptor(transport: asyncio.Transport) -> str | None:
+    """Return why the process has no descriptor for a connection, or None if it has."""
+    problem = descriptors().refusal(transport.get_extra_info("socket").fileno())
+    return None if problem is None else f"{problem}: {REMEDY}"

@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol
 from samelog.runtime.counters import FAST_S, Histogram
 from samelog.runtime.disk.pace import SLOW_S, DiskPace
 from samelog.runtime.disk.threads import DiskCall, DiskThreads
-from samelog.store.disk.disk_errors import DiskFault, fault_of, translated
+from samelog.store.disk.disk_errors import DiskFault, LeftUnsynced, fault_of, translated
 from samelog.store.disk.files import File
 
 FEW_FILES = 2
@@ -81,19 +81,20 @@ class GroupSync:
             return
         is_busy = self._waiting or self._round
         if self._pace.is_fast and len(wanted) <= FEW_FILES and not is_busy:
-            for file in wanted:  # it is cheaper to wait for the disk
-                began = time.perf_counter()
-                file.datasync()
-                took_s = time.perf_counter() - began
-                self.durations.observe(took_s)
-                if took_s > SLOW_S:
-                    self._pace.took(took_s)
-            return
+            try:
+                for file in wanted:  # it is cheaper to wait for the disk
+                    began = time.perf_counter()
+                    file.datasync()
+                    took_s = time.perf_counter() - began
+                    self.durations.observe(took_s)
+                    if took_s > SLOW_S:
+                        self._pace.took(took_s)
+            except LeftUnsynced:
+                pass  # a round covers it
+            else:
+                return
         loop = asyncio.get_running_loop()
         request = _SyncRequest(wanted, loop.create_future())
-        if not self._is_attached:
-            self._disk.attach(loop, self._answered)
-            self._is_attached = True
         if not is_busy:
             loop.call_soon(self._begin_round)
         self._waiting.append(request)
@@ -110,6 +111,9 @@ class GroupSync:
     # --- rounds -----------------------------------------------------------------------------------
 
     def _begin_round(self) -> None:
+        if not self._is_attached:
+            self._disk.attach(asyncio.get_running_loop(), self._answered)
+            self._is_attached = True
         self._round, self._waiting = self._waiting, []
         self._error = None
         files = list(dict.fromkeys(chain.from_iterable(map(_FILES, self._round))))
@@ -123,6 +127,9 @@ class GroupSync:
     def _sync_one(self, file: File) -> None:
         try:
             target = file.begin_sync()
+        except LeftUnsynced:
+            self._submit(DiskCall.SYNCFS, self._fd, self._file_system_synced)
+            return
         except DiskFault as fault:
             self._note(fault)
             return
@@ -131,11 +138,14 @@ class GroupSync:
             self._submit(call, target.descriptor, file.end_sync)
 
     def _sync_many(self, files: list[File]) -> list[File]:
-        """One call for those on the directory's file system; the others, to be synced each. A file
-        that its owner has closed meanwhile needs no sync, so it may be anywhere.
+        """One call for those on the directory's file system, as all are that were left unsynced;
+        the others, to be synced each. A file that its owner has closed meanwhile needs no sync, so
+        it may be anywhere.
         """
         elsewhere = []
         for file in files:
+            if file.is_left_unsynced:
+                continue
             try:
                 device = os.fstat(file.fileno()).st_dev
             except OSError:

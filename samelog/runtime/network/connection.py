@@ -173,6 +173,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._state is _OPEN
 
     @property
+    def descriptor(self) -> int:
+        """The number of its socket."""
+        return int(self._transport.get_extra_info("socket").fileno())
+
+    @property
     def is_http(self) -> bool:
         """Whether the peer, which is known, has asked for HTTP."""
         return self._tls.ssl_object.selected_alpn_protocol() == HTTP_ALPN

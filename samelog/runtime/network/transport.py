@@ -17,6 +17,7 @@ from collections import Counter
 from samelog.config.tables.node import ConnectionLimits
 from samelog.config.values import Address
 from samelog.runtime.clock import SystemClock
+from samelog.runtime.descriptors import REMEDY, descriptors
 from samelog.runtime.errors import ConnectFault, ConnectProblem
 from samelog.runtime.faults import handshake_fault, lost
 from samelog.runtime.log import RateLimitedLog
@@ -226,6 +227,10 @@ class Server:
         self._opening[host] += 1
         if self._is_closed:  # it was accepted in the same turn of the loop
             raise ConnectFault(ConnectProblem.UNREACHABLE, connection.peername, "closing")
+        problem = descriptors().refusal(connection.descriptor, is_peer=True)  # it may be one
+        if problem is not None:
+            kind, peer = ConnectProblem.TOO_MANY, connection.peername
+            raise ConnectFault(kind, peer, problem, remedy=REMEDY)
         limits, opening = self.limits, self._opening
         count = len(self._connections)
         self._check(connection, count, limits.connections, "connections")
@@ -237,6 +242,10 @@ class Server:
         self._forget_opening(connection)
         identity = connection.identity
         self._identities[identity] += 1
+        is_peer = identity.startswith(NODE_PREFIX)
+        problem = descriptors().refusal(connection.descriptor, is_peer=is_peer)
+        if problem is not None:
+            raise ProtocolFault(FaultCode.TOO_MANY, problem, REMEDY)
         if self._identities[identity] > self.limits.connections_per_identity:
             message = f"{identity} has {self.limits.connections_per_identity} connections already"
             remedy = "close some, or raise limits.connections_per_identity in the node's file"

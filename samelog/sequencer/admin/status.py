@@ -11,6 +11,7 @@ from typing import Any, cast
 from samelog.admin.answers import EventInfo, NodeInfo, NodeState, Status
 from samelog.admin.requests import GetElections, GetRaftStatus, GetStatus
 from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
+from samelog.runtime.descriptors import shortage
 from samelog.sequencer.admin.parts import ServedNode, groups_here, parts_of
 from samelog.sequencer.admin.sessions import inputs_by_session, session_info
 from samelog.sequencer.admin.topics import partition_info
@@ -145,6 +146,8 @@ def trouble(node: ServedNode) -> str:
         troubles.append(site_trouble)
     if archive.policy.problem:
         troubles.append(f"archiving policy refused: {archive.policy.problem}")
+    if lack := shortage():
+        troubles.append(lack)
     if others := archive.disagreements():
         troubles.append(f"archiving policies differ: {', '.join(others)}")
     return "; ".join(troubles)[:TEXT_CHARACTERS]

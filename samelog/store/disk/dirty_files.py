@@ -19,6 +19,7 @@ from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.file_names import MARKS_FILE
 from samelog.format.marks import Marks, decode_marks, encode_marks
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
+from samelog.store.disk.open_files import bound_of
 
 _MARKS_LIMIT_BYTES = 64 << 20
 
@@ -39,10 +40,11 @@ def read_marks(fs: FileSystem, directory: str, kind: type[_Marks]) -> _Marks | N
 
 
 class DirtyFiles:
-    """The dirty files of one log directory."""
+    """The dirty files of one log directory. Implements open_files.Crowded."""
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
+        self._bound = bound_of(fs)
         self._path = directory
         self._dirty: dict[File, None] = {}
         self._names_changed = False
@@ -79,6 +81,9 @@ class DirtyFiles:
         """
         opened = self._open_changed()
         self._being_synced += opened
+        if self._bound is not None:
+            for _ in opened:
+                self._bound.opened(self)
         files = [*self._dirty, *opened]
         self._dirty.clear()
         return files
@@ -97,9 +102,25 @@ class DirtyFiles:
 
     def synced(self, files: Container[File] | None = None) -> None:
         """A round of syncs is over that had these files; by default all that was drained."""
-        for file in [each for each in self._being_synced if files is None or each in files]:
-            file.close()
+        over = [each for each in self._being_synced if files is None or each in files]
+        for file in over:
             self._being_synced.remove(file)
+        self._close(over)
+
+    def _close(self, files: list[File]) -> None:
+        is_open = [file for file in files if not file.is_left_unsynced]
+        for file in is_open:
+            file.close()
+        if self._bound is not None and is_open:
+            self._bound.closed(self, len(is_open))
+
+    def give_up(self, device: int) -> None:
+        """Close what a round of syncs is to have: the whole file system is synced instead."""
+        is_open = [file for file in self._being_synced if not file.is_left_unsynced]
+        if self._bound is not None and all(file.device() == device for file in is_open):
+            for file in is_open:
+                file.close_unsynced()
+            self._bound.closed(self, len(is_open))
 
     def write_marks(self, marks: Marks) -> None:
         """Replace the marks file, if it would change. Raises DiskFault."""

@@ -13,7 +13,9 @@ from contextlib import contextmanager
 
 from samelog.format.errors import CorruptLog, LogFormatError
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FULL = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
 _NOT_REGULAR = {
     errno.ELOOP: "is a symbolic link",
     errno.ENXIO: "is not a regular file",
@@ -37,9 +39,16 @@ class DiskFault(LogFormatError):
 
 
 class NoSpace(DiskFault):
-    """There is no room for what was to be written: the disk, the quota or the file size limit is
-    reached.
+    """The system lacks room for now: the disk, the quota, the file size limit, the descriptors of
+    the process or the system, or memory. The operation can be retried.
     """
+
+
+class LeftUnsynced(DiskFault):
+    """The file was closed before it was synced: a sync of its whole file system has to cover it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "sync by itself", errno.EBADF)
 
 
 class DirectoryGone(DiskFault):

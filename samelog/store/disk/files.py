@@ -28,6 +28,7 @@ from samelog.store.disk.disk_errors import (
     fault_of,
     translated,
 )
+from samelog.store.disk.open_files import OpenFiles
 from samelog.store.disk.os_file import OsFile, SyncTarget
 
 __all__ = [
@@ -94,14 +95,30 @@ class File(Protocol):
         DiskFault; the file is then never usable again.
         """
 
+    def device(self) -> int:
+        """The number of the file system that the file is on."""
+
+    @property
+    def is_left_unsynced(self) -> bool:
+        """Whether `close_unsynced` has closed the file."""
+
     def close(self) -> None:
         """Let go of the file; a sync under way in another thread is finished first."""
+
+    def close_unsynced(self) -> None:
+        """Close the file although a sync of it is to come. That sync has to cover its whole file
+        system: `datasync` and `begin_sync` raise LeftUnsynced.
+        """
 
 
 class FileSystem(Protocol):
     """What the log directories need of a file system. Names are durable once their directory is
     synced.
     """
+
+    @property
+    def open_files(self) -> OpenFiles | None:
+        """The bound of the files that logs keep open; None if there is none."""
 
     def open(self, path: StrPath, *, writable: bool = False, create: bool = False) -> File:
         """Open a regular file; `create` makes it if it is not there. Raises NoSuchFile, CorruptLog,
@@ -171,6 +188,14 @@ class FileSystem(Protocol):
 
 class OsFileSystem:
     """The real file system."""
+
+    def __init__(self, open_files: OpenFiles | None = None) -> None:
+        self._open_files = open_files
+
+    @property
+    def open_files(self) -> OpenFiles | None:
+        """The bound of the files that logs keep open."""
+        return self._open_files
 
     def open(self, path: StrPath, *, writable: bool = False, create: bool = False) -> OsFile:
         """Open a regular file."""

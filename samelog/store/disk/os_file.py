@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from samelog.store.disk.disk_errors import DiskFault, fault_of, translated
+from samelog.store.disk.disk_errors import DiskFault, LeftUnsynced, fault_of, translated
 
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
@@ -52,7 +52,16 @@ class SyncTarget(msgspec.Struct, frozen=True):
 class OsFile:
     """A file of the operating system."""
 
-    __slots__ = ("_closed", "_descriptor", "_failed", "_is_directory", "_lock", "_path", "_syncing")
+    __slots__ = (
+        "_closed",
+        "_descriptor",
+        "_failed",
+        "_is_directory",
+        "_left_unsynced",
+        "_lock",
+        "_path",
+        "_syncing",
+    )
 
     def __init__(self, path: str, descriptor: int, *, is_directory: bool = False) -> None:
         self._path = path
@@ -60,6 +69,7 @@ class OsFile:
         self._is_directory = is_directory
         self._failed = 0
         self._closed = False
+        self._left_unsynced = False
         self._syncing = 0
         self._lock = threading.Lock()
 
@@ -148,6 +158,7 @@ class OsFile:
         """Return when what was written, or the names in the directory, are durable."""
         with self._lock:
             if self._closed:
+                self._check_is_given_up()
                 return
             if self._failed:
                 self._require_sound("sync")
@@ -162,10 +173,11 @@ class OsFile:
     def begin_sync(self) -> SyncTarget | None:
         """The first half of `datasync`: what to sync, which stays open until the other half.
 
-        None if the file is closed: its owner gave it up.
+        None if the file is closed: its owner gave it up. Raises LeftUnsynced.
         """
         with self._lock:
             if self._closed:
+                self._check_is_given_up()
                 return None
             if self._failed:
                 self._require_sound("sync")
@@ -182,6 +194,26 @@ class OsFile:
                 os.close(self._descriptor)
         if error:
             raise fault_of(self._path, "sync", OSError(error, os.strerror(error)))
+
+    def _check_is_given_up(self) -> None:
+        if self._left_unsynced:
+            raise LeftUnsynced(self._path)
+
+    def device(self) -> int:
+        """The number of the file system that the file is on."""
+        self._require_sound("look at")
+        with translated(self._path, "look at"):
+            return os.fstat(self._descriptor).st_dev
+
+    @property
+    def is_left_unsynced(self) -> bool:
+        """Whether `close_unsynced` has closed the file."""
+        return self._left_unsynced
+
+    def close_unsynced(self) -> None:
+        """Close the file although a sync of it is to come."""
+        self._left_unsynced = self._left_unsynced or not self._closed
+        self.close()
 
     def close(self) -> None:
         """Let go of the file."""

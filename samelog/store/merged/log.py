@@ -68,6 +68,7 @@ class MergedLog(MergedReader):
         self._writer: AppendFile | None = None
         """Of the growing segment."""
         self._dirty = DirtyFiles(fs, path)
+        self._files.may_close = self._may_close
         self._unsaved_bytes = 0
         self.has_directory = True
         """Otherwise the first change makes it, which takes some syncs."""
@@ -471,13 +472,20 @@ class MergedLog(MergedReader):
         """Close all files until they are needed again; not while something is to be synced, or the
         only way to the bytes of a file whose name is gone. Raises DiskFault.
         """
-        if self._dirty.has_files or self.durable_offset != self.next_offset:
-            return
+        is_synced = not self._dirty.has_files and self.durable_offset == self.next_offset
+        if is_synced and self._may_close():
+            self._files.close()
+
+    def _may_close(self) -> bool:
+        """Prepare for the closing of all files; False while an open one is the only way to the
+        bytes of a file whose name is gone. Raises DiskFault.
+        """
         held = [(each.base_offset, each.size) for each in self.segments() if each.size]
         opened = [(base, size) for base, size in held if self.open_file(base) is not None]
-        if not (opened and find_missing_files(self._fs, self.path, opened)):
-            self._writer = None
-            self._files.close()
+        if opened and find_missing_files(self._fs, self.path, opened):
+            return False
+        self._writer = None
+        return True
 
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""

@@ -47,6 +47,7 @@ class InputLog(InputReader):
         self.damaged: list[CorruptLog] = []
         """What was found damaged and set aside."""
         self._dirty = DirtyFiles(fs, path)
+        self._files.may_close = self._may_close
         self._unsaved_bytes = 0
 
     @classmethod
@@ -326,12 +327,20 @@ class InputLog(InputReader):
         """
         if self._dirty.has_files or any(run.durable != run.end for run in self._runs.values()):
             return False
+        if not self._may_close():
+            return False
+        self._files.close()
+        return True
+
+    def _may_close(self) -> bool:
+        """Prepare for the closing of all files; False while an open one is the only way to the
+        bytes of a file whose name is gone.
+        """
         if not all(self._fs.exists(self._path(name)) for name in self._open_names()):
             return False
         for run in self._runs.values():
             for held in run.files.values():
                 held.appender = None
-        self._files.close()
         return True
 
     def _open_names(self) -> list[str]:

@@ -33,6 +33,7 @@ class RowCondition:
     def __init__(self, config: ClientConfig, topic: str, partition: int, where: str) -> None:
         """Raises BadFilter, ArrowMissing, AdminError."""
         self._place = topic, partition
+        import_arrow()  # names the extra that has everything a filter needs
         records = to_arrow(b"", 0, 0, topic=topic, partition=partition).schema
         known = topic_schemas(config, topic, partition)
         self._since = known.since

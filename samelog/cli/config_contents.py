@@ -6,6 +6,7 @@ Invariant: what is found to be usable here, nodes and clients can use now; nothi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,11 +18,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from samelog.archiver.policy import PolicyError, parse_policy
 from samelog.cli.output import ConfigurationError
 from samelog.config.document import read_file
+from samelog.config.load import client_config, read_client
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.kafka import Security
+from samelog.config.tables.mirror import MirrorConfig
 from samelog.config.tables.node import NodeConfig
 from samelog.kafka.server.token_keys import TokenKeys
 from samelog.kafka.service import ListenerFault, read_password
+from samelog.mirror.kafka.connection import entrance_of
 from samelog.runtime.errors import IdentityFault, TlsFault
 from samelog.runtime.network.tls import (
     NODE_PREFIX,
@@ -59,6 +63,18 @@ def check_client(config: ClientConfig) -> None:
             return
         ReloadingContext(config.tls)
         _check_client_certificate(config.tls.cert, read_file(config.tls.cert).data)
+
+
+def check_mirror(config: MirrorConfig) -> None:
+    """Check the files of both clusters. Raises ConfigError, ConfigurationError."""
+    check_client(client_config(read_client(config.destination)))
+    if config.source is not None and not os.path.isdir(config.source):
+        check_client(client_config(read_client(config.source)))
+    if config.kafka is not None:
+        try:
+            entrance_of(config.kafka)
+        except OSError as error:  # ssl.SSLError is one
+            raise ConfigurationError(f"[kafka]: {error}") from error
 
 
 @contextmanager

@@ -42,6 +42,8 @@ def operator_error(error: Exception) -> OperatorError | None:
     if isinstance(error, ProtocolFault):
         remedy = f"; {error.remedy}" if error.remedy else ""
         return OperatorError(f"{error.message}{remedy}")
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return OperatorError(f"{error.filename}: {error.strerror}")
     if isinstance(error, FAILED):
         return OperatorError(str(error) or type(error).__name__)
     return None

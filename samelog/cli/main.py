@@ -6,12 +6,16 @@ every command starts as fast as what it alone needs.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import click
+try:
+    import click
 
-from samelog import __version__
+    from samelog import __version__
+except KeyboardInterrupt:  # click, once it is there, handles all later ones
+    raise SystemExit(130) from None
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -57,8 +61,27 @@ the list says about it: a list that asked the modules would import all there is.
 """
 
 
+EXIT_INTERRUPTED = 130
+"""128 and SIGINT, as of a program that the signal ended."""
+
+
 class LazyGroup(click.Group):
     """A group of commands that are imported when first used."""
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run the command line, also where a standard file is closed."""
+        if None in (sys.stdin, sys.stdout, sys.stderr):
+            from samelog.cli.standard_files import open_closed
+
+            open_closed()
+        return super().main(*arguments, **options)
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        """Parse the command line; an interrupt leaves as it does from `invoke`."""
+        try:
+            return super().make_context(*arguments, **options)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the subcommands, in the order of SUBCOMMANDS."""
@@ -105,6 +128,8 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
         except Exception as error:
             from samelog.cli.errors import operator_error
 

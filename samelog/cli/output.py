@@ -52,14 +52,39 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta.get(_JSON))
 
 
+class _ClientPlace(click.ParamType[str]):
+    """Where a client.toml is; the error of a missing one names every way to give it."""
+
+    name = "FILE|URL"
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """Name the option, the variable, contexts and a cluster to try."""
+        return (
+            f"Name a client.toml by --config FILE, by {CONFIG_VARIABLE}=FILE, or once for all by: "
+            "samelog context add NAME FILE. To start a local cluster: samelog up"
+        )
+
+
+class _ClientOption(click.Option):
+    """An option that a variable or a context may stand for, so that help does not require it."""
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """What help appends in brackets."""
+        extra = super().get_help_extra(ctx)
+        extra.pop("required", None)
+        return extra
+
+
 client_option = click.option(
     "--config",
+    cls=_ClientOption,
+    type=_ClientPlace(),
     required=True,
     envvar=CONFIG_VARIABLE,
     metavar="FILE|URL",
     callback=_load_client,
-    help="The client.toml of the cluster, or its https:// URL (docs/enrolment.md); else "
-    f"{CONFIG_VARIABLE} says it.",
+    help="The client.toml of the cluster, or its https:// URL (docs/enrolment.md).  "
+    f"[default: {CONFIG_VARIABLE}, or the current context]",
 )
 """Gives the command `config`, a ClientConfig."""
 
@@ -81,11 +106,14 @@ def _client_file(ctx: click.Context, param: click.Parameter, path: str) -> str:
 def _client_file_option(what: str) -> Callable[[CommandT], CommandT]:
     return click.option(
         "--config",
+        cls=_ClientOption,
+        type=_ClientPlace(),
         required=True,
         envvar=CONFIG_VARIABLE,
         metavar="FILE|URL",
         callback=_client_file,
-        help=f"The client.toml of the cluster, {what}; else {CONFIG_VARIABLE} says it.",
+        help=f"The client.toml of the cluster, {what}.  "
+        f"[default: {CONFIG_VARIABLE}, or the current context]",
     )
 
 

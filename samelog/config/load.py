@@ -77,10 +77,20 @@ def load_client(place: str, environ: Mapping[str, str] | None = None) -> ClientC
         return config
 
 
+def read_mirror(path: str) -> ConfigDocument:
+    """The file of a sidecar that mirrors topics; raises ConfigError."""
+    text = read_file(path)
+    return ConfigDocument(text, MIRROR_FILE, parse_toml(text))
+
+
 def load_mirror(path: str) -> MirrorConfig:
     """The configuration of a sidecar that mirrors topics; raises ConfigError."""
-    text = read_file(path)
-    return TableReader(ConfigDocument(text, MIRROR_FILE, parse_toml(text))).read(MirrorConfig)
+    return mirror_config(read_mirror(path))
+
+
+def mirror_config(document: ConfigDocument) -> MirrorConfig:
+    """What it says, checked; raises ConfigError."""
+    return TableReader(document).read(MirrorConfig)
 
 
 def accept_client(document: ConfigDocument) -> ClientConfig:

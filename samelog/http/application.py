@@ -130,6 +130,7 @@ class ClosingConnection(asyncio.Protocol):
 
 
 CONNECTIONS_MAX = 256
+EVENT_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
 REQUESTS_MAX = 128
 REQUEST_S = 240.0
 """Longer than the longest request takes: 10,000 partitions."""
@@ -156,8 +157,10 @@ class HttpApplication:
         application = web.Application(middlewares=[guard], client_max_size=longest)
         application.on_response_prepare.append(secure)
         for route in self._api.routes:
-            operation = route.operation
-            application.router.add_route(operation.method, operation.path, self._handler(route))
+            operation, handler = route.operation, self._handler(route)
+            application.router.add_route(operation.method, operation.path, handler)
+            if operation.method == "GET":
+                application.router.add_head(operation.path, handler)
         return application
 
     async def start(self) -> None:
@@ -251,6 +254,8 @@ class HttpApplication:
         note.asked = await _decoded(route.operation, request)
         answer = await route.handle(note.asked, identity or "")
         if isinstance(answer, EventStream):
+            if request.method == "HEAD":
+                return web.Response(headers=EVENT_HEADERS)
             return await _stream(request, answer)
         response = _response(answer)
         if self._is_crowded:
@@ -347,8 +352,7 @@ def _response(answer: object) -> web.Response:
 
 async def _stream(request: web.Request, answer: EventStream) -> web.StreamResponse:
     """Send events until there are no more, or the client is gone. Raises as the first one does."""
-    headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
-    response = web.StreamResponse(headers=headers)
+    response = web.StreamResponse(headers=EVENT_HEADERS)
     async with aclosing(cast(AsyncGenerator[bytes, None], answer.events)) as events:
         try:
             async for event in events:

@@ -252,7 +252,7 @@ class Shipper:
 
     def _explain(self, missing: Places, reached: PartitionPositions, what: str) -> str:
         parts = [
-            f"{name} is {what} up to {_shown(reached.get(name))} of {_shown(position)}"
+            f"{_progress(name, what, reached.get(name))} (its log ends at {_shown(position)})"
             for name, position in missing
         ]
         status = self._status
@@ -317,9 +317,11 @@ def _begun(places: PartitionPositions) -> PartitionPositions:
     return {name: position for name, position in places.items() if position.run >= 0}
 
 
-def _shown(position: SessionPosition | None) -> str:
-    return (
-        "nothing"
-        if position is None or position.run < 0
-        else f"{position.run}.{position.roll}:{position.byte}"
-    )
+def _progress(name: TopicPartition, step: str, reached: SessionPosition | None) -> str:
+    if reached is None or reached.run < 0:
+        return f"{name} is not {step} yet"
+    return f"{name} is {step} up to {_shown(reached)}"
+
+
+def _shown(position: SessionPosition) -> str:
+    return f"byte {position.byte} of log.{position.run}.{position.roll}"

@@ -66,7 +66,7 @@ def parse_start(
         case None:
             return WantedStart(NamedStart.STORED if is_named else NamedStart.EARLIEST)
         case str() | NamedStart():
-            return _named(NamedStart(start), is_named=is_named)
+            return _named(_start_named(start), is_named=is_named)
         case bool():
             raise TypeError("start is a bool")
         case int():
@@ -79,6 +79,15 @@ def parse_start(
             return {
                 number: WantedStart(offset=_checked(offset)) for number, offset in start.items()
             }
+
+
+def _start_named(start: str | NamedStart) -> NamedStart:
+    try:
+        return NamedStart(start)
+    except ValueError:
+        names = ", ".join(repr(each.value) for each in NamedStart)
+        text = f"start={start!r} is none of {names}, an offset, a datetime, or offsets by partition"
+        raise ValueError(text) from None
 
 
 def _named(at: NamedStart, *, is_named: bool) -> WantedStart:

@@ -90,7 +90,11 @@ def parse_type(text: str) -> ColumnType:
         return _decimal(text, parentheses)
     if name == "list" and angles is not None:
         return _list(text, angles)
-    raise ValueError(f"{text!r} is no type that columns may have")
+    simple = ", ".join(_SIMPLE)
+    raise ValueError(
+        f"{text!r} is not a type of a column. Types are: {simple}, timestamp[ms, UTC], "
+        "decimal128(18, 4), list<string>"
+    )
 
 
 def _timestamp(text: str, inside: str) -> ColumnType:
@@ -116,5 +120,5 @@ def _decimal(text: str, inside: str) -> ColumnType:
 def _list(text: str, inside: str) -> ColumnType:
     item = parse_type(inside.removeprefix("item: "))
     if item.kind is TypeKind.LIST:
-        raise ValueError(f"{text!r}: a list of lists is no type that columns may have")
+        raise ValueError(f"{text!r}: a column cannot be a list of lists")
     return ColumnType(f"list<{item.text}>", TypeKind.LIST, item=item)

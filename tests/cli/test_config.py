@@ -144,3 +144,38 @@ def test_a_pipe_is_no_configuration_file(tmp_path: Path) -> None:
     result = run("check", str(tmp_path / "fifo.toml"))
     assert result.exit_code == 2
     assert "not a regular file" in result.stderr
+
+
+MIRROR = """
+name = "eu"
+dir = "session"
+destination = "client.toml"
+topics = ["ticks*"]
+"""
+
+
+def test_a_mirror_is_checked_with_the_files_of_both_clusters(tmp_path: Path, pki: str) -> None:
+    put(tmp_path, pki, issue(pki, CertificateRole.CLIENT, "m"))
+    (tmp_path / "client.toml").write_text(CLIENT)
+    file = tmp_path / "mirror.toml"
+    file.write_text(MIRROR + 'source = "client.toml"\n')
+    valid = run("check", str(file), "--json")
+    assert valid.exit_code == 0, valid.output
+    assert json.loads(valid.stdout)["kind"] == "mirror"
+    found = {
+        each["key"]: each["value"] for each in json.loads(run("show", str(file), "--json").stdout)
+    }
+    assert found["topics"] == ["ticks*"]
+    for wrong, message in (
+        ('source = "nothing.toml"\n', "nothing.toml: can't read"),
+        ("", "source: name one source"),
+        ('source = "client.toml"\nsurce = 1\n', "surce: unknown key; did you mean 'source'?"),
+        ('[kafka]\nbootstrap = ["b:9092"]\nca = "nothing.pem"\n', "[kafka]: "),
+    ):
+        file.write_text(MIRROR + wrong)
+        refused = run("check", str(file))
+        assert refused.exit_code == 2
+        assert message in refused.stderr
+    (tmp_path / "client.toml").write_text(CLIENT.replace("node.pem", "gone.pem"))
+    file.write_text(MIRROR + 'source = "client.toml"\n')
+    assert "gone.pem" in run("check", str(file)).stderr

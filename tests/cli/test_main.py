@@ -163,7 +163,7 @@ def run_raising(error: Exception) -> Result:
     ("error", "exit_code", "message"),
     [
         (ConfigError("f.toml: bad"), 2, "samelog: f.toml: bad\n"),
-        (FileNotFoundError(2, "No such file", "x"), 1, "samelog: [Errno 2] No such file: 'x'\n"),
+        (FileNotFoundError(2, "No such file", "x"), 1, "samelog: x: No such file\n"),
         (ProtocolFault(FaultCode.TIMEOUT, "late", "wait"), 1, "samelog: late; wait\n"),
         (TimeoutError(), 1, "samelog: TimeoutError\n"),
         (ConfigError("a\x1b[31m\nb"), 2, "samelog: a\\x1b[31m\nb\n"),

@@ -14,6 +14,8 @@ from msgspec import structs
 
 from samelog.admin.answers import NodeAdded, NodeInfo, NodeState, PartitionInfo, Status
 from samelog.admin.requests import AddNode, AdminRequest
+from samelog.admin.site_answers import SiteInfo, SiteMember, SiteRows
+from samelog.admin.site_requests import ListSites
 from samelog.cli.main import main
 from tests.cli.fake_nodes import Answer, FakeCluster
 
@@ -120,6 +122,32 @@ def test_of_a_new_node_it_is_told_how_much_it_has_copied(
     result = run(cluster, "node", "add", "n2", new.address, "--wait", "60")
     assert (result.exit_code, answers) == (0, []), result.output
     assert told[0] == (420, 1000, "n2 syncing")
+
+
+def test_a_node_of_a_site_that_only_reads_is_waited_for_until_it_is_ready(
+    cluster: FakeCluster,
+) -> None:
+    """It never votes, so that nothing else could end the wait."""
+    new = structs.replace(LIVE[2], voter=False, address=str(cluster.nodes[2].address))
+    states = [structs.replace(new, **SYNCING), new]
+    nyc = SiteInfo("nyc", False, 0, (SiteMember("n2", False, 0, 0),))
+
+    def leading(request: AdminRequest[Any]) -> Answer:
+        match request:
+            case AddNode():
+                return NodeAdded("n2", 2)
+            case ListSites():
+                return SiteRows((nyc,), ())
+            case _:
+                now = states.pop(0) if len(states) > 1 else states[0]
+                return Status("fake", "n0", "n1", 3, 7, (*LIVE[:2], now), (), ())
+
+    for node in cluster.nodes:
+        node.answer = leading
+    result = run(cluster, "node", "add", "n2", new.address, "--wait", "60")
+    assert result.exit_code == 0, result.output
+    assert "ready, in a site that only reads" in result.stderr
+    assert states == [new]
 
 
 def test_nobody_is_waited_for_who_is_no_member(cluster: FakeCluster) -> None:

@@ -43,6 +43,10 @@ def check(link: str) -> None:
         assert b"samelog" in page.read()
     with asked.open(f"{base}/whoami", timeout=PATIENCE_S) as answer:
         assert json.load(answer)["node"] == "n0"
+    for path in ("/whoami", "/ui", "/ui/dom.js"):
+        head = urllib.request.Request(base + path, method="HEAD")
+        with asked.open(head, timeout=PATIENCE_S) as answer:
+            assert (answer.status, answer.read()) == (200, b"")
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
+from samelog import Publisher
 from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World
 from tests.patience import PATIENCE_S
@@ -147,6 +148,19 @@ def test_what_is_not_there_is_said(single: World) -> None:
     assert "other" in unknown.stderr
     known = samelog("subscribe", *config, *copy, "--topic", "t")
     assert (known.returncode, known.stdout) == (0, "y\n")
+
+
+def test_waiting_counts_the_records_of_earlier_runs(single: World) -> None:
+    where = str(single.directory / "pub")
+    with Publisher("t", session="s", directory=where) as publisher:
+        publisher.append_many([b"%d" % number for number in range(100)])
+    publish = ("publish", "--topic", "t", "--session", "s", "--dir", where, "--wait")
+    done = samelog(*publish, "--config", single.cluster.client_file)
+    assert done.returncode == 0, done.stderr
+    assert "100 records merged (100 of them from earlier runs) in " in done.stderr
+    assert [record.value for record in single.read(100)][-1] == b"99"
+    more = as_json(*publish, "--config", single.cluster.client_file, stdin="a\nb\n")
+    assert (more["records"], more["earlier_records"], more["merged"]) == (2, 0, True)
 
 
 def test_a_session_whose_publisher_has_ended_is_not_open(single: World) -> None:

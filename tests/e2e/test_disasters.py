@@ -16,6 +16,7 @@ from tests.patience import PATIENCE_S
 
 COUNT = 20
 CONFIRM = ("--confirm", "local")
+pytestmark = pytest.mark.usefixtures("starts_nodes")
 
 
 def publish(world: World, session: str, config: str) -> None:

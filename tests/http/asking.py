@@ -31,7 +31,7 @@ def ask(
         response = connection.getresponse()
         kind = response.headers.get_content_type()
         text = response.read().decode()
-        return Answer(response.status, kind, json.loads(text) if "json" in kind else text)
+        return Answer(response.status, kind, json.loads(text) if text and "json" in kind else text)
     finally:
         connection.close()
 

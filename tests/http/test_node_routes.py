@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from samelog import Publisher, Subscriber
 from samelog.admin import client, requests
 from samelog.admin.errors import AdminError
+from samelog.admin.table import OPERATIONS
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode, free_ports
 from samelog.config.values import Address
 from samelog.http.metrics.table import COMMON, NODE, PUBLISHER, SIDECAR, SUBSCRIBER
@@ -409,6 +410,17 @@ def test_bad_requests_are_told_what_is_wrong(
     assert answer.body["status"] == status
     assert answer.body["detail"]
     assert "Traceback" not in str(answer.body)
+
+
+def test_head_is_answered_as_get_without_a_body(node: LocalNode) -> None:
+    """RFC 9110, 9.1: a server supports GET and HEAD."""
+    paths = [each.path for each in OPERATIONS if each.method == "GET" and "{" not in each.path]
+    for path in (*paths, "/topics/t", "/healthz", "/readyz", "/metrics", "/openapi.json", "/ui"):
+        head, whole = ask(node, "HEAD", path), ask(node, "GET", path)
+        assert (head.status, head.kind, head.body) == (whole.status, whole.kind, ""), path
+    assert ask(node, "HEAD", "/ui/events").status == 200, "events that never end"
+    assert ask(node, "HEAD", "/maintenance").status == 405
+    assert ask(node, "HEAD", "/nothing").status == 404
 
 
 def test_bodies_are_bounded_and_json(node: LocalNode) -> None:

@@ -49,7 +49,10 @@ def test_a_schema_is_the_one_of_arrow(drawn: Schema) -> None:
         ("[]", "format"),
         ('{"format":"json","columns":[]}', "1 to 1000 columns"),
         ('{"format":"xml","columns":[{"name":"a","type":"bool"}]}', "none of arrow"),
-        ('{"format":"json","columns":[{"name":"a","type":"int128"}]}', "'int128' is no type"),
+        (
+            '{"format":"json","columns":[{"name":"a","type":"int128"}]}',
+            "'int128' is not a type of a column. Types are: ",
+        ),
         ('{"format":"json","columns":[{"name":"_a","type":"bool"}]}', "no _ in front"),
         ('{"format":"json","columns":[{"name":"a","name":"b","type":"bool"}]}', "twice"),
         ('{"format":"csv","columns":[{"name":"a","type":"list<bool>"}]}', "no lists"),

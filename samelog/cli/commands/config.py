@@ -12,15 +12,23 @@ import click
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.output import json_option, print_json, print_table, talk, wants_json
 from samelog.config.document import ConfigDocument, Setting, parse_toml, read_file, settings
-from samelog.config.load import client_config, node_config, read_client, read_node
+from samelog.config.load import (
+    client_config,
+    mirror_config,
+    node_config,
+    read_client,
+    read_mirror,
+    read_node,
+)
 from samelog.config.schema.render import json_schema
 from samelog.config.tables.client import CLIENT_FILE
 from samelog.config.tables.mirror import MIRROR_FILE
 from samelog.config.tables.node import NODE_FILE
 from samelog.config.values import is_url
 
-KINDS = ("node", "client")
+KINDS = ("node", "client", "mirror")
 NODES_ONLY = ("node", "peers", "grants")
+MIRRORS_ONLY = ("destination",)
 HIDDEN = "(a secret)"
 
 file_argument = click.argument("file", type=click.Path(dir_okay=False))
@@ -31,8 +39,8 @@ kind_option = click.option(
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Check and show configuration files: of nodes, and of clients (publishers, subscribers,
-    sidecars, administrators). docs/configuration.md has all keys.
+    """Check and show configuration files: of nodes, of clients (publishers, subscribers, sidecars,
+    administrators) and of mirrors. docs/configuration.md has all keys.
 
     \b
     Examples:
@@ -55,6 +63,7 @@ def check(file: str, kind: str | None) -> None:
     Examples:
       samelog config check /etc/samelog/node.toml
       samelog config check client.toml --json
+      samelog config check mirror.toml
       samelog config check https://config.example.com/samelog/ewr.toml
     """
     found, document = _read(file, kind, check_contents=True)
@@ -89,7 +98,7 @@ def show(file: str, kind: str | None) -> None:
 
 
 @command.command("schema")
-@click.argument("kind", type=click.Choice((*KINDS, "mirror")))
+@click.argument("kind", type=click.Choice(KINDS))
 def schema_command(kind: str) -> None:
     """Print the JSON Schema of a node's, a client's or a mirror's file, for editors.
 
@@ -113,6 +122,11 @@ def _read(
         node = node_config(document)
         if check_contents:
             contents.check_node(node)
+    elif found == "mirror":
+        document = read_mirror(file)
+        mirror = mirror_config(document)
+        if check_contents:
+            contents.check_mirror(mirror)
     else:
         document = read_client(file)
         client = client_config(document)
@@ -123,7 +137,9 @@ def _read(
 
 def _kind_of(file: str) -> str:
     values = parse_toml(read_file(file))
-    return "node" if any(name in values for name in NODES_ONLY) else "client"
+    if any(name in values for name in NODES_ONLY):
+        return "node"
+    return "mirror" if any(name in values for name in MIRRORS_ONLY) else "client"
 
 
 def _plain(setting: Setting) -> dict[str, object]:

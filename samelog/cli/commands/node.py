@@ -24,6 +24,7 @@ from samelog.admin.client import all_statuses, ask, ask_node
 from samelog.admin.errors import AdminError
 from samelog.admin.placement_requests import DrainNode
 from samelog.admin.requests import AddNode, GetStatus, MoveLeadership, RemoveNode, SetMaintenance
+from samelog.admin.site_requests import ListSites
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.placing.tasks import show, wait_empty
 from samelog.cli.confirmation import check_confirmed, confirm_option
@@ -50,7 +51,10 @@ POLL_S = 0.25
 OWN_WORD_S = 2.0
 
 wait_option = click.option(
-    "--wait", "wait_s", default=0.0, help="Wait so many seconds for the node to be a voter."
+    "--wait",
+    "wait_s",
+    default=0.0,
+    help="Wait so many seconds for the node to be a voter, or ready in a site that only reads.",
 )
 
 
@@ -365,15 +369,19 @@ def _added(config: ClientConfig, body: AddNode, wait_s: float) -> None:
     if wants_json():
         print_json(added)
         return
-    is_voter = "a voter" if wait_s else "a learner"
-    talk(f"added {added.name} as number {added.number}: {is_voter}; see samelog node list")
+    kind = "a learner"
+    if wait_s:
+        kind = "ready, in a site that only reads" if only_reads(config, body.node) else "a voter"
+    talk(f"added {added.name} as number {added.number}: {kind}; see samelog node list")
 
 
 def wait_voter(config: ClientConfig, body: AddNode, wait_s: float) -> None:
-    """Wait until the change is over: the node votes, and whom it replaces is gone."""
+    """Wait until the node votes, or serves in a site that only reads, and the node that it replaces
+    is gone.
+    """
     deadline = time.monotonic() + wait_s
     with waiting(body.node, is_bytes=True) as show:
-        while not _is_done(body, _known(config, body.node, show)):
+        while not _is_done(config, body, _known(config, body.node, show)):
             if time.monotonic() > deadline:
                 fail(f"{body.node} is added, but not a voter after {wait_s:g} s: samelog node list")
             time.sleep(POLL_S)
@@ -416,8 +424,20 @@ def copied_bytes(
     return done, sum(each.size_bytes for each in others)
 
 
-def _is_done(body: AddNode, known: dict[str, NodeInfo]) -> bool:
-    return body.node in known and known[body.node].voter and body.replaces not in known
+def _is_done(config: ClientConfig, body: AddNode, known: dict[str, NodeInfo]) -> bool:
+    node = known.get(body.node)
+    if node is None or body.replaces in known:
+        return False
+    return node.voter or (not why_not_ready(node) and only_reads(config, body.node))
+
+
+def only_reads(config: ClientConfig, name: str) -> bool:
+    """Whether a node is in a site whose members never vote."""
+    try:
+        sites = ask(config, ListSites()).sites
+    except AdminError:
+        return False
+    return any(not each.votes and name in {one.node for one in each.members} for each in sites)
 
 
 def state_text(node: NodeInfo) -> str:

@@ -33,6 +33,7 @@ from samelog.cli.output import (
     report,
 )
 from samelog.config.tables.client import ClientConfig, Compression
+from samelog.publisher.backlog import left_records
 from samelog.publisher.publisher import Publisher
 from samelog.publisher.records import Positions
 from samelog.replicator.client_errors import PublisherError
@@ -140,6 +141,8 @@ def command(
     _leave_out(rows, skip)
     publishing["partitions"] = _partitions(publishing["partitions"], partition)
     started = time.monotonic()
+    directory = publishing["directory"] or config.publisher.directory
+    left = left_records(os.path.join(directory, publishing["session"])) if directory else 0
     with api_usage():
         publisher = Publisher(topic, config=config, **publishing)
     LINK_LOG.setLevel(logging.ERROR)  # whoever waits, or closes, says the same
@@ -150,10 +153,12 @@ def command(
         if wait:
             _wait(publisher, count, timeout)
     seconds = time.monotonic() - started
-    report(
-        {"topic": topic, "records": count, "merged": wait, "seconds": seconds},
-        f"{count} records {'merged' if wait else 'appended'} in {seconds:.1f} s",
-    )
+    found = {"topic": topic, "records": count, "earlier_records": left}
+    said = f"{count} records appended"
+    if wait:
+        said = f"{count + left} records merged"
+        said += f" ({left} of them from earlier runs)" if left else ""
+    report({**found, "merged": wait, "seconds": seconds}, f"{said} in {seconds:.1f} s")
 
 
 def _wait(publisher: Publisher, count: int, timeout: float) -> None:

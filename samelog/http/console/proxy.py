@@ -112,14 +112,16 @@ class ConsoleProxy:
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         """A file of the pages, or what a node answers. Raises HttpProblem."""
         name = request.path.removeprefix("/ui/")
-        if request.method == "GET" and name in assets():
+        method = "GET" if request.method == "HEAD" else request.method
+        if method == "GET" and name in assets():
             return assets()[name].response()
-        if request.method == "GET" and is_of_all_nodes(request.path, request.query):
+        if method == "GET" and is_of_all_nodes(request.path, request.query):
             return await self._gather(request.raw_path)
-        if request.method not in ("GET", "POST"):
-            raise HttpProblem(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and POST are forwarded")
-        body = await request.read() if request.method == "POST" else None
-        answer = await self._ask(request.method, request.raw_path, body)
+        if method not in ("GET", "POST"):
+            text = "only GET, HEAD and POST are forwarded"
+            raise HttpProblem(HTTPStatus.METHOD_NOT_ALLOWED, text)
+        body = await request.read() if method == "POST" else None
+        answer = await self._ask(method, request.raw_path, body)
         try:
             return await _relayed(request, answer)
         finally:

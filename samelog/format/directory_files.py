@@ -66,6 +66,49 @@ class TopicFile(Versioned, frozen=True, kw_only=True):
     topic_id: str
 
 
+class CarriedFile(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes [start, stop) of a data file of an earlier run, which are shipped in a later one."""
+
+    run: int
+    roll: int
+    start: int
+    stop: int
+
+
+RunByte = tuple[int, int, int]
+"""(run, roll, byte): a byte of a session's partition."""
+
+
+class ShippingFile(Versioned, frozen=True, kw_only=True):
+    """shipping.json: how a publisher's partition is shipped after its topic was deleted."""
+
+    former: tuple[str, ...] = ()
+    """Ids of deleted topics that bytes were shipped to, the newest last."""
+    begin: RunByte = (0, 0, 0)
+    """The first byte that belongs to the present topic, apart from `carried`."""
+    carried: tuple[CarriedFile, ...] = ()
+    """Files that are shipped in the run of `begin`, before its own bytes."""
+    held: RunByte | None = None
+    """From here on bytes are held: neither shipped nor removed."""
+    decision: str = ""
+    """What becomes of held bytes once a run can take them; empty: not decided."""
+    merged: RunByte = (-1, 0, 0)
+    """Up to here a node has reported bytes as merged durably; may lag."""
+
+    def holds(self, run: int) -> bool:
+        """Whether bytes of a run are held."""
+        return self.held is not None and run >= self.held[0]
+
+    def carries(self, run: int) -> bool:
+        """Whether bytes of a run are shipped in a later one."""
+        return any(each.run == run for each in self.carried)
+
+    def drops(self, run: int) -> bool:
+        """Whether all bytes of a run belong to a topic that was deleted."""
+        is_held = self.held is not None and run >= self.held[0]
+        return run < self.begin[0] and not is_held and not self.carries(run)
+
+
 class PartitionFile(Versioned, frozen=True, kw_only=True):
     """partition.json: which partition a merged log is, and where it begins."""
 

@@ -81,6 +81,7 @@ class Destination:
             random=Random(),
             on_progress=self._moved.set,
         )
+        self._push.beside.recreation.lets_go = True
         self.on_wait: Callable[[str], None] = lambda reason: None
         """Called with what the start waits for, when that is news."""
 

@@ -16,7 +16,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, TypeVar, cast
 
 from samelog.config.load import load_client
-from samelog.config.tables.client import ClientConfig, Compression, OnFull, PublisherConfig
+from samelog.config.tables.client import (
+    ClientConfig,
+    Compression,
+    OnFull,
+    OnRecreate,
+    PublisherConfig,
+)
 from samelog.format.compression import Codec
 from samelog.format.dedup import dedup_producer_id
 from samelog.format.names import check_session_name, check_topic_name
@@ -130,6 +136,7 @@ class PublisherKeywords(TypedDict, total=False):
     compression: str | Compression | None
     on_refused: Callable[[RefusedRecord], None] | None
     registry: str | None
+    on_recreate: str | OnRecreate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self, Unpack
 
+from samelog.config.tables.client import OnRecreate
 from samelog.publisher.appender import Appender
 from samelog.publisher.errors import (
     NotMerged,
@@ -29,6 +30,7 @@ from samelog.publisher.options import (
 )
 from samelog.publisher.records import PartitionPositions, Positions
 from samelog.publisher.session_writer import SessionWriter
+from samelog.replicator.client_errors import TopicDeleted
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 
@@ -83,6 +85,10 @@ class Publisher(Appender):
         registry: URL of a schema registry (http://name:password:8081). `append_rows` writes
             values in Confluent's wire format then, and registers the topic's schema, which has the
             format avro, as that of the subject `TOPIC-value`.
+        on_recreate: what becomes of records that are not merged when their topic is deleted.
+            "hold", the default: they are held, with all that follows in their partition, until
+            `samelog session continue` or `discard` decides. "continue" ships them to the next topic
+            of that name, "discard" drops them.
         on_refused: called, in another thread, with each record that nodes refused because it does
             not fit the topic's schema (`schema.enforce=node`). It is in `refused` of the session's
             directory by then, and stays there.
@@ -96,6 +102,7 @@ class Publisher(Appender):
     def __init__(self, topic: str, *, session: str, **options: Unpack[PublisherKeywords]) -> None:
         """Open the session's directory, and start shipping it."""
         self._fs, self._on_refused = OsFileSystem(), options.get("on_refused")
+        self._on_recreate = OnRecreate(options.get("on_recreate", OnRecreate.HOLD))
         resolved = resolve(topic, session, options)
         registry = _registry(options.get("registry"))
         super().__init__(_open_writer(self._fs, resolved), resolved, self._learn)
@@ -119,8 +126,14 @@ class Publisher(Appender):
 
         try:
             left = self._writer.left_behind()
-            heard = self._learned, self._note_refused
-            return Shipper(self._options.directory, config, left, *heard)
+            return Shipper(
+                self._options.directory,
+                config,
+                left,
+                self._learned,
+                self._note_refused,
+                on_recreate=self._on_recreate,
+            )
         except BaseException:
             self._writer.close()
             raise
@@ -202,6 +215,7 @@ class Publisher(Appender):
         Raises:
             NotMerged: a TimeoutError: not within `timeout` seconds; names what is missing, and the
                 nodes that cannot be reached.
+            TopicDeleted: the topic was deleted before all was merged, and the rest is held.
             NotShipping: this publisher only writes local files.
         """
         self.flush()
@@ -247,7 +261,7 @@ class Publisher(Appender):
             appended = tuple(self._appended().items())
             self._shipper.wait_acknowledged(appended, max(0.0, deadline - time.monotonic()))
             self._shipper.wait_released(min(RELEASE_TIMEOUT_S, deadline - time.monotonic()))
-        except (NotMerged, ShippingStopped) as error:
+        except (NotMerged, ShippingStopped, TopicDeleted) as error:
             log.warning(
                 "session %r is closed before all is shipped: %s", self._options.session, error
             )

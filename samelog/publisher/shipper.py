@@ -17,12 +17,13 @@ import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from random import Random
 
-from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.client import ClientConfig, OnRecreate
 from samelog.format.directory_files import RefusedRecord
 from samelog.format.errors import DirectoryInUse
 from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import NotMerged, ShippingStopped
 from samelog.publisher.records import PartitionPositions, Places, TopicPartition
+from samelog.replicator.client_errors import TopicDeleted
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient, PushStatus
 from samelog.replicator.push.link import NodeStatus
@@ -63,10 +64,13 @@ class Shipper:
         left: Places = (),
         on_topics: Callable[[Mapping[str, int], frozenset[str]], None] = lambda *_: None,
         on_refused: Callable[[Sequence[RefusedRecord]], None] = lambda records: None,
+        *,
+        on_recreate: OnRecreate = OnRecreate.HOLD,
     ) -> None:
         """Start shipping. `left`: the ends of earlier runs, which every wait covers, too;
         `on_topics`: told in another thread how many partitions topics have, and which are checked,
-        when that is news; `on_refused`: told there of records that the cluster refused.
+        when that is news; `on_refused`: told there of records that the cluster refused;
+        `on_recreate`: what becomes of unmerged bytes when their topic is deleted.
 
         Raises:
             DirectoryInUse: the session is shipped already.
@@ -87,14 +91,14 @@ class Shipper:
         self._lock = lock_shipping(OsFileSystem(), path)
         self._thread = PUSH_THREADS.take()
         try:
-            self._follower = self._thread.run(self._start(path, config, tls))
+            self._follower = self._thread.run(self._start(path, config, tls, on_recreate))
         except BaseException:
             PUSH_THREADS.give_back(self._thread)
             self._lock.close()
             raise
 
     async def _start(
-        self, path: str, config: ClientConfig, tls: ReloadingContext
+        self, path: str, config: ClientConfig, tls: ReloadingContext, on_recreate: OnRecreate
     ) -> ConfigFollower:
         client = PushClient(
             path,
@@ -107,6 +111,7 @@ class Shipper:
         )
         self._client = client
         client.beside.refused.on_kept = self._on_refused
+        client.beside.recreation.option = on_recreate
         client.start()
         follower = ConfigFollower(config, client.follow)
         follower.start()
@@ -175,6 +180,7 @@ class Shipper:
 
         Raises:
             NotMerged: not within `timeout_s`.
+            TopicDeleted: it is held, because its topic was deleted.
             ShippingStopped: it never will be.
         """
         self._wait(wanted, self._all_merged, timeout_s, "merged")
@@ -187,7 +193,7 @@ class Shipper:
             self._waiting -= 1
 
     def _still_wanted(self, wanted: Places) -> Places:
-        """With what earlier runs left, but for topics that were deleted since."""
+        """With what earlier runs left, but for what was let go since."""
         gone = {} if self._status is None else self._status.gone
         return [*wanted, *(each for each in self._left if gone.get(each[0], -1) < each[1].run)]
 
@@ -215,7 +221,7 @@ class Shipper:
             self._check_lost(self._still_wanted(wanted))
 
     def _check_possible(self, missing: Places) -> None:
-        """Raise ShippingStopped if a missing position cannot come any more."""
+        """Raise ShippingStopped, TopicDeleted if a missing position cannot come any more."""
         status = self._status
         if status is None:
             return
@@ -223,7 +229,10 @@ class Shipper:
             raise ShippingStopped(f"shipping has stopped: {status.stopped}")
         for name, position in missing:
             if status.gone.get(name, -1) >= position.run:
-                raise ShippingStopped(f"topic {name.topic!r} was deleted")
+                raise TopicDeleted(name.topic, "what was staged for it is dropped")
+            held = status.held.get(name)
+            if held is not None and held.begin < position and not held.decision:
+                raise TopicDeleted(name.topic, held.explain())
 
     def _missing(self, wanted: Places, reached: PartitionPositions) -> Places:
         """What may still come: a lost run holds up no other one, and is spoken of at the end."""

@@ -144,12 +144,19 @@ class SessionIntake(Protocol):
         """
 
     async def open_input(
-        self, *, identity: str, session: str, run_id: str, topic: str, partition: int
+        self,
+        *,
+        identity: str,
+        session: str,
+        run_id: str,
+        topic: str,
+        partition: int,
+        topic_id: str | None = None,
     ) -> OpenedInput:
         """One partition of a run, open or closed; listeners soon hear its positions as they are.
 
         Of a closed run nothing more is taken, and nothing is created for it; its progress is told.
-        Raises RequestRefused.
+        Raises RequestRefused: TOPIC_GONE if `topic_id` is given and that topic was deleted.
         """
 
     def is_released(self, number: int, run_number: int, end: RollByte) -> bool:

@@ -212,12 +212,16 @@ class RunOpened(Message, frozen=True, tag=11):
 
 
 class OpenInput(Message, frozen=True, tag=12):
-    """Open one partition of a run for DATA; answered by SessionStartsAt, TopicGone or Refused."""
+    """Open one partition of a run for DATA; answered by SessionStartsAt, TopicGone or Refused.
+
+    `topic_id`: the topic that the sender's bytes belong to; None: whichever has the name.
+    """
 
     handle: Handle
     topic: str
     partition: Partition
     run_id: Identifier
+    topic_id: Identifier | None = None
 
     def __post_init__(self) -> None:
         check_topic_name(self.topic)

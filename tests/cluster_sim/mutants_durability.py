@@ -236,7 +236,8 @@ def release_all_at_once() -> Iterator[None]:
 def remove_merged_files_at_once() -> Iterator[None]:
     """A publisher removes a file that is merged to its end, though a node may not know its end."""
 
-    def first_kept(tail: Any, progress: Any, run: int, name: Any) -> int:
+    def first_kept(session: Any, progress: Any, run: int, name: Any) -> int:
+        tail = session.tail(run, name)
         return int(min(tail.rolls[-1], tail.normal(progress.merged(run, name))[0]))
 
     with patch.object(push_release, "_first_kept", first_kept):

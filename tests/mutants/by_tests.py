@@ -66,6 +66,7 @@ from tests.mutants.places import PLACES
 from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
 from tests.mutants.recovering import RECOVERING
+from tests.mutants.recreation import RECREATION
 from tests.mutants.removing import REMOVING
 from tests.mutants.repairing import REPAIRING
 from tests.mutants.replaying import REPLAYING
@@ -353,6 +354,7 @@ PLANTED = (
             *LINKS,
             *LONG_BATCHES,
             *LOOKING,
+            *RECREATION,
             *ASKING,
             *LIMITS,
             *ONE_ROUND,

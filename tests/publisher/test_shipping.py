@@ -14,8 +14,17 @@ import pytest
 
 from samelog import AsyncPublisher, Publisher
 from samelog.config.tables.client import ClientConfig
+from samelog.format import _kernels as kernels
+from samelog.format.compression import decompress
 from samelog.format.errors import DirectoryInUse
-from samelog.publisher import NotMerged, ShippingStopped, TopicPartition, shipper
+from samelog.publisher import (
+    NotMerged,
+    ShippingStopped,
+    TopicDeleted,
+    TopicPartition,
+    shipper,
+)
+from samelog.publisher.options import PublisherKeywords
 from samelog.publisher.sidecar import PublisherSidecar, find_sessions
 from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.clock import SystemClock
@@ -130,7 +139,7 @@ def not_merged(publisher: Publisher) -> str:
     return str(caught.value)
 
 
-def test_a_deleted_topic_is_not_waited_for(tmp_path: Path) -> None:
+def test_what_is_held_is_not_waited_for(tmp_path: Path) -> None:
     with running(tmp_path) as nodes:
         cluster = nodes.world.cluster
         cluster.merges = False
@@ -138,9 +147,34 @@ def test_a_deleted_topic_is_not_waited_for(tmp_path: Path) -> None:
         publisher.append(b"a")
         wait_for(lambda: "t" in cluster.topics and bool(cluster.inputs), "the topic")
         nodes.do(lambda: cluster.delete_topic("t"))
-        with pytest.raises(ShippingStopped, match="topic 't' was deleted"):
+        with pytest.raises(TopicDeleted, match="samelog session continue s;") as caught:
             publisher.wait_merged(timeout=PATIENCE_S)
+        assert caught.value.topic == "t"
+        publisher.flush(durable=True)
         publisher.close(timeout=1)
+
+
+@pytest.mark.parametrize(("decision", "merged"), [("continue", [b"a", b"b"]), ("discard", [b"b"])])
+def test_a_publisher_decides_on_unmerged_records_of_a_deleted_topic(
+    tmp_path: Path, decision: str, merged: list[bytes]
+) -> None:
+    with running(tmp_path) as nodes:
+        cluster = nodes.world.cluster
+        cluster.merges = False
+        options = PublisherKeywords(
+            directory=tmp_path, config=nodes.world.config(), on_recreate=decision
+        )
+        with Publisher("t", session="s", **options) as publisher:
+            publisher.append(b"a")
+            wait_for(lambda: "t" in cluster.topics and bool(cluster.inputs), "the topic")
+            cluster.merges = True
+            nodes.do(lambda: cluster.delete_topic("t"))
+            publisher.wait_merged(timeout=PATIENCE_S)
+            publisher.append(b"b")
+            publisher.wait_merged(timeout=PATIENCE_S)
+            data = nodes.world.nodes[0].intake.run("s", ("t", 0)).files[0]
+            records = kernels.decode_records(bytes(data), 0, len(data), "t", 0, decompress)
+            assert [bytes(record.value or b"") for record in records] == merged
 
 
 def test_one_session_is_shipped_once(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ class PushSenderScript(EndScript):
     def on_cluster(self, cluster_id: str) -> None:
         """Any."""
 
-    def on_reached(self, run: int, name: Any, places: Any) -> None:
+    def on_reached(self, run: int, name: Any, places: Any, layout: Any) -> None:
         self.known_merged[run, name] = places[2]
         self.trace.append(f"run {run} {_name(name)} reached {places}")
 

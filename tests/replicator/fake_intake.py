@@ -144,6 +144,14 @@ class FakeIntake:
 
     # --- what tests ask -----------------------------------------------------------------------
 
+    def bytes_of(self, session: str, topic_id: str, partition: int = 0) -> bytes:
+        """What is held of an input of a topic that there is or was, by runs and files."""
+        number = self.cluster.inputs.get((session, topic_id, partition))
+        runs = sorted(key for key in self.held if key[0] == number)
+        return b"".join(
+            bytes(data) for key in runs for _, data in sorted(self.held[key].files.items())
+        )
+
     def run(self, session: str, name: InputName, run: int = 0) -> HeldRun:
         """What is held of a run, by the cluster's number."""
         number = self.cluster.inputs[session, self.cluster.topic_id(name[0]), name[1]]
@@ -196,12 +204,21 @@ class FakeIntake:
         return self.cluster.counts.setdefault(topic, max(1, partitions)), False
 
     async def open_input(
-        self, *, identity: str, session: str, run_id: str, topic: str, partition: int
+        self,
+        *,
+        identity: str,
+        session: str,
+        run_id: str,
+        topic: str,
+        partition: int,
+        topic_id: str | None = None,
     ) -> OpenedInput:
         """Open it, the topic created if need be."""
         await asyncio.sleep(0)
         if self.refusal is not None:
             raise self.refusal
+        if topic_id is not None and self.cluster.topics.get(topic) != topic_id:
+            raise RequestRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
         topic_id = self.cluster.topic_id(topic)
         inputs = self.cluster.inputs
         number = inputs.setdefault((session, topic_id, partition), len(inputs))

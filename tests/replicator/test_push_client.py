@@ -237,49 +237,6 @@ def test_a_run_that_lost_its_number_is_shipped_under_another(tmp_path: Path) -> 
     in_loop(main)
 
 
-def test_a_deleted_topic_is_let_go_and_the_next_run_begins_anew(tmp_path: Path) -> None:
-    async def main() -> None:
-        files = SessionFiles(tmp_path / "s")
-        files.begin()
-        async with world(tmp_path) as made:
-            client = made.push(files.path)
-            end = files.append(batch(b"a"))
-            await until_merged(client, SessionPosition(0, *end))
-            made.cluster.delete_topic("flights")
-            await until(lambda: client.status.gone == {FLIGHTS: 0})
-            files.append(batch(b"never"))
-            files.append(batch(b"b"), OTHER)
-            await until(lambda: OTHER in client.progress)
-            files.end()
-            await until(lambda: client.status.nodes[0].phase is PushPhase.IDLE)
-            assert "flights" not in made.cluster.topics
-            await until(lambda: not files.file().exists())
-            files.begin()
-            end = files.append(batch(b"c"))
-            await until_merged(client, SessionPosition(1, *end))
-            assert held(made.nodes[0], run=1) == batch(b"c")
-
-    in_loop(main)
-
-
-def test_a_topic_that_was_created_again_gets_nothing_of_the_old_run(tmp_path: Path) -> None:
-    async def main() -> None:
-        files = SessionFiles(tmp_path / "s")
-        files.begin()
-        async with world(tmp_path) as made:
-            client = made.push(files.path)
-            end = files.append(batch(b"a"))
-            await until_merged(client, SessionPosition(0, *end))
-            await client.stop()
-            made.cluster.delete_topic("flights")
-            files.append(batch(b"old"))
-            client = made.push(files.path)
-            await until(lambda: client.status.gone == {FLIGHTS: 0})
-            assert held(made.nodes[0]) == b""
-
-    in_loop(main)
-
-
 def test_a_refused_input_is_tried_again_and_others_go_on(tmp_path: Path) -> None:
     async def main() -> None:
         files = SessionFiles(tmp_path / "s")

@@ -47,8 +47,8 @@ def test_a_new_run_says_nothing_of_the_one_before() -> None:
 
 def test_a_closed_run_is_acknowledged_to_its_end_but_not_merged() -> None:
     progress = SessionProgress()
-    assert progress.close_run(0, {A: (1, 4)})
-    assert not progress.close_run(0, {A: (9, 9)})
+    assert progress.close_run(0, {A: (1, 4)}, {})
+    assert not progress.close_run(0, {A: (9, 9)}, {})
     assert progress.inputs[A].acknowledged == (0, 1, 4)
     assert progress.inputs[A].merged == NOWHERE
     assert progress.ends == {0: {A: (1, 4)}}

@@ -111,7 +111,7 @@ def test_what_takes_a_directorys_place_after_the_plan_was_made_loses_nothing(
 
 def test_what_is_only_acknowledged_stays(publisher: Publisher) -> None:
     publisher.progress.reached(0, FLIGHTS, ((3, ONE), (3, ONE), (0, 0)))
-    publisher.progress.close_run(0, {FLIGHTS: (3, ONE)})
+    publisher.progress.close_run(0, {FLIGHTS: (3, ONE)}, {})
     assert publisher.removed() == set()
 
 
@@ -120,7 +120,7 @@ def test_a_run_goes_when_all_its_inputs_are_merged_to_their_ends(publisher: Publ
     publisher.files.begin()
     publisher.merged(0, FLIGHTS, (3, ONE))
     publisher.merged(0, OTHER, (0, ONE - 1))
-    publisher.progress.close_run(0, {FLIGHTS: (3, ONE), OTHER: (0, ONE)})
+    publisher.progress.close_run(0, {FLIGHTS: (3, ONE), OTHER: (0, ONE)}, {})
     assert publisher.removed() == publisher.names(0, 3)
     publisher.merged(0, OTHER, (0, ONE))
     everything = publisher.names(0, 3) | {"flights-0/log.0.3", "weather-2/log.0.0", "run.0.json"}
@@ -137,7 +137,7 @@ def test_an_open_run_keeps_its_newest_file_and_its_record(publisher: Publisher) 
 def test_a_run_without_files_leaves_no_record_but_the_newest(publisher: Publisher) -> None:
     for _ in range(2):
         run = publisher.files.begin()
-        publisher.progress.close_run(run, {})
+        publisher.progress.close_run(run, {}, {})
     assert publisher.removed() == {"run.1.json"}
 
 
@@ -145,7 +145,7 @@ def test_what_was_never_merged_of_a_closed_run_stays(publisher: Publisher) -> No
     publisher.session.poll()
     end = (1, ONE)
     publisher.merged(0, FLIGHTS, end)
-    publisher.progress.close_run(0, {FLIGHTS: end})
+    publisher.progress.close_run(0, {FLIGHTS: end}, {})
     lost = find_lost(publisher.session, 0, FLIGHTS, end)
     assert lost is not None
     assert (lost.start, lost.run) == (end, 0)
@@ -180,7 +180,7 @@ def test_torn_bytes_behind_the_end_are_not_lost(publisher: Publisher) -> None:
 def test_the_files_of_a_deleted_topic_go_unmerged(publisher: Publisher) -> None:
     publisher.progress.let_go(0, FLIGHTS)
     assert publisher.removed() == publisher.names(0, 3)
-    publisher.progress.close_run(0, {})
+    publisher.progress.close_run(0, {}, {})
     assert publisher.removed() >= publisher.names(0, 3) | {"flights-0/log.0.3"}
 
 

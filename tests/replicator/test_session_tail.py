@@ -38,7 +38,7 @@ class Followed:
     def look(self) -> None:
         """List the directory."""
         names = parse_names(path.name for path in self.path.iterdir())
-        self.tail.look(names.get(0, parse_names(["log.0.0"])[0]))
+        self.tail.look(names or parse_names(["log.0.0"]))
 
     def follow(self) -> tuple[int, int]:
         """List, and advance as far as it goes."""
@@ -227,7 +227,7 @@ def test_pieces_of_a_run_are_given_to_that_alone(
     assert read_all(followed.tail, 0, limit=len(old)) == new + old
     followed.tail.close()
     later = RunTail(OsFileSystem(), str(tmp_path), 1, followed.pieces)
-    later.look(parse_names(path.name for path in tmp_path.iterdir())[1])
+    later.look(parse_names(path.name for path in tmp_path.iterdir()))
     while later.advance():
         pass
     assert read_all(later, 0, limit=len(old)) == new + new

@@ -52,6 +52,14 @@ class OnFull(Enum):
     RAISE = "raise"
 
 
+class OnRecreate(Enum):
+    """What becomes of a publisher's unmerged records when their topic is deleted."""
+
+    HOLD = "hold"
+    CONTINUE = "continue"
+    DISCARD = "discard"
+
+
 class Compression(Enum):
     """How a publisher compresses its batches."""
 

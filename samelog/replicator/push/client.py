@@ -27,6 +27,7 @@ from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.link import NodeStatus, PushLink
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import InputProgress, LostRange, SessionProgress, ToldTopics
+from samelog.replicator.push.recreation import HeldBytes, Recreation
 from samelog.replicator.push.refused import RefusedRecords
 from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
 from samelog.runtime.backoff import Backoff
@@ -42,6 +43,7 @@ from samelog.wire.bounds import Holder
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import ConnectionRole, Hello
 from samelog.wire.push.effects import ProgressTold
+from samelog.wire.push.layout import Layout, layout_of
 from samelog.wire.refusals import RefusedBatch, why_unfit
 
 log = logging.getLogger(__name__)
@@ -63,6 +65,7 @@ class PushStatus:
     session_fault: LogFormatError | None
     lost: tuple[LostRange, ...]
     gone: Mapping[InputName, int]
+    held: Mapping[InputName, HeldBytes]
 
 
 class _FilesBeside(NamedTuple):
@@ -70,6 +73,7 @@ class _FilesBeside(NamedTuple):
 
     pin: ClusterPin
     refused: RefusedRecords
+    recreation: Recreation
 
 
 class PushClient:
@@ -103,8 +107,9 @@ class PushClient:
         self._on_progress = on_progress
         self._poll_s = poll_s
         self._session = LocalSession(fs, path, self._changed, new_inotify)
-        self.beside = _FilesBeside(ClusterPin(fs, path), RefusedRecords(fs, path))
         self._progress = SessionProgress()
+        recreation = Recreation(self._session, self._progress, clock, self._reset_input)
+        self.beside = _FilesBeside(ClusterPin(fs, path), RefusedRecords(fs, path), recreation)
         self._nodes = KnownNodes(config)
         self._links = [self._make_link(*each) for each in self._nodes.all]
         self._poller: asyncio.Task[None] | None = None
@@ -137,6 +142,7 @@ class PushClient:
             self._session.fault,
             tuple(self._progress.lost),
             self._progress.gone(),
+            self.beside.recreation.held,
         )
 
     @property
@@ -155,6 +161,10 @@ class PushClient:
         tasks = [task for task in (self._poller, self._releaser, *shippers) if task]
         self._poller = None
         await end_all(tasks)
+        try:
+            self.beside.recreation.note_merged()
+        except LogFormatError as error:
+            log.warning("how far %s is merged is not noted: %s", self._session.path, error)
         self._session.close()
 
     def follow(self, config: ClientConfig) -> None:
@@ -190,6 +200,7 @@ class PushClient:
             await asyncio.sleep(self._poll_s if self._session.has_inotify else BLIND_POLL_S)
             self._reload_certificates()
             self._session.poll()
+            self.beside.recreation.settle()
             self.status_version += 1
             self._connect()
             for link in self._links:
@@ -256,10 +267,12 @@ class PushClient:
 
     # --- what conversations tell --------------------------------------------------------------
 
-    def on_reached(self, run: int, name: InputName, places: ProgressTold) -> None:
-        """A node tells durable, acknowledged, merged."""
-        merged_before = self._progress.merged(run, name)
-        if self._progress.reached(run, name, places):
+    def on_reached(
+        self, run: int, name: InputName, places: ProgressTold, layout: Layout | None
+    ) -> None:
+        """A node tells durable, acknowledged, merged, as `layout` counts."""
+        merged_before = self._progress.merged_as(run, name, layout)
+        if self._progress.reached_as(run, name, places, layout):
             self._session.reached()
             self._tell_soon(status=False)
         merged = max(merged_before, places[2])
@@ -283,19 +296,27 @@ class PushClient:
 
     def on_run_closed(self, run: int, ends: RunEnds) -> None:
         """The cluster has closed a run: note what it has not got, and what may go."""
-        if not self._progress.close_run(run, ends):
+        names = self._session.inputs_of(run)
+        layouts = {name: layout_of(self._session.shipping(name), run) for name in names}
+        if not self._progress.close_run(run, ends, layouts):
             return
-        for name in self._session.inputs_of(run):
+        for name in names:
             self._close_input(run, name, ends)
         self._tell_soon()
         self._release_soon()
 
     def _close_input(self, run: int, name: InputName, ends: RunEnds) -> None:
-        is_gone = self._progress.is_gone(run, name)
+        shipping = self._session.shipping(name)
+        if shipping.holds(run) or shipping.drops(run) or shipping.carries(run):
+            return
         try:
-            if is_gone or name not in ends:
+            if self._progress.is_gone(run, name):
                 self._session.unbind(name)
-            lost = None if is_gone else find_lost(self._session, run, name, ends.get(name, (0, 0)))
+                return
+            if name not in ends and run == shipping.begin[0] and shipping.former:
+                self.beside.recreation.refused(name)
+                return
+            lost = find_lost(self._session, run, name, ends.get(name, (0, 0)))
         except LogFormatError as error:
             log.error("run %d of %s-%d is kept: %s", run, *name, error)
             lost = LostRange(run, name, ends.get(name, (0, 0)), (0, 0))
@@ -334,11 +355,23 @@ class PushClient:
             self._follow_nodes()
 
     def on_topic_gone(self, run: int, name: InputName) -> None:
-        """The topic of an input was deleted."""
-        if self._progress.let_go(run, name):
-            log.warning("topic of %s-%d was deleted: run %d lets it go", *name, run)
-            self._tell_soon()
-            self._release_soon()
+        """The topic of an input was deleted; what is staged for it goes with it."""
+        is_staged = any(each.run == run and each.stage is not None for each in self._session.runs)
+        if is_staged or self.beside.recreation.lets_go:
+            if self._progress.let_go(run, name):
+                log.warning("topic of %s-%d was deleted: run %d lets it go", *name, run)
+        else:
+            self.beside.recreation.topic_deleted(name)
+        self._tell_soon()
+        self._release_soon()
+
+    def _reset_input(self, name: InputName) -> None:
+        """An input is shipped differently from now on."""
+        for link in self._links:
+            if link.conversation is not None:
+                link.conversation.reset_input(name)
+        self._tell_soon()
+        self._release_soon()
 
     def is_given_up(self, run: int, name: InputName) -> bool:
         """Whether an input is left behind: no node takes it, and a newer run waits."""
@@ -362,8 +395,10 @@ class PushClient:
         self._tell_soon()
 
     def merged(self, run: int, name: InputName) -> RollByte:
-        """What is merged, by all that is known."""
-        return self._progress.merged(run, name)
+        """What is merged, by all that is known, and by the positions that it is shipped at."""
+        shipping = self._session.shipping_if_known(name)
+        layout = None if shipping is None else layout_of(shipping, run)
+        return self._progress.merged_as(run, name, layout)
 
     # --- telling and releasing ----------------------------------------------------------------
 

@@ -47,6 +47,7 @@ from samelog.wire.push.effects import (
     StatusChanged,
     TopicTold,
 )
+from samelog.wire.push.layout import Layout
 from samelog.wire.push.sender import PushSender
 from samelog.wire.refusals import RefusalsKept, RefusedBatch
 
@@ -59,8 +60,10 @@ class PushEvents(ClusterKnowledge, Protocol):
         one of before.
         """
 
-    def on_reached(self, run: int, name: InputName, places: ProgressTold) -> None:
-        """A node tells durable, acknowledged, merged."""
+    def on_reached(
+        self, run: int, name: InputName, places: ProgressTold, layout: Layout | None
+    ) -> None:
+        """A node tells durable, acknowledged, merged, as `layout` counts."""
 
     def on_refused(self, run: int, name: InputName, batch: RefusedBatch) -> None:
         """Keep, durably, what was refused of a batch. Raises LogFormatError."""
@@ -133,6 +136,14 @@ class PushConversation(ReplicatorHandler):
         """Runs or inputs have come or gone."""
         self._guarded(self._sender.session_changed)
 
+    def reset_input(self, name: InputName) -> None:
+        """An input is shipped differently from now on."""
+        shipped = self._sender.forget(name, self._now())
+        if shipped in self._followed:
+            tail, listener = self._followed.pop(shipped)
+            tail.remove_listener(listener)
+        self.session_changed()
+
     def topics_wanted(self) -> None:
         """The client wants to know more topics."""
         self._guarded(self._sender.ask_topics)
@@ -187,8 +198,8 @@ class PushConversation(ReplicatorHandler):
             effect, *rest = effects
             effects.clear()
             match effect:
-                case Reached(run, name, places):
-                    self._events.on_reached(run, name, places)
+                case Reached(run, name, places, layout):
+                    self._events.on_reached(run, name, places, layout)
                 case Send(message):
                     self._connection.send(message)
                 case SendMore():

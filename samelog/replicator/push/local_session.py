@@ -14,16 +14,25 @@ import logging
 import os
 from collections.abc import Callable
 
-from samelog.format.directory_files import RunFile
-from samelog.format.errors import DirectoryInUse, LogFormatError, OtherTopic
-from samelog.format.file_names import TOPIC_FILE, RunNames, parse_names
+from samelog.format.directory_files import RunByte, RunFile, ShippingFile
+from samelog.format.errors import CorruptLog, DirectoryInUse, LogFormatError, OtherTopic
+from samelog.format.file_names import (
+    SHIPPING_FILE,
+    TOPIC_FILE,
+    RunNames,
+    data_name,
+    parse_names,
+)
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.runtime.inotify import DIRECTORY_CHANGED, Event, LoopInotify, Mask, open_or_warn
 from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
 from samelog.store.disk.files import FileSystem, NoSuchFile
-from samelog.store.session.directory import SessionDirectory, bind_topic
+from samelog.store.disk.json_files import read_json_file, write_json_file
+from samelog.store.disk.quarantine import set_aside
+from samelog.store.session.directory import SessionDirectory, bind_topic, read_topic_id
+from samelog.wire.push.layout import layout_of
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +49,13 @@ class _InputDirectory:
     """One input's directory: its names, and the tails of its runs that somebody follows."""
 
     def __init__(self, fs: FileSystem, path: str, pieces: PieceCache) -> None:
+        """Raises LogFormatError."""
         self.path = path
+        self.shipping = _read_shipping(fs, path)
+        self.topic_id: str | None = None
+        """Of the topic that the input is shipped to, once that is known."""
+        self.is_unwritten = False
+        """Whether the disk had no room for the topic's id."""
         self.names: dict[int, RunNames] = {}
         self.tails: dict[int, RunTail] = {}
         self.identity: tuple[int, int] | None = None
@@ -57,8 +72,8 @@ class _InputDirectory:
         if self._watch.needs_listing() or always:
             names = parse_names(self._fs.list_directory(self.path))
             self.names = {run: found for run, found in names.items() if found.data}
-            for run, tail in self.tails.items():
-                tail.look(names.get(run, RunNames()))
+            for tail in self.tails.values():
+                tail.look(names)
         return before != self.names.keys()
 
     def notice(self) -> None:
@@ -70,9 +85,72 @@ class _InputDirectory:
         """The tail of one run."""
         tail = self.tails.get(run)
         if tail is None:
-            tail = self.tails[run] = RunTail(self._fs, self.path, run, self._pieces)
-            tail.look(self.names.get(run, RunNames()))
+            layout = layout_of(self.shipping, run)
+            tail = self.tails[run] = RunTail(self._fs, self.path, run, self._pieces, layout)
+            tail.look(self.names)
         return tail
+
+    def ship_differently(self, shipping: ShippingFile, *, durable: bool = True) -> None:
+        """Write shipping.json; the tails of before are no longer handed out. Raises DiskFault."""
+        write_json_file(self._fs, os.path.join(self.path, SHIPPING_FILE), shipping, durable=durable)
+        is_moved = (shipping.begin, shipping.carried) != (
+            self.shipping.begin,
+            self.shipping.carried,
+        )
+        self.shipping = shipping
+        if is_moved:
+            for tail in self.tails.values():
+                tail.close()
+            self.tails.clear()
+
+    @property
+    def has_fresh_bytes(self) -> bool:
+        """Whether there are bytes of the present topic: behind `begin`, or carried."""
+        run, roll, byte = self.shipping.begin
+        if self.shipping.carried:
+            return True
+        for own in self.names[run].data if run in self.names else ():
+            if own > roll and self._size(run, own) > 0:
+                return True
+            if own == roll and self._size(run, own) > byte:
+                return True
+        return False
+
+    def _size(self, run: int, roll: int) -> int:
+        try:
+            return self._fs.size(os.path.join(self.path, data_name(run, roll)))
+        except NoSuchFile:
+            return 0
+
+    def bytes_behind(self, begin: RunByte) -> int:
+        """Bytes in the files from a local position on."""
+        run, roll, byte = begin
+        total = 0
+        for number, names in self.names.items():
+            for own in names.data if number >= run else ():
+                if number > run or own >= roll:
+                    total += self._size(number, own)
+        return max(0, total - (byte if roll in self._rolls(run) else 0))
+
+    def _rolls(self, run: int) -> set[int]:
+        return self.names[run].data if run in self.names else set()
+
+
+def _read_shipping(fs: FileSystem, directory: str) -> ShippingFile:
+    """What shipping.json says. A damaged one is set aside: topic.json still names the topic that
+    the bytes were shipped to, so that nothing goes to another one. Raises LogFormatError.
+    """
+    path = os.path.join(directory, SHIPPING_FILE)
+    try:
+        return read_json_file(fs, path, ShippingFile) or ShippingFile()
+    except CorruptLog as damage:
+        log.error("%s; it is now %s", damage, set_aside(fs, path))
+        return ShippingFile()
+
+
+def _has_bytes(each: _InputDirectory, run: int) -> bool:
+    is_carrier = bool(each.shipping.carried) and run == each.shipping.begin[0]
+    return run in each.names or is_carrier
 
 
 class LocalSession:
@@ -99,8 +177,6 @@ class LocalSession:
         self._inputs: dict[InputName, _InputDirectory] = {}
         self._pieces = PieceCache()
         self._abandoned: set[int] = set()
-        self._unwritten: dict[InputName, str] = {}
-        """Input -> the topic it is shipped to, where the disk had no room for that."""
         self._inotify: LoopInotify | None = None
         self._watched: dict[int, InputName | None] = {}
         """inotify's watch -> the input; None: the session's own directory."""
@@ -119,8 +195,99 @@ class LocalSession:
         return self._inotify is not None
 
     def inputs_of(self, run: int) -> list[InputName]:
-        """The inputs that have files of this run."""
-        return [name for name, directory in self._inputs.items() if run in directory.names]
+        """The inputs that have files of this run, or files of earlier ones that it carries."""
+        return [name for name, each in self._inputs.items() if _has_bytes(each, run)]
+
+    def to_ship(self, run: int) -> list[InputName]:
+        """Those of them that may be shipped now: not what is held, or belongs to a deleted topic;
+        and before a topic is known, not until there are bytes for it, because asking for a topic
+        may create it.
+        """
+        return [name for name in self.inputs_of(run) if self._may_ship(name, run)]
+
+    def _may_ship(self, name: InputName, run: int) -> bool:
+        each = self._inputs[name]
+        shipping = each.shipping
+        if shipping.holds(run) or run < shipping.begin[0]:
+            return False
+        is_known = each.topic_id is not None or not shipping.former
+        return is_known or run > shipping.begin[0] or each.has_fresh_bytes
+
+    def stays_open(self, run: int) -> bool:
+        """Whether a run is not to be ended although all of it that may be shipped was: held bytes
+        may be shipped in it later. A run whose records have dedup ids takes no other run's bytes,
+        so no later run begins before its held bytes are decided on.
+        """
+        is_newest = bool(self.runs) and run == self.runs[-1].run
+        has_ids = any(each.run == run and each.dedup_id is not None for each in self.runs)
+        return (is_newest or has_ids) and any(
+            run in each.names and each.shipping.holds(run) for each in self._inputs.values()
+        )
+
+    def shipping(self, name: InputName) -> ShippingFile:
+        """How an input is shipped."""
+        return self._inputs[name].shipping
+
+    def shipping_if_known(self, name: InputName) -> ShippingFile | None:
+        """The same; None if there is no such input any more."""
+        known = self._inputs.get(name)
+        return None if known is None else known.shipping
+
+    def has_files_of(self, name: InputName) -> bool:
+        """Whether an input has files of any run."""
+        return name in self._inputs and bool(self._inputs[name].names)
+
+    def plain_tail(self, run: int, name: InputName) -> RunTail:
+        """A tail of one run by the positions in its files, for its caller alone."""
+        each = self._inputs[name]
+        tail = RunTail(self.fs, each.path, run, self._pieces)
+        tail.look(each.names)
+        return tail
+
+    def begin_run(
+        self, run_id: str, started_ms: int, dedup_id: str | None, dedup_base: int | None
+    ) -> None:
+        """Note a run that is over and has no bytes of its own, unless a writer is there. Raises
+        LogFormatError.
+        """
+        if self._directory is None:
+            return
+        directory = SessionDirectory(self.fs, self.path, self._directory.record)
+        try:
+            directory.lock()
+        except DirectoryInUse:
+            return
+        try:
+            number = directory.next_run()
+            directory.begin_run(
+                number,
+                run_id=run_id,
+                started_ms=started_ms,
+                dedup_id=dedup_id,
+                dedup_base=dedup_base,
+            )
+            directory.end_run(number, {})
+        finally:
+            directory.close()
+        self.poll()
+
+    def held(self) -> dict[InputName, int]:
+        """Inputs with held bytes, and how many there are."""
+        return {
+            name: each.bytes_behind(each.shipping.held)
+            for name, each in self._inputs.items()
+            if each.shipping.held is not None
+        }
+
+    def names_of(self, run: int, name: InputName) -> RunNames:
+        """The names of an input's files of a run."""
+        return self._inputs[name].names.get(run, RunNames())
+
+    def ship_differently(
+        self, name: InputName, shipping: ShippingFile, *, durable: bool = True
+    ) -> None:
+        """Note how an input is shipped from now on. Raises LogFormatError."""
+        self._inputs[name].ship_differently(shipping, durable=durable)
 
     @property
     def has_files(self) -> bool:
@@ -169,26 +336,34 @@ class LocalSession:
         """Note which topic an input is shipped to; False: it was another one. On a full disk it is
         noted here until there is room: shipping may be what makes some.
         """
-        if self._unwritten.get(name, topic_id) != topic_id:
+        each = self._inputs[name]
+        if topic_id in each.shipping.former or each.topic_id not in (None, topic_id):
             return False
         try:
-            bind_topic(self.fs, self._inputs[name].path, topic_id)
+            bind_topic(self.fs, each.path, topic_id)
         except OtherTopic:
             return False
         except NoSpace:
-            self._unwritten[name] = topic_id
+            each.is_unwritten = True
         else:
-            self._unwritten.pop(name, None)
+            each.is_unwritten = False
+        each.topic_id = topic_id
         return True
 
+    def topic_id(self, name: InputName) -> str | None:
+        """The id of the topic that an input is shipped to; None: whichever has the name."""
+        known = self._inputs.get(name)
+        return None if known is None else known.topic_id
+
     def _write_bindings(self) -> None:
-        for name, topic_id in tuple(self._unwritten.items()):
-            if name in self._inputs:
-                self.bind(name, topic_id)
+        for name, each in tuple(self._inputs.items()):
+            if each.is_unwritten and each.topic_id is not None:
+                self.bind(name, each.topic_id)
 
     def unbind(self, name: InputName) -> None:
-        """The next run may go to another topic of this name."""
-        self._unwritten.pop(name, None)
+        """What follows goes to another topic of this name."""
+        each = self._inputs[name]
+        each.topic_id, each.is_unwritten = None, False
         path = os.path.join(self._inputs[name].path, TOPIC_FILE)
         if self.fs.exists(path):
             self.fs.unlink(path)
@@ -243,8 +418,8 @@ class LocalSession:
         self._write_bindings()
         if changed:
             self._on_change()
-        for directory in self._inputs.values():
-            directory.notice()
+        for name in tuple(self._inputs):
+            self._notice(name)
 
     def _list_all(self) -> None:
         changed = self._look_at_session(always=True)
@@ -277,8 +452,21 @@ class LocalSession:
             path = directory.input_path(*name)
             self._add_watch(path, name)
             self._inputs[name] = _InputDirectory(self.fs, path, self._pieces)
+            self._read_topic(name)
             self._look_at_input(name, always=True)
         return bool(new)
+
+    def _read_topic(self, name: InputName) -> None:
+        """Which topic an input was shipped to; where that cannot be read, `bind` reports it."""
+        each = self._inputs[name]
+        try:
+            topic_id = read_topic_id(self.fs, each.path, expected=None)
+        except LogFormatError:
+            return
+        if topic_id in each.shipping.former:
+            self.unbind(name)  # a crash came between the two files
+        else:
+            each.topic_id = topic_id
 
     def _look_at_input(self, name: InputName, *, always: bool) -> bool:
         try:
@@ -352,4 +540,11 @@ class LocalSession:
         if mask & _NAMES_CHANGED and self._look_at_input(name, always=True):
             self._on_change()
         if name in self._inputs:
-            self._inputs[name].notice()
+            self._notice(name)
+
+    def _notice(self, name: InputName) -> None:
+        """An input's files may have grown, perhaps by the first bytes for a new topic."""
+        each = self._inputs[name]
+        if each.topic_id is None and each.shipping.former and each.has_fresh_bytes:
+            self._on_change()
+        each.notice()

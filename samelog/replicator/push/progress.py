@@ -18,6 +18,7 @@ import msgspec
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName, RollByte, RunEnds
 from samelog.wire.push.effects import ProgressTold
+from samelog.wire.push.layout import Layout
 
 NOWHERE = SessionPosition(-1, 0, 0)
 START: RollByte = (0, 0)
@@ -102,14 +103,42 @@ class SessionProgress:
             self.topics = ToldTopics(counts, checked ^ {topic} if is_other else checked)
         return is_news or is_other
 
-    def close_run(self, run: int, ends: RunEnds) -> bool:
-        """The cluster has closed a run, so all of it is committed; whether that is news."""
+    def reached_as(
+        self, run: int, name: InputName, places: ProgressTold, layout: Layout | None
+    ) -> bool:
+        """As `reached`, of places that a layout counts."""
+        if layout is None:
+            return self.reached(run, name, places)
+        told = [self.reached(own, name, here) for own, here in layout.by_run(places)]
+        return any(told)
+
+    def close_run(
+        self, run: int, ends: RunEnds, layouts: Mapping[InputName, Layout | None]
+    ) -> bool:
+        """The cluster has closed a run, so all of it is committed; whether that is news. The ends
+        are kept as `layouts` count them.
+        """
         if run in self.ends:
             return False
         self.ends[run] = ends
         for name, end in ends.items():
-            self.reached(run, name, ((0, 0), end, (0, 0)))
+            self.reached_as(run, name, ((0, 0), end, (0, 0)), layouts.get(name))
         return True
+
+    def merged_as(self, run: int, name: InputName, layout: Layout | None) -> RollByte:
+        """Up to where a run is merged and durable on a majority, as a layout counts."""
+        if layout is None:
+            return self.merged(run, name)
+        for own in (run, *reversed(layout.ends())):
+            place = self.merged(own, name)
+            if place > (0, 0):
+                return layout.wire(SessionPosition(own, *place))
+        return 0, 0
+
+    def skip(self, name: InputName, begin: SessionPosition) -> None:
+        """Nothing below a position will be shipped any more: it was, or is given up."""
+        self.reached(begin.run, name, (begin[1:], begin[1:], begin[1:]))
+        self.lost = [lost for lost in self.lost if lost.name != name or lost.run >= begin.run]
 
     def let_go(self, run: int, name: InputName) -> bool:
         """The topic of an input is gone, for this run; whether that is news."""

@@ -1,26 +1,25 @@
 """Gives a publisher's disk back: removes files whose bytes are merged and durable on a majority.
 
 A sealed file goes when the merged position has passed it, the rest of a run when the run is closed
-and all of it merged. Nothing is removed because it could not be read or shipped; only what belongs
-to a topic that was deleted goes without being merged. The record of the newest run stays, so that
-its number is not used again.
+and all of it merged. Nothing is removed because it could not be read or shipped; what belongs to a
+topic that was deleted goes only if that is decided (docs/state-machine.md). The record of the
+newest run stays, so that its number is not used again.
 
-Invariant: a file is removed only if every byte in it is merged, or its topic is gone; of a run, the
-record goes last.
+Invariant: a file is removed only if every byte in it is merged, or was discarded, or is of a stage
+whose topic is gone; of a run, the record goes last.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from samelog.format.file_names import data_name, from_name, sealed_name
 from samelog.replicator.interfaces import InputName, RollByte
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import LostRange, SessionProgress
-from samelog.replicator.push.session_tail import RunTail
 from samelog.store.disk.files import FileSystem, NoSuchFile
 
 
@@ -48,14 +47,8 @@ def plan_removal(session: LocalSession, progress: SessionProgress) -> Removal:
         is_finished = all(_is_done(session, progress, run, name) for name in names)
         is_finished = is_finished and run in progress.ends
         for name in names:
-            tail = session.tail(run, name)
-            limit = tail.rolls[-1] + 1 if is_finished else _first_kept(tail, progress, run, name)
-            path = session.input_path(name)
-            for roll in tail.rolls:
-                if roll < limit:
-                    paths.extend(_names_of_file(path, run, roll, tail.sealed_length(roll)))
-            if is_finished:
-                paths.append(os.path.join(path, from_name(run, *tail.first)))
+            limit = None if is_finished else _first_kept(session, progress, run, name)
+            paths += _names_below(session, run, name, limit)
         if is_finished and names:
             finished.append(run)
         if is_finished and run != session.runs[-1].run:
@@ -97,22 +90,45 @@ def _is_done(session: LocalSession, progress: SessionProgress, run: int, name: I
     """Whether nothing of an input's closed run is needed any more."""
     if progress.is_gone(run, name):
         return True
+    shipping = session.shipping(name)
+    if shipping.drops(run):
+        return True
+    if shipping.holds(run):
+        return False
+    carried = [(each.roll, each.stop) for each in shipping.carried if each.run == run]
+    if carried:
+        return progress.merged(run, name) >= carried[-1]
     ends = progress.ends.get(run)
     if ends is None or progress.is_lost(run, name):
         return False
     tail = session.tail(run, name)
     end = tail.normal(ends.get(name, (0, 0)))
-    return tail.normal(progress.merged(run, name)) >= end
+    return tail.normal(progress.merged_as(run, name, tail.layout)) >= end
 
 
-def _first_kept(tail: RunTail, progress: SessionProgress, run: int, name: InputName) -> int:
+def _first_kept(session: LocalSession, progress: SessionProgress, run: int, name: InputName) -> int:
     """The lowest roll that is still needed; the newest file always is, and one that is merged to
     its end until something behind it is: a node that never heard where it ends asks again.
     """
-    newest = tail.rolls[-1]
+    newest = max(session.names_of(run, name).data, default=0)
     if progress.is_gone(run, name):
         return newest
+    held = session.shipping(name).held
+    if held is not None and held[0] < run:
+        return 0
     return min(newest, progress.merged(run, name)[0])
+
+
+def _names_below(
+    session: LocalSession, run: int, name: InputName, limit: int | None
+) -> Iterator[str]:
+    """An input's files of a run, below a roll; None: all that there is of the run."""
+    known, path = session.names_of(run, name), session.input_path(name)
+    for roll in sorted(known.data):
+        if limit is None or roll < limit:
+            yield from _names_of_file(path, run, roll, known.sealed.get(roll))
+    if limit is None:
+        yield from (os.path.join(path, from_name(run, *start)) for start in known.starts)
 
 
 def _names_of_file(directory: str, run: int, roll: int, length: int | None) -> list[str]:

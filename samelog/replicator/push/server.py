@@ -151,6 +151,7 @@ class PushServer(ReplicatorHandler):
                 run_id=request.run_id,
                 topic=request.topic,
                 partition=request.partition,
+                topic_id=request.topic_id,
             )
         except RequestRefused as refused:
             if self._roams and isinstance(refused, HeldElsewhere):

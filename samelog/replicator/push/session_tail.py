@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES, told_size
 from samelog.format.errors import CorruptLog
 from samelog.format.file_names import RunNames, data_name
+from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import RollByte
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
 from samelog.wire.push.effects import FileExtent
+from samelog.wire.push.layout import Layout
 
 PIECE_BYTES = 1 << 20
 KEPT_BYTES = 8 << 20
@@ -52,16 +54,49 @@ class PieceCache:
             self._bytes -= len(self._pieces.popitem(last=False)[1])
 
 
-class RunTail:
-    """One run of one input. Its owner tells it of changes with `look` and `notice`."""
+class FilePart:
+    """A file that is read from a byte on as if it began there."""
 
-    def __init__(self, fs: FileSystem, directory: str, run: int, pieces: PieceCache) -> None:
+    __slots__ = ("_base", "_file")
+
+    def __init__(self, file: File, base: int) -> None:
+        self._file, self._base = file, base
+
+    @property
+    def path(self) -> str:
+        """Where it was opened."""
+        return self._file.path
+
+    def size(self) -> int:
+        """Bytes behind the base."""
+        return max(0, self._file.size() - self._base)
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        return self._file.pread(size, self._base + position)
+
+
+class RunTail:
+    """One run of one input, by wire positions. Its owner tells it of changes with `look` and
+    `notice`.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        run: int,
+        pieces: PieceCache,
+        layout: Layout | None = None,
+    ) -> None:
+        """`layout`: how wire positions differ from those in the files; None: they do not."""
         self.first: RollByte = (0, 0)
         """Where the bytes held begin."""
         self.end: RollByte = (0, 0)
         """Up to where whole batches are known."""
         self.blocked: str | None = None
         """Why the bytes behind `end` are no batch (yet)."""
+        self.layout = layout
         self._directory = directory
         self._run = run
         self._files = FileCache(fs)
@@ -74,8 +109,12 @@ class RunTail:
 
     # --- being told ---------------------------------------------------------------------------
 
-    def look(self, names: RunNames) -> None:
-        """The directory was listed."""
+    def look(self, known: Mapping[int, RunNames]) -> None:
+        """The directory was listed: the names in it, by run."""
+        if self.layout is None:
+            names = known.get(self._run, RunNames())
+        else:
+            names = self.layout.names(known)
         self._names = names
         self.may_have_more = True
         if names.data:
@@ -111,6 +150,38 @@ class RunTail:
     def close(self) -> None:
         """Close the files."""
         self._files.close()
+
+    # --- local positions ------------------------------------------------------------------------
+
+    def local(self, place: RollByte) -> SessionPosition:
+        """The position in the files of a wire position."""
+        if self.layout is None:
+            return SessionPosition(self._run, *place)
+        return self.layout.local(place)
+
+    def wire(self, position: SessionPosition) -> RollByte:
+        """The wire position of a position in the files."""
+        return position[1:] if self.layout is None else self.layout.wire(position)
+
+    def reaches_beyond(self, place: RollByte) -> bool:
+        """Whether there is anything behind a batch boundary, whole batches or not. Raises
+        DiskFault.
+        """
+        if not any(roll >= place[0] for roll in self.rolls):
+            return False
+        self.raise_to(place)
+        self.may_have_more = True
+        while self.normal(self.end) <= self.normal(place) and self.advance():
+            pass
+        return self.normal(self.end) > self.normal(place) or self.blocked is not None
+
+    def advance_to_end(self) -> None:
+        """Know all whole batches that are there now. Raises DiskFault."""
+        if self.rolls:
+            self.raise_to((self.rolls[-1], 0))
+        self.may_have_more = True
+        while self.advance():
+            pass
 
     # --- how far it reaches -------------------------------------------------------------------
 
@@ -174,7 +245,7 @@ class RunTail:
             self._tell_others(asking)
         return moved
 
-    def _scan(self, file: File, byte: int) -> bool:
+    def _scan(self, file: File | FilePart, byte: int) -> bool:
         """Look at the next piece of a file; whether there was one."""
         roll = self.end[0]
         room = self._names.sealed.get(roll, file.size()) - byte
@@ -244,8 +315,13 @@ class RunTail:
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES, max_batches=1)
         return (start + scan.end, scan.last_crc) if scan.batches else None
 
-    def _file(self, roll: int) -> File:
+    def _file(self, roll: int) -> File | FilePart:
         opened = self._files.find(roll)
-        if opened is not None:
-            return opened
-        return self._files.open(roll, os.path.join(self._directory, data_name(self._run, roll)))
+        if self.layout is None:
+            return opened or self._open(roll, self._run, roll)
+        run, own, base = self.layout.source(roll)
+        opened = opened or self._open(roll, run, own)
+        return FilePart(opened, base) if base else opened
+
+    def _open(self, key: int, run: int, roll: int) -> File:
+        return self._files.open(key, os.path.join(self._directory, data_name(run, roll)))

@@ -106,9 +106,17 @@ class RoutedIntake:
     # --- opening ----------------------------------------------------------------------------------
 
     async def open_input(
-        self, *, identity: str, session: str, run_id: str, topic: str, partition: int
+        self,
+        *,
+        identity: str,
+        session: str,
+        run_id: str,
+        topic: str,
+        partition: int,
+        topic_id: str | None = None,
     ) -> OpenedInput:
         """One partition of a run. Raises RequestRefused, HeldElsewhere."""
+        await self._cluster.check_topic(topic_id)
         known = self._machine.topic_named(check_topic_name(topic))
         if known is None or not self._is_placed(known, partition):
             self._check_takes(topic, partition)

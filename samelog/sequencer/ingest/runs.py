@@ -164,10 +164,29 @@ class RunIntake(ABC):
         known = await self._topic(check_topic_name(topic), max(partitions, 1) - 1)
         return known.partitions, is_checked(known.settings)
 
+    async def check_topic(self, topic_id: str | None) -> None:
+        """Raise RequestRefused (TOPIC_GONE) if the cluster has deleted the topic; a topic that this
+        replica does not know might only be newer than what it has applied.
+        """
+        if topic_id is None or topic_id in self._machine.state.topics:
+            return
+        with answered():
+            await self._proposer.catch_up()
+        if topic_id not in self._machine.state.topics:
+            raise RequestRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
+
     async def open_input(
-        self, *, identity: str, session: str, run_id: str, topic: str, partition: int
+        self,
+        *,
+        identity: str,
+        session: str,
+        run_id: str,
+        topic: str,
+        partition: int,
+        topic_id: str | None = None,
     ) -> OpenedInput:
         """One partition of a run, the topic created if it may be. Raises RequestRefused."""
+        await self.check_topic(topic_id)
         known = await self._topic(check_topic_name(topic), partition)
         if not 0 <= partition < known.partitions:
             message = f"topic {topic!r} has {known.partitions} partitions, no partition {partition}"

@@ -18,6 +18,7 @@ from samelog.wire.bounds import Holder
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import SessionStartsAt
+from samelog.wire.push.layout import Layout
 from samelog.wire.refusals import RefusedBatch
 
 InputName = tuple[str, int]
@@ -42,6 +43,10 @@ class FileExtent(msgspec.Struct, frozen=True):
 
 class RunFiles(Protocol):
     """The files of one run of one input, as far as they were scanned: values only, no access."""
+
+    @property
+    def layout(self) -> Layout | None:
+        """How these positions differ from those in the files; None: they do not."""
 
     @property
     def first(self) -> RollByte:
@@ -82,7 +87,16 @@ class SessionView(Protocol):
         """By number."""
 
     def inputs_of(self, run: int) -> list[InputName]:
-        """The inputs that have files of this run."""
+        """The inputs that have files of this run, or files of earlier ones that it carries."""
+
+    def to_ship(self, run: int) -> list[InputName]:
+        """Those of them that may be shipped now."""
+
+    def stays_open(self, run: int) -> bool:
+        """Whether a run is not to be ended although all of it that may be shipped was."""
+
+    def topic_id(self, name: InputName) -> str | None:
+        """The id of the topic that an input is shipped to; None: whichever has the name."""
 
     def tail(self, run: int, name: InputName) -> RunFiles:
         """The files of one of them."""
@@ -98,7 +112,9 @@ class ClusterKnowledge(Protocol):
         """Topics, and with how many partitions each is to be created."""
 
     def merged(self, run: int, name: InputName) -> RollByte:
-        """Up to where a run of an input is merged and durable on a majority."""
+        """Up to where a run of an input is merged and durable on a majority, by the positions that
+        it is shipped at.
+        """
 
     def is_given_up(self, run: int, name: InputName) -> bool:
         """Whether an input is left behind: no node takes it, and a newer run waits."""
@@ -189,11 +205,12 @@ class ListFiles(msgspec.Struct, frozen=True):
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """The node tells of a run of an input: durable, acknowledged, merged."""
+    """The node tells of a run of an input: durable, acknowledged, merged, as `layout` counts."""
 
     run: int
     name: InputName
     places: ProgressTold
+    layout: Layout | None = None
 
 
 class KeepRefused(msgspec.Struct, frozen=True):

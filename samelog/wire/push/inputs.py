@@ -144,7 +144,7 @@ class RunInputs:
     def open_new_inputs(self, now: float) -> None:
         """Open session partitions of the run that are not open yet."""
         run = self._run().run
-        for name in self._session.inputs_of(run):
+        for name in self._session.to_ship(run):
             if name not in self._inputs:
                 shipped = ShippedInput(name, self._session.tail(run, name))
                 self._inputs[name] = shipped
@@ -165,7 +165,8 @@ class RunInputs:
             self.by_handle[shipped.handle] = shipped
             shipped.state, shipped.since = InputState.OPENING, now
             opening += 1
-            self._send(OpenInput(shipped.handle, *shipped.name, self._run().run_id))
+            topic_id = self._session.topic_id(shipped.name)
+            self._send(OpenInput(shipped.handle, *shipped.name, self._run().run_id, topic_id))
 
     def time_passed(self, now: float) -> None:
         """Open again what was blocked. Raises ProtocolFault when the node owes an answer."""
@@ -190,14 +191,16 @@ class RunInputs:
         self._effects.append(Bind(shipped, message.topic_id))
 
     def bound(self, shipped: ShippedInput, now: float, *, is_same: bool) -> None:
-        """The answer to Bind: whether that is the topic that the run has begun with."""
+        """The answer to Bind: whether that is the topic that the input's bytes belong to. One of
+        before is known to a node that lags.
+        """
         if shipped.position is None:
             return
         if is_same:
             shipped.state, shipped.since = InputState.AHEAD, now
             self._resume(shipped)
         else:
-            self.gone(shipped, now)
+            self.unreadable(shipped, "the node knows another topic of that name", now)
         self._open_some(now)
         self._effects.append(SendMore())
 
@@ -264,6 +267,16 @@ class RunInputs:
         shipped.state, shipped.since = InputState.GONE, now
         self._effects.append(InputIsGone(self._run().run, shipped.name))
         self._open_some(now)
+
+    def forget(self, name: InputName) -> ShippedInput | None:
+        """Close an input and forget where it was, because it is shipped differently from now on."""
+        shipped = self._inputs.pop(name, None)
+        if shipped is not None:
+            self._close_handle(shipped)
+            shipped.state = InputState.GONE
+            if shipped in self._waiting:
+                self._waiting.remove(shipped)
+        return shipped
 
     def unreadable(self, shipped: ShippedInput, reason: str, now: float) -> None:
         """Close an input that cannot be read now; it is opened again later."""

@@ -13,6 +13,8 @@ the older one is closed.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from samelog.format.directory_files import RunFile
 from samelog.wire.bounds import RunEnd
 from samelog.wire.effects import Send, SendMore
@@ -39,6 +41,7 @@ from samelog.wire.push.effects import (
     CHECKED,
     ClusterKnowledge,
     HoldersTold,
+    InputIsGone,
     InputName,
     KeepRefused,
     ListFiles,
@@ -54,6 +57,7 @@ from samelog.wire.push.effects import (
     TopicTold,
 )
 from samelog.wire.push.inputs import RunInputs
+from samelog.wire.push.layout import Layout
 from samelog.wire.refusals import RecordsRefused
 from samelog.wire.sender import Sender
 
@@ -62,6 +66,15 @@ RUN_ANSWER_S = 90.0
 ASK_AGAIN_S = 1.0
 TOPICS_AGAIN_S = 10.0
 """A topic may get more partitions."""
+
+
+class _Watched(NamedTuple):
+    """An input of a closed run whose end is yet to be merged."""
+
+    run: int
+    name: InputName
+    end: RollByte
+    layout: Layout | None
 
 
 class PushSender:
@@ -85,8 +98,8 @@ class PushSender:
         self._topics_at = 0.0
         self._closed: set[int] = set()
         self._listed_at_end = False
-        self._watched: dict[int, tuple[int, InputName, RollByte]] = {}
-        """Handle -> run, input and end, of closed runs that are not wholly merged yet."""
+        self._watched: dict[int, _Watched] = {}
+        """Handle -> what is not wholly merged yet of closed runs."""
 
     def refuses(self, run: int, name: InputName, now: float) -> bool | None:
         """Whether the node has refused an input of a run for so long that it will not take it; None
@@ -166,6 +179,15 @@ class PushSender:
                 self._topics.add(topic)
                 self._send(OpenTopic(topic, partitions))
 
+    def forget(self, name: InputName, now: float) -> ShippedInput | None:
+        """An input is shipped differently from now on; it is opened again if it may be shipped."""
+        if self.phase is PushPhase.ENDING:  # the end that was told is another one now
+            self._enter(PushPhase.SHIPPING, now)
+        for handle in [handle for handle, each in self._watched.items() if each.name == name]:
+            del self._watched[handle]
+            self._send(Close(handle))
+        return self.inputs.forget(name)
+
     def closed(self) -> None:
         """The connection is gone."""
         self.phase = PushPhase.OVER
@@ -236,8 +258,10 @@ class PushSender:
             elif not is_merged:
                 if handle is None:
                     handle = self.inputs.new_handle()
-                    self._send(OpenInput(handle, *name, run.run_id))
-                self._watched[handle] = (run.run, name, end)
+                    topic_id = self._session.topic_id(name)
+                    self._send(OpenInput(handle, *name, run.run_id, topic_id))
+                layout = self._session.tail(run.run, name).layout
+                self._watched[handle] = _Watched(run.run, name, end, layout)
 
     def _enter(self, phase: PushPhase, now: float) -> None:
         self.phase, self._since = phase, now
@@ -249,12 +273,16 @@ class PushSender:
     # --- inputs -------------------------------------------------------------------------------
 
     def _not_opened(self, message: Refused | TopicGone, now: float) -> None:
-        if self._watched.pop(message.handle, None) is not None:
+        is_gone = isinstance(message, TopicGone) or message.code is FaultCode.TOPIC_GONE
+        watched = self._watched.pop(message.handle, None)
+        if watched is not None:
+            if is_gone:
+                self.effects.append(InputIsGone(watched.run, watched.name))
             return
         shipped = self.inputs.by_handle.get(message.handle)
         if shipped is None:
             return
-        if isinstance(message, TopicGone) or message.code is FaultCode.TOPIC_GONE:
+        if isinstance(message, TopicGone) or is_gone:
             self.inputs.gone(shipped, now)
         else:
             self.inputs.refused(shipped, message, now)
@@ -270,13 +298,12 @@ class PushSender:
         if shipped is not None and self._record is not None:
             self.inputs.acknowledged(shipped, durable)
             run = self._record.run
-            self.effects.append(Reached(run, shipped.name, places))
+            self.effects.append(Reached(run, shipped.name, places, shipped.files.layout))
             return
         watched = self._watched.get(message.handle)
         if watched is not None:
-            run, name, end = watched
-            self.effects.append(Reached(run, name, places))
-            if merged >= end:
+            self.effects.append(Reached(watched.run, watched.name, places, watched.layout))
+            if merged >= watched.end:
                 del self._watched[message.handle]
                 self._send(Close(message.handle))
 
@@ -286,7 +313,7 @@ class PushSender:
         if shipped is not None and self._record is not None:
             place = self._record.run, shipped.name
         elif (watched := self._watched.get(handle)) is not None:
-            place = watched[:2]
+            place = watched.run, watched.name
         else:
             return
         self.effects.append(KeepRefused(handle, *place, message.batch))
@@ -299,6 +326,8 @@ class PushSender:
         if self.phase is not PushPhase.SHIPPING or run is None:
             return
         if not self._session.is_over(run.run) or not self.inputs.is_complete:
+            return
+        if self._session.stays_open(run.run):
             return
         if not self._listed_at_end:
             self.effects.append(ListFiles(None))

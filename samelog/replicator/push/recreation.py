@@ -1,0 +1,308 @@
+"""What becomes of a session's bytes when the topic that they are shipped to is deleted.
+
+A partition's bytes follow the id of a topic, not its name. If all of them are merged when the
+deletion becomes known, the bytes that follow go to the topic that has the name then. If not, the
+unmerged bytes and all behind them are held, until an operator or the application decides whether
+they continue into the new topic or are discarded (docs/state-machine.md).
+
+Invariant: no byte that was not merged is shipped to another topic, or given up, without that
+decision; each decision is durable before it is carried out.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from samelog.config.tables.client import OnRecreate
+from samelog.format.directory_files import CarriedFile, ShippingFile
+from samelog.format.errors import LogFormatError
+from samelog.format.positions import SessionPosition
+from samelog.replicator.interfaces import InputName
+from samelog.replicator.push.local_session import LocalSession
+from samelog.replicator.push.progress import SessionProgress
+from samelog.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+FORMER_KEPT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBytes:
+    """Bytes of an input that are held. `decision`: what becomes of them as soon as it can; empty:
+    that is not decided.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    """Of the topic that was deleted."""
+    begin: SessionPosition
+    size_bytes: int
+    decision: str
+    session: str
+
+    def explain(self) -> str:
+        """Describe the hold and its remedy."""
+        name = self.session
+        return (
+            f"{self.size_bytes} bytes of session {name!r} for partition {self.partition} are held: "
+            f"ship them to the next topic of that name with: samelog session continue {name}; or "
+            f"drop them with: samelog session discard {name} --confirm {name}"
+        )
+
+
+class Recreation:
+    """Of one session."""
+
+    def __init__(
+        self,
+        session: LocalSession,
+        progress: SessionProgress,
+        clock: Clock,
+        on_reset: Callable[[InputName], None],
+    ) -> None:
+        """`on_reset`: an input is shipped differently from now on."""
+        self.option = OnRecreate.HOLD
+        self.lets_go = False
+        """Whether bytes of a deleted topic are dropped, because they can be had again."""
+        self._session = session
+        self._progress = progress
+        self._clock = clock
+        self._on_reset = on_reset
+        self._gone: set[InputName] = set()
+        """Inputs whose topic was deleted, while that cannot be noted on the disk."""
+
+    @property
+    def held(self) -> Mapping[InputName, HeldBytes]:
+        """The inputs whose bytes are held."""
+        found = {}
+        for name, size in self._session.held().items():
+            shipping = self._session.shipping(name)
+            begin = SessionPosition(*(shipping.held or shipping.begin))
+            topic_id = self._session.topic_id(name) or (shipping.former or ("",))[-1]
+            session = (self._session.identity or (self._path,))[0]
+            found[name] = HeldBytes(*name, topic_id, begin, size, shipping.decision, session)
+        return found
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def topic_deleted(self, name: InputName) -> None:
+        """The cluster has deleted the topic of an input."""
+        self._gone.add(name)
+        self.settle()
+
+    def refused(self, name: InputName) -> None:
+        """A run was closed before it took the bytes of an input that it was to take."""
+        begin = self._first_unmerged(name)
+        if begin is not None:
+            shipping = msgspec.structs.replace(
+                self._session.shipping(name), held=begin, decision=OnRecreate.CONTINUE.value
+            )
+            self._ship_differently(name, shipping)
+
+    def decide(self, decision: OnRecreate) -> int:
+        """Continue or discard all that is held; the bytes that it concerns. Raises LogFormatError:
+        the decision is not noted.
+        """
+        held = self.held
+        for name in held:
+            self._note(name, decision)
+        self.settle()
+        return sum(each.size_bytes for each in held.values())
+
+    def _note(self, name: InputName, decision: OnRecreate) -> None:
+        shipping = self._session.shipping(name)
+        later = msgspec.structs.replace(shipping, decision=decision.value)
+        self._session.ship_differently(name, later)
+
+    def settle(self) -> None:
+        """Carry out what is decided; to be called about once a second, too."""
+        try:
+            for name in tuple(self._gone):
+                self._leave(name)
+                self._gone.discard(name)
+            for name in self._session.held():
+                is_open = not self._session.shipping(name).decision
+                if is_open and self.option is not OnRecreate.HOLD:
+                    self._note(name, self.option)
+                self._carry_out(name)
+        except LogFormatError as error:
+            log.error("session %s: a deleted topic is looked at again: %s", self._path, error)
+
+    def note_merged(self) -> None:
+        """Note how far inputs are merged, so that a later life knows it. Raises LogFormatError."""
+        for name, reached in self._progress.inputs.items():
+            place = reached.merged
+            shipping = self._session.shipping_if_known(name)
+            if (
+                shipping is not None
+                and place > shipping.merged
+                and self._session.has_files_of(name)
+            ):
+                later = msgspec.structs.replace(shipping, merged=tuple(place))
+                self._session.ship_differently(name, later, durable=False)
+
+    # --- deciding ---------------------------------------------------------------------------------
+
+    def _leave(self, name: InputName) -> None:
+        """The topic of an input is gone: go on in the next one of its name, or hold. Raises
+        LogFormatError.
+        """
+        shipping = self._session.shipping_if_known(name)
+        if shipping is None or shipping.held is not None:
+            return
+        self._session.look_again()
+        begin = self._first_unmerged(name)
+        if begin is None:
+            self._go_on(name, self._end(name))
+            log.warning(
+                "topic %r was deleted after all of session %s was merged: what follows goes to the "
+                "next topic of that name",
+                name[0],
+                self._path,
+            )
+            return
+        held = msgspec.structs.replace(shipping, held=tuple(begin), decision="")
+        self._ship_differently(name, held)
+        size = self._session.held()[name]
+        if self.option is OnRecreate.HOLD:
+            log.error(
+                "topic %r was deleted before %d bytes of session %s, partition %d, were merged: "
+                "they are held",
+                name[0],
+                size,
+                self._path,
+                name[1],
+            )
+
+    def _carry_out(self, name: InputName) -> None:
+        """Raises LogFormatError."""
+        shipping = self._session.shipping(name)
+        if shipping.held is None or not shipping.decision:
+            return
+        self._session.look_again()
+        held = SessionPosition(*shipping.held)
+        size = self._session.held()[name]
+        if shipping.decision == OnRecreate.DISCARD.value:
+            self._go_on(name, self._end(name))
+        elif not self._continue(name, shipping, held):
+            return
+        log.warning(
+            "topic %r was deleted: %d unmerged bytes of session %s, partition %d: %s",
+            name[0],
+            size,
+            self._path,
+            name[1],
+            shipping.decision,
+        )
+
+    def _continue(self, name: InputName, shipping: ShippingFile, held: SessionPosition) -> bool:
+        """Ship held bytes in the newest run; False: it takes nothing more."""
+        newest = self._session.runs[-1].run
+        if newest in self._progress.ends:
+            self._begin_run(held.run)
+            return False
+        if held.run == newest:
+            self._change_topic(name, shipping, held, ())
+            return True
+        carried = tuple(self._files(name, held, newest))
+        self._change_topic(name, shipping, SessionPosition(newest, 0, 0), carried)
+        return True
+
+    def _begin_run(self, held: int) -> None:
+        """Begin a run that takes held bytes, unless a writer is there, whose next run takes them.
+        It has the dedup id of the run that they are of.
+        """
+        of_held = next((each for each in self._session.runs if each.run == held), None)
+        dedup = (None, None) if of_held is None else (of_held.dedup_id, of_held.dedup_base)
+        self._session.begin_run(secrets.token_hex(16), self._clock.wall_ms(), *dedup)
+
+    def _go_on(self, name: InputName, begin: SessionPosition) -> None:
+        self._change_topic(name, self._session.shipping(name), begin, ())
+        self._progress.skip(name, begin)
+
+    def _change_topic(
+        self,
+        name: InputName,
+        shipping: ShippingFile,
+        begin: SessionPosition,
+        carried: tuple[CarriedFile, ...],
+    ) -> None:
+        """Bytes from `begin` on, behind the carried ones, belong to the next topic of the name."""
+        gone = self._session.topic_id(name)
+        former = shipping.former if gone is None else (*shipping.former, gone)
+        later = msgspec.structs.replace(
+            shipping,
+            former=former[-FORMER_KEPT:],
+            begin=tuple(begin),
+            carried=carried,
+            held=None,
+            decision="",
+        )
+        self._session.ship_differently(name, later)
+        self._session.unbind(name)
+        self._on_reset(name)
+
+    def _ship_differently(self, name: InputName, shipping: ShippingFile) -> None:
+        self._session.ship_differently(name, shipping)
+        self._on_reset(name)
+
+    # --- how far it has come ----------------------------------------------------------------------
+
+    def _first_unmerged(self, name: InputName) -> SessionPosition | None:
+        """The first byte that belongs to the topic and is not known to be merged."""
+        shipping = self._session.shipping(name)
+        for known in self._session.runs:
+            run = known.run
+            if name not in self._session.inputs_of(run) or shipping.drops(run):
+                continue
+            if shipping.carries(run):
+                continue  # it is part of the run that carries it
+            tail = self._session.tail(run, name)
+            merged = self._progress.merged_as(run, name, tail.layout)
+            noted = SessionPosition(*shipping.merged)
+            if noted.run > run and tail.layout is None:
+                continue
+            if noted.run >= run or tail.layout is not None:
+                merged = max(merged, tail.wire(noted))
+            merged = max(merged, tail.first)
+            if tail.reaches_beyond(merged):
+                return tail.local(merged)
+        return None
+
+    def _end(self, name: InputName) -> SessionPosition:
+        """Behind the last whole batch of an input."""
+        newest = [each.run for each in self._session.runs]
+        for run in reversed(newest):
+            if name in self._session.inputs_of(run):
+                tail = self._session.tail(run, name)
+                tail.advance_to_end()
+                return tail.local(tail.end)
+        return SessionPosition(*self._session.shipping(name).begin)
+
+    def _files(self, name: InputName, held: SessionPosition, below: int) -> list[CarriedFile]:
+        """The files from a position on of the runs below one, without empty ones."""
+        found = []
+        for known in self._session.runs:
+            run = known.run
+            if not held.run <= run < below or name not in self._session.inputs_of(run):
+                continue
+            tail = self._session.plain_tail(run, name)
+            tail.advance_to_end()
+            tail.close()
+            for roll in sorted(self._session.names_of(run, name).data):
+                extent = tail.extent(roll)
+                start = held.byte if (run, roll) == held[:2] else 0
+                if extent is not None and (run, roll) >= held[:2] and extent.end > start:
+                    found.append(CarriedFile(run, roll, start, extent.end))
+        return found
+
+    @property
+    def _path(self) -> str:
+        return self._session.path

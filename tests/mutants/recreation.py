@@ -1,0 +1,60 @@
+"""Planted bugs in what becomes of a publisher's bytes when their topic is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from samelog.format.positions import SessionPosition
+from samelog.replicator.interfaces import InputName
+from samelog.replicator.push.local_session import LocalSession
+from samelog.replicator.push.recreation import Recreation
+from samelog.wire.push.layout import Layout, WirePlace
+
+
+@contextmanager
+def forget_unmerged_bytes() -> Iterator[None]:
+    """A publisher takes all its bytes for merged when their topic was deleted."""
+    with patch.object(Recreation, "_first_unmerged", lambda self, name: None):
+        yield
+
+
+@contextmanager
+def ask_for_topics_without_records() -> Iterator[None]:
+    """A publisher asks for the next topic of a name before it has bytes for it."""
+
+    def may_ship(self: LocalSession, name: InputName, run: int) -> bool:
+        shipping = self.shipping(name)
+        return not shipping.holds(run) and run >= shipping.begin[0]
+
+    with patch.object(LocalSession, "_may_ship", may_ship):
+        yield
+
+
+@contextmanager
+def count_from_the_start_of_files() -> Iterator[None]:
+    """What the new topic's nodes report is taken for positions in the files."""
+
+    def local(self: Layout, place: WirePlace) -> SessionPosition:
+        return SessionPosition(self.begin[0], *place)
+
+    with patch.object(Layout, "local", local):
+        yield
+
+
+_TEST = "tests/replicator/test_recreation.py::"
+RECREATION = (
+    (340, forget_unmerged_bytes, _TEST + "test_unmerged_records_and_all_behind_them_are_held"),
+    (
+        341,
+        ask_for_topics_without_records,
+        _TEST + "test_a_session_that_is_merged_goes_on_in_the_next_topic",
+    ),
+    (
+        342,
+        count_from_the_start_of_files,
+        _TEST + "test_held_records_are_continued_or_discarded",
+    ),
+)
+"""Rule, bug, and the test that finds it."""

@@ -26,7 +26,7 @@ from samelog.subscriber.groups.reporting import PositionReporter, ReportedPositi
 from samelog.subscriber.groups.sharing import OwnPositions, Sharing
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.positions import PositionStore
-from samelog.subscriber.replay import Replay
+from samelog.subscriber.replay import MAX_GAP_S, Replay
 from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, parse_start
 from samelog.subscriber.topics.chosen import ChosenTopics, parse_topics
 from samelog.subscriber.topics.discovery import Discovery
@@ -54,6 +54,7 @@ class SubscriberKeywords(TypedDict, total=False):
     positions: OwnPositions | None
     rebalance_timeout_s: float
     replay: float | None
+    max_gap: float | None
     registry: str | None
 
 
@@ -90,7 +91,7 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     wanted = RowsWanted(given.get("where"), given.get("columns"))
     name, group = given.get("name"), given.get("group")
     start = parse_start(given.get("start"), is_named=name is not None or group is not None)
-    replay, registry = _replay(given.get("replay")), _registry(given.get("registry"), wanted)
+    replay, registry = _replay(given), _registry(given.get("registry"), wanted)
     root = _root(given.get("directory"), client)
     _check_member(chosen, client, given)
     fs = OsFileSystem()
@@ -142,9 +143,16 @@ def _discover(
     return discovery
 
 
-def _replay(speed: float | None) -> Replay | None:
-    """Raises ValueError: the speed is none."""
-    return None if speed is None else Replay(speed)
+def _replay(given: SubscriberKeywords) -> Replay | None:
+    """Raises ValueError: the speed or the longest gap is not a number above 0, or the gap is of no
+    replay.
+    """
+    speed, max_gap = given.get("replay"), given.get("max_gap")
+    if speed is not None:
+        return Replay(speed, MAX_GAP_S if max_gap is None else max_gap)
+    if max_gap is not None:
+        raise ValueError("max_gap has no meaning without replay")
+    return None
 
 
 def _keep(

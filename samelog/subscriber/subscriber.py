@@ -72,6 +72,8 @@ class Subscriber(Pacing):
         replay: hand records out as far apart as their timestamps are, this many times as fast (1:
             in their own time), those of all partitions in the order of time. It begins when the
             copies hold what the cluster has. Default: as soon as they are there.
+        max_gap: seconds that a replay waits at most between two records; float("inf"): as long as
+            the timestamps say. Default: 10.
         registry: URL of a schema registry (http://name:password:8081): values in Confluent's
             wire format are read by the schema that their id has there.
         corrupt: "raise" UnreadableRecord for a record that is no row of that version, or "skip" it,

@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.subscriber.replay import Pace
+from samelog.subscriber.replay import FOREVER, Pace
 from tests.patience import PATIENCE_S
 from tests.subscriber.merged import Growing
 
@@ -38,10 +38,45 @@ def test_gaps_are_those_of_the_records_divided_by_the_speed() -> None:
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=50), st.floats(0.1, 100))
 def test_a_record_is_shown_when_its_time_has_come(times: list[int], speed: float) -> None:
-    pace, now = Pace(speed), 0.0
+    pace, now = Pace(speed, FOREVER), 0.0
     for at in times:
         now += pace.wait_s(at, now)
-        assert now * 1000 * speed >= at - times[0] - 1e-6
+        pace.passed(at)
+        assert now * 1000 * speed >= at - times[0] - 1e-3
+
+
+@given(
+    st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1, max_size=20),
+    st.floats(1e-3, 1e9),
+    st.floats(1e-3, 1e3),
+)
+def test_no_wait_is_longer_than_max_gap(times: list[int], speed: float, max_gap: float) -> None:
+    pace, now = Pace(speed, max_gap), 0.0
+    for at in times:
+        wait_s = pace.wait_s(at, now)
+        assert wait_s <= max_gap * (1 + 1e-9)
+        now += wait_s
+        pace.passed(at)
+
+
+def test_a_wrong_timestamp_delays_only_itself() -> None:
+    pace, now, waits = Pace(1.0, 10.0), 100.0, []
+    for at in (0, 1000, 10**16, 2000, 4000, 10**16 + 1, 5000):
+        waits.append(pace.wait_s(at, now))
+        now += waits[-1]
+        pace.passed(at)
+    assert waits == [0, 1, 10, 1, 2, 0, 1]
+
+
+def test_the_command_waits_no_longer_than_it_is_told(tmp_path: Path) -> None:
+    Growing(tmp_path).append(b"a", b"b", timestamp=[0, HOUR_MS])
+    with subscribe(tmp_path, "--replay", "--max-gap", "0.2") as replaying:
+        out, err = replaying.communicate(timeout=PATIENCE_S)
+    assert out.split() == ["a", "b"]
+    assert "t-0, offset 1, whose timestamp is 3600000 ms (1970-01-01T01:00:00.000+00:00)" in err
+    with subscribe(tmp_path, "--max-gap", "1") as refused:
+        _, err = refused.communicate(timeout=PATIENCE_S)
+    assert (refused.returncode, "max_gap" in err) == (2, True)
 
 
 def test_the_command_waits_between_records(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import time
@@ -20,6 +21,9 @@ from samelog.cli.local_cluster import free_ports
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.kafka.replay.log import ReplayLog
+from samelog.kafka.replay.timeline import ReplayStream, Timeline
+from samelog.runtime.clock import SystemClock
+from samelog.subscriber.replay import Pace
 from tests import forking
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
@@ -73,6 +77,35 @@ def test_it_begins_where_it_is_told(tmp_path: Path) -> None:
     assert (log.start_offset, log.next_offset, log.next_due()) == (1, 1, 2)
     assert log.advance(2)
     assert [record.value for record in shown(log, 1)] == [b"b"]
+
+
+@pytest.mark.parametrize("far", [1_764_000_000_000_000, (1 << 63) - 1])
+def test_a_listener_shows_all_whatever_timestamps_are(tmp_path: Path, far: int) -> None:
+    now = 1_764_000_000_000
+    times = {0: [now, far], 1: [-1, far, now + 1, now + 2], 2: [0]}
+    logs = []
+    for partition, own in times.items():
+        growing = Growing(tmp_path, partition=partition)
+        for at in own:
+            growing.append(b"x", timestamp=at)
+        logs.append(ReplayLog(growing.log, 0))
+
+    async def show_all() -> None:
+        timeline, is_shown = Timeline(Pace(1.0, 0.01), SystemClock()), asyncio.Event()
+
+        def look() -> None:
+            if [log.next_offset for log in logs] == [len(own) for own in times.values()]:
+                is_shown.set()
+
+        for log in logs:
+            stream = ReplayStream(log, timeline, lambda: None)
+            timeline.add(stream)
+            stream.add_listener(look)
+        async with asyncio.timeout(PATIENCE_S):
+            await is_shown.wait()
+        timeline.close()
+
+    asyncio.run(show_all())
 
 
 @contextmanager

@@ -8,9 +8,10 @@ from unittest.mock import patch
 
 from samelog.format.batch import BatchHeader
 from samelog.kafka.replay import log
+from samelog.subscriber import replay
 from samelog.subscriber.cursor import Cursor
 from samelog.subscriber.engine import Engine
-from samelog.subscriber.replay import Replay
+from samelog.subscriber.replay import FOREVER, Pace, Replay, _Timeline
 
 
 @contextmanager
@@ -40,9 +41,31 @@ def show_whole_batches() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def wait_for_any_timestamp() -> Iterator[None]:
+    """Gaps are waited for in full, and nothing is told from them."""
+    with patch.object(Pace, "max_gap_ms", FOREVER), patch.object(Pace, "_gap_s", _whole_gap_s):
+        yield
+
+
+def _whole_gap_s(self: Pace, timeline: _Timeline, timestamp_ms: int) -> float:
+    return max(0, timestamp_ms - timeline.newest_ms) / 1000 / self.speed
+
+
+@contextmanager
+def forget_the_time_before_a_gap() -> Iterator[None]:
+    """Behind a gap there is only the time that begins with it."""
+    with patch.object(replay, "TIMELINES", 1):
+        yield
+
+
+_CUT = "tests/subscriber/test_replay.py::test_a_replay_ends_whatever_timestamps_are"
+_BACK = "tests/cli/test_replay.py::test_a_wrong_timestamp_delays_only_itself"
 _ORDER = "tests/subscriber/test_replay.py::test_partitions_come_in_the_order_of_time"
 _SERVED = "tests/kafka/test_replay.py::test_what_is_due_is_shown_and_nothing_else"
 REPLAYING = (
+    (350, wait_for_any_timestamp, _CUT),
+    (350, forget_the_time_before_a_gap, _BACK),
     (172, show_one_after_the_other, _ORDER),
     (
         172,

@@ -14,6 +14,7 @@ from samelog import AsyncSubscriber, Subscriber
 from tests.subscriber.merged import Growing
 
 FAST = 1e9
+NOW_MS = 1_764_000_000_000
 TIMES = st.lists(st.integers(0, 50), min_size=1, max_size=12)
 
 
@@ -97,6 +98,56 @@ def test_it_begins_at_a_time_and_follows(tmp_path: Path) -> None:
         assert [each.value for each in subscriber.batch(10)] == [b"b"]
         log.append(b"c", timestamp=[100_000])
         assert [each.value for each in subscriber.batch(10)] == [b"c"]
+
+
+ANY_TIME = [-(1 << 63), -1, 0, NOW_MS, NOW_MS * 1000, NOW_MS * 10**6, (1 << 63) - 1]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(ANY_TIME), min_size=1, max_size=6), max_size=3))
+def test_a_replay_ends_whatever_timestamps_are(
+    tmp_path_factory: pytest.TempPathFactory, times: list[list[int]]
+) -> None:
+    path = tmp_path_factory.mktemp("replay")
+    for partition, own in enumerate(times):
+        log = Growing(path, partition=partition)
+        for at in own:
+            log.append(b"%d" % at, timestamp=at)
+    with open_all(path, 1e6, max_gap=0.001) as subscriber:
+        found: list[list[int]] = [[] for _ in times]
+        deadline = time.monotonic() + 30
+        while not subscriber.is_over and time.monotonic() < deadline:
+            for record in subscriber.batch(100, 1.0):
+                found[record.partition].append(record.timestamp)
+    assert found == times
+
+
+def test_microseconds_among_milliseconds_are_due_with_what_is_behind_them(tmp_path: Path) -> None:
+    times = [NOW_MS, NOW_MS + 1, NOW_MS * 1000, NOW_MS + 2, NOW_MS + 3]
+    log = Growing(tmp_path)
+    for at in times:
+        log.append(b"%d" % at, timestamp=at)
+    with open_all(tmp_path, 1e6, max_gap=3600.0) as subscriber:
+        assert [record.timestamp for record in subscriber] == times
+
+
+def test_the_log_says_what_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = Growing(tmp_path)
+    for at in (NOW_MS, NOW_MS * 1000):
+        log.append(b"x", timestamp=at)
+    with open_all(tmp_path, 1.0, max_gap=0.3) as subscriber:
+        assert len(list(subscriber)) == 2
+    (line,) = (each.getMessage() for each in caplog.records if "replay waits" in each.getMessage())
+    assert f"for t-0, offset 1, whose timestamp is {NOW_MS * 1000} ms" in line
+    assert "longer than max_gap (0.3 s)" in line
+
+
+@pytest.mark.parametrize("max_gap", [0, -1.0, float("nan")])
+def test_a_longest_gap_is_a_number_above_0(tmp_path: Path, max_gap: float) -> None:
+    with pytest.raises(ValueError, match="max_gap"):
+        open_all(tmp_path, 1.0, max_gap=max_gap)
+    with pytest.raises(ValueError, match="no meaning without replay"):
+        Subscriber("t", directory=tmp_path, max_gap=1.0)
 
 
 @pytest.mark.parametrize("speed", [0, -1.0, float("inf"), float("nan")])

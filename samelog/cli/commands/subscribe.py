@@ -45,6 +45,15 @@ class _Reading(TypedDict):
     isolation: str
     corrupt: str
     registry: str | None
+    max_gap: float | None
+
+
+max_gap_option = click.option(
+    "--max-gap",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Of a replay: the longest wait between two records.  [default: 10]",
+)
 
 
 def parse_from(
@@ -128,6 +137,7 @@ def parse_from(
     type=click.FloatRange(min=0, min_open=True),
     help="With --replay: how many times as fast.  [default: 1]",
 )
+@max_gap_option
 @click.option("--format", "kind", default="value", show_default=True, type=click.Choice(FORMATS))
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @optional_client_option

@@ -39,11 +39,17 @@ class ReplayLog:
         self._first = first
         self._due = first
         self._read_to = first
-        self._newest = ALWAYS
         self._ahead: deque[tuple[int, int]] = deque()
-        """(offset behind, when it is due) of what was read, in order."""
+        """(offset behind, timestamp) of what was read, in order: it is due with its timestamp, and
+        not before what is ahead of it.
+        """
 
     # --- what is due ------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """(topic, partition)."""
+        return self._log.topic, self._log.partition
 
     def next_due(self) -> int | None:
         """When the next record is due, as a timestamp; None if there is none. Raises
@@ -53,12 +59,24 @@ class ReplayLog:
             self._read_ahead()
         return self._ahead[0][1] if self._ahead else None
 
-    def advance(self, due_ms: float) -> bool:
-        """Show what is due, of what was read; whether that was anything. Raises LogFormatError."""
-        before = self._due
+    def upcoming(self) -> list[int]:
+        """Return the timestamps of what was read and is not shown, but for markers."""
+        return [timestamp for _, timestamp in self._ahead if timestamp != ALWAYS]
+
+    def advance(self, due_ms: float) -> int | None:
+        """Show what is due, of what was read; the newest timestamp of it, None if that is nothing.
+        Raises LogFormatError.
+        """
+        newest = None
         while self._ahead and self._ahead[0][1] <= due_ms:
-            self._due = self._ahead.popleft()[0]
-        return self._due > before
+            timestamp = self.show_next()
+            newest = timestamp if newest is None else max(newest, timestamp)
+        return newest
+
+    def show_next(self) -> int:
+        """Show the next record of those that were read, whenever it is due; its timestamp."""
+        self._due, timestamp = self._ahead.popleft()
+        return timestamp
 
     def _read_ahead(self) -> None:
         """The next batches that are there."""
@@ -68,9 +86,8 @@ class ReplayLog:
         data = self._log.view(*self._log.locate(self._read_to), READ_BYTES)
         for start, header in _batches(data):
             for behind, timestamp in _steps(data, start, header):
-                self._newest = max(self._newest, timestamp)
                 if behind > self._read_to:
-                    self._ahead.append((behind, self._newest))
+                    self._ahead.append((behind, timestamp))
             self._read_to = max(self._read_to, header.next_offset)
 
     # --- as of a merged log -----------------------------------------------------------------------

@@ -24,6 +24,7 @@ from samelog.kafka.sidecar.service import RECORDS
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.copy import Copy
 from samelog.runtime.clock import Clock
+from samelog.subscriber.replay import Pace
 
 SERVED: tuple[KafkaApi[Any], ...] = (*RECORDS, find_coordinator.find_coordinator, *GROUPS)
 APIS: Mapping[int, KafkaApi[Any]] = {each.key: each for each in (*SERVED, session.make(SERVED))}
@@ -41,12 +42,11 @@ class ReplayListener:
         *,
         listen: Address,
         start: ReplayStart,
-        speed: float,
+        pace: Pace,
     ) -> None:
-        """Raises ValueError: the speed is none."""
         self._topics = frozenset(topics)
         self._copies = copies
-        self._timeline = Timeline(speed, clock)
+        self._timeline = Timeline(pace, clock)
         self._broker = ReplayBroker(
             config.cluster, clock, listen, copies, start=start, timeline=self._timeline
         )

@@ -9,13 +9,13 @@ Invariant: all partitions go by the same time, so what is shown of them is in th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from samelog.kafka.replay.log import ALWAYS, ReplayLog
 from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.pull.listening import Listening
 from samelog.runtime.clock import Clock
-from samelog.subscriber.replay import Pace
+from samelog.subscriber.replay import Pace, WaitLog, due_behind_gap
 
 LEAST_S = 0.001
 """Between two looks: what is due within it is shown together."""
@@ -46,8 +46,9 @@ class ReplayStream(Listening):
 class Timeline:
     """When what is shown."""
 
-    def __init__(self, speed: float, clock: Clock) -> None:
-        self._pace = Pace(speed)
+    def __init__(self, pace: Pace, clock: Clock) -> None:
+        self._pace = pace
+        self._log = WaitLog(pace)
         self._clock = clock
         self._is_wanted = False
         self._streams: list[ReplayStream] = []
@@ -78,24 +79,41 @@ class Timeline:
     def _look(self) -> None:
         self._timer = None
         now = self._clock.now()
-        while (next_ms := _earliest(self._streams)) == ALWAYS:
+        while (first := self._earliest()) is not None and first[0] == ALWAYS:
             self._show(ALWAYS)
-        if next_ms is None:
+        if first is None:
             return  # it is looked again when a copy grows
-        wait_s = self._pace.wait_s(next_ms, now)
+        due_ms, stream = first
+        wait_s = self._pace.wait_s(due_ms, now)
         if wait_s <= 0:
+            self._pace.passed(due_ms)
+            stream.log.show_next()
             self._show(self._pace.due_ms(now))
-            wait_s = 0.0
+            stream.changed()
+        else:
+            record = (*stream.log.name, stream.log.next_offset)
+            self._log.waiting(record, due_ms, wait_s)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max(LEAST_S, wait_s), self._look)
 
+    def _earliest(self) -> tuple[int, ReplayStream] | None:
+        """When the next record of any partition is due, and of which; None if there is none."""
+        heads = ((self._due(stream), stream) for stream in self._streams)
+        found = [(due_ms, stream) for due_ms, stream in heads if due_ms is not None]
+        return min(found, key=lambda each: each[0], default=None)
+
+    def _due(self, stream: ReplayStream) -> int | None:
+        due_ms = stream.log.next_due()
+        if due_ms is None or due_ms == ALWAYS or not self._pace.is_gap(due_ms):
+            return due_ms
+        return due_behind_gap(self._pace, stream.log.upcoming())
+
     def _show(self, due_ms: float) -> None:
         for stream in self._streams:
-            if stream.log.next_due() is not None and stream.log.advance(due_ms):
+            if stream.log.next_due() is None:
+                continue
+            newest = stream.log.advance(due_ms)
+            if newest is not None and newest != ALWAYS:
+                self._pace.passed(newest)
+            if newest is not None:
                 stream.changed()
-
-
-def _earliest(streams: Iterable[ReplayStream]) -> int | None:
-    """When the next record of any is due; None if there is none."""
-    found = (stream.log.next_due() for stream in streams)
-    return min((each for each in found if each is not None), default=None)

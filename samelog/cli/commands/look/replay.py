@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from samelog.cli.command_group import CommandGroup
-from samelog.cli.commands.subscribe import parse_from
+from samelog.cli.commands.subscribe import max_gap_option, parse_from
 from samelog.cli.live_names import complete_topics
 from samelog.cli.output import client_option, fail, following, talk
 from samelog.config.tables.client import ClientConfig
@@ -26,6 +26,7 @@ from samelog.runtime.clock import SystemClock
 from samelog.runtime.log import start_log
 from samelog.runtime.loop import run
 from samelog.store.disk.files import OsFileSystem
+from samelog.subscriber.replay import MAX_GAP_S, Pace
 from samelog.subscriber.sidecar import SubscriberSidecar
 from samelog.subscriber.start import NamedStart, StartOption
 
@@ -89,6 +90,7 @@ def _loopback(
     show_default=True,
     help="How many times as fast as they came.",
 )
+@max_gap_option
 @client_option
 def serve(
     config: ClientConfig,
@@ -98,6 +100,7 @@ def serve(
     listen: Address,
     start: StartOption,
     speed: float,
+    max_gap: float | None,
 ) -> None:
     """Serve topics from an offset or a time on, as far apart as their timestamps are.
 
@@ -115,7 +118,7 @@ def serve(
         fail("--dir is missing, and the configuration has no dir in [subscriber]")
     for topic in topics:
         check_topic_name(topic)
-    run(_serve(root, topics, config, listen, (_start(start), speed)))
+    run(_serve(root, topics, config, listen, (_start(start), Pace(speed, max_gap or MAX_GAP_S))))
 
 
 def _start(start: StartOption) -> ReplayStart:
@@ -131,7 +134,7 @@ async def _serve(
     topics: tuple[str, ...],
     config: ClientConfig,
     listen: Address,
-    replay: tuple[ReplayStart, float],
+    replay: tuple[ReplayStart, Pace],
 ) -> None:
     """Until SIGTERM or SIGINT."""
     from samelog.kafka.replay.service import ReplayListener
@@ -155,9 +158,9 @@ async def _serve(
         random=Random(),
         on_change=changed,
     )
-    start, speed = replay
+    start, pace = replay
     listener = ReplayListener(
-        config, topics, sidecar.copies, SystemClock(), listen=listen, start=start, speed=speed
+        config, topics, sidecar.copies, SystemClock(), listen=listen, start=start, pace=pace
     )
     found.append(listener)
     sidecar.start()
@@ -166,7 +169,8 @@ async def _serve(
         with following(lambda: _copied(sidecar), is_bytes=False):
             await _open(listener, stop)
         if not stop.is_set():
-            talk(f"replaying {', '.join(topics)} at {listen}, {speed:g} times as fast as it came")
+            speed = f"{pace.speed:g} times as fast as it came"
+            talk(f"replaying {', '.join(topics)} at {listen}, {speed}")
         await stop.wait()
     finally:
         await listener.close()

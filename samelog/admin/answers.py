@@ -383,7 +383,7 @@ class GroupInfo(AdminAnswer, frozen=True):
 
 
 class GroupRow(GroupInfo, frozen=True):
-    """A group, and how much it has not committed; of so many partitions `elsewhere` not known."""
+    """A group and its lag, without that of the `elsewhere` partitions that the node lacks."""
 
     lag: int
     elsewhere: int = 0
@@ -396,8 +396,8 @@ class GroupRows(AdminAnswer, frozen=True):
 
 
 class GroupMemberInfo(AdminAnswer, frozen=True):
-    """One member; `assignment` is what a member by the classic protocol was given, in its clients'
-    own encoding; `partitions` what one by the consumer protocol has. The rest is of samelog's own
+    """One member, and the partitions that it has; `assignment` is what its group's leader gave a
+    member by the classic protocol, in its clients' own encoding. The rest is of samelog's own
     subscribers; what was heard of them, the coordinator knows. Times: ms; -1: not known.
     """
 
@@ -415,9 +415,9 @@ class GroupMemberInfo(AdminAnswer, frozen=True):
 
 
 class GroupPartition(AdminAnswer, frozen=True):
-    """What a group committed in a partition, of whose records the offsets [begin, end) are there;
-    `committed` is -1 if it never did, `lag` how many records it has not committed; both unknown (0)
-    of what only other nodes have, `elsewhere`.
+    """A partition that a group committed in, or has assigned to a member. Its records are at the
+    offsets [begin, end); `committed` is -1 and `lag` counts all of them if the group committed
+    nothing there. Begin, end and lag are 0 if only the nodes in `elsewhere` have the partition.
     """
 
     topic: str
@@ -432,7 +432,7 @@ class GroupPartition(AdminAnswer, frozen=True):
 
 
 class GroupDescription(AdminAnswer, frozen=True):
-    """One group, its members, and where it stands in every partition it committed in."""
+    """One group, its members, and its partitions: those that it committed in or has assigned."""
 
     group: GroupInfo
     members: tuple[GroupMemberInfo, ...]

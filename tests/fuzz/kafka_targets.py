@@ -15,6 +15,7 @@ from typing import Any
 
 from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec
+from samelog.format.consumer_protocol import assigned_partitions, subscribed_topics
 from samelog.kafka.apis.produce import OLDEST
 from samelog.kafka.clients.sasl import AuthenticationFailed, PlainExchange, ScramExchange
 from samelog.kafka.codec.descriptions import Structure, structure_of
@@ -22,7 +23,6 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError, MalformedRequest
 from samelog.kafka.codec.framing import FrameReader, read_client_id, read_header
 from samelog.kafka.codec.schemas import read_request, write_request
-from samelog.kafka.groups.assignors import assigned_partitions, subscribed_topics
 from samelog.kafka.record_check import check_crc, check_records
 from samelog.kafka.registry import APIS
 

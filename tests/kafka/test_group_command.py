@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World, wait_for
+from tests.http import asking
 from tests.kafka.test_groups import Member
 from tests.kafka.wire import Wire
 from tests.patience import PATIENCE_S
@@ -25,6 +26,23 @@ def joined_at_the_leader(world: World, stack: ExitStack) -> Member:
     return members[-1]
 
 
+def _check_lag_before_the_first_commit(world: World, group: str, member: str) -> None:
+    """Every place that shows lag counts the assigned partition from its first record on."""
+    config = ("--config", world.cluster.client_file)
+    assert [each["lag"] for each in as_json("group", "list", *config)] == [20]
+    [partition] = as_json("group", "describe", group, *config)["partitions"]
+    shown = [partition[key] for key in ("topic", "begin", "end", "committed", "lag", "member_id")]
+    assert shown == ["flights", 0, 20, None, 20, member]
+    [top] = as_json("top", "--once", *config)["groups"]
+    assert top["lag_records"] == 20
+    for node in world.cluster.nodes:
+        found = asking.get(node.http, f"/groups/{group}")
+        assert found["members"][0]["partitions"] == [["flights", 0]]
+        assert [(each["committed"], each["lag"]) for each in found["partitions"]] == [(-1, 20)]
+        metric = f'samelog_group_lag_records{{group="{group}",partition="0",topic="flights"}} 20.0'
+        assert metric in asking.get(node.http, "/metrics")
+
+
 def test_a_group_is_listed_described_and_reset(world: World) -> None:
     config = ("--config", world.cluster.client_file)
     with world.publisher("s", "flights") as publisher:
@@ -36,6 +54,7 @@ def test_a_group_is_listed_described_and_reset(world: World) -> None:
         assigned = b"\0\1\0\0\0\1\0\x07flights\0\0\0\1\0\0\0\0\0\0\0\0"
         mine = [{"member_id": member.member_id, "assignment": assigned}]
         member.ask(14, 0, {"assignments": mine})
+        _check_lag_before_the_first_commit(world, member.group, member.member_id)
         assert member.commit(5, topic="flights", partition=0) == 0
 
         listed = as_json("group", "list", *config)

@@ -37,7 +37,6 @@ from samelog.cli.output import (
 )
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
-from samelog.kafka.groups.assignors import assigned_partitions
 from samelog.wire.errors import FaultCode
 
 OFFSET_MAX = (1 << 62) - 1
@@ -73,19 +72,27 @@ def list_command(config: ClientConfig) -> None:
         print_json([asdict(each) for each in groups])
     else:
         columns = ("group", "state", "type", "protocol", "members", "generation", "lag")
-        print_table(columns, [astuple(each)[: len(columns)] for each in groups])
+        rows = [(*astuple(each)[: len(columns) - 1], _lag_text(each)) for each in groups]
+        print_table(columns, rows)
 
 
 def group_rows(config: ClientConfig) -> list[GroupRow]:
     """All groups, with their lag on whichever nodes have the partitions. Raises AdminError."""
     return [
-        each if not each.elsewhere else replace(each, lag=_lag_everywhere(config, each.group))
+        _with_all_lag(config, each) if each.elsewhere else each
         for each in ask(config, ListGroups()).groups
     ]
 
 
-def _lag_everywhere(config: ClientConfig, group: str) -> int:
-    return sum(each.lag for each in _described(config, group).partitions)
+def _with_all_lag(config: ClientConfig, row: GroupRow) -> GroupRow:
+    """A group with the lag of all partitions; `elsewhere` counts those that no node answers for."""
+    found = _described(config, row.group).partitions
+    missing = sum(1 for each in found if each.elsewhere)
+    return replace(row, lag=sum(each.lag for each in found), elsewhere=missing)
+
+
+def _lag_text(row: GroupRow) -> str:
+    return f">= {row.lag}" if row.elsewhere else str(row.lag)
 
 
 @command.command()
@@ -96,8 +103,9 @@ def _lag_everywhere(config: ClientConfig, group: str) -> int:
 def describe(config: ClientConfig, group: str) -> None:
     """Show the members of GROUP, and how far it has come.
 
-    Lag is how many records there are behind the committed offset, which is that of the next record
-    to be read.
+    Lag is the number of records from the committed offset on, which is the offset of the next
+    record to read. For an assigned partition without a committed offset ("-"), it is the number of
+    all records in the partition.
 
     \b
     Example:
@@ -331,7 +339,7 @@ def _show(found: GroupDescription) -> None:
         return
     info = found.group
     title = f"{info.group} {info.state} generation {info.generation} {info.protocol}".rstrip()
-    names = ("topic", "partition", "begin", "end", "committed", "lag", "member")
+    names = ("topic", "partition", "begin", "end", "committed", "lag", "member", "trouble")
     print_table(names, [_row(each, owners) for each in found.partitions], title=title)
     if found.members:
         columns = ("member", "instance", "client", "host", "joined", "rebalanced", "polled")
@@ -340,17 +348,16 @@ def _show(found: GroupDescription) -> None:
 
 def _owners(found: GroupDescription) -> dict[tuple[str, int], str]:
     """(topic, partition) -> the member that has it."""
-    return {
-        place: member.member_id
-        for member in found.members
-        for place in (*member.partitions, *assigned_partitions(member.assignment))
-    }
+    return {place: member.member_id for member in found.members for place in member.partitions}
 
 
 def _row(each: GroupPartition, owners: dict[tuple[str, int], str]) -> tuple[object, ...]:
     owner = owners.get((each.topic, each.partition), "")
-    committed = "" if each.committed < 0 else each.committed
-    return (each.topic, each.partition, each.begin, each.end, committed, each.lag, owner)
+    committed = "-" if each.committed < 0 else each.committed
+    place = each.topic, each.partition
+    if each.elsewhere:
+        return (*place, "-", "-", committed, "-", owner, f"no answer from {each.elsewhere}")
+    return (*place, each.begin, each.end, committed, each.lag, owner, "")
 
 
 def _member_row(member: GroupMemberInfo) -> tuple[object, ...]:
@@ -379,6 +386,7 @@ def _as_tree(found: GroupDescription, owners: dict[tuple[str, int], str]) -> dic
         {
             **asdict(each),
             "committed": None if each.committed < 0 else each.committed,
+            "lag": None if each.elsewhere else each.lag,
             "committed_at": _time(each.committed_at_ms),
             "member_id": owners.get((each.topic, each.partition)),
         }

@@ -126,8 +126,9 @@ gauge samelog_session_last_received_timestamp_seconds{session}: When this node l
     of a session, since it was started.
 gauge samelog_subscriber_lag_bytes{subscriber,topic,partition}: Bytes of this node's merged log that
     a subscriber has not been sent; of several connections of one identity the slowest.
-gauge samelog_group_lag_records{group,topic,partition}: Committed records that a consumer group has
-    not committed.
+gauge samelog_group_lag_records{group,topic,partition}: Records of a partition from the offset on
+    that a consumer group committed; all of them if a member has the partition and the group
+    committed nothing there.
 gauge samelog_group_members{group}: Members of a consumer group.
 histogram samelog_append_to_merged_seconds: Time from a record's timestamp until this node merged
     it.

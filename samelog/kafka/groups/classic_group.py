@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from samelog.kafka.groups.assignors import CONSUMER, subscribed_topics
+from samelog.format.consumer_protocol import CONSUMER, subscribed_topics
 from samelog.kafka.groups.outbox import Requester
 from samelog.sequencer.state.group_commands import STATE_NAMES, ClassicMember, Phase, SaveGroup
 from samelog.sequencer.state.group_state import GroupState

@@ -30,6 +30,7 @@ from samelog.admin.group_answers import (
 )
 from samelog.admin.group_requests import BeatGroup, GetProcessedOffset, NotePositions
 from samelog.consensus import NotLeader
+from samelog.format.consumer_protocol import CONSUMER, assigned_partitions
 from samelog.format.errors import LogFormatError
 from samelog.placement.values import METADATA
 from samelog.sequencer.admin.parts import (
@@ -44,13 +45,19 @@ from samelog.sequencer.admin.topics import find_readable
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.levels import NATIVE_GROUPS
 from samelog.sequencer.parts import LogParts
-from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset, ConsumerMember
+from samelog.sequencer.state.group_commands import (
+    ClassicMember,
+    CommitOffsets,
+    CommittedOffset,
+    ConsumerMember,
+)
 from samelog.sequencer.state.group_state import GroupState
-from samelog.sequencer.state.types import Rejection
-from samelog.sequencer.state.views.places import base_number, place_of
+from samelog.sequencer.state.types import Rejection, State, Topic
+from samelog.sequencer.state.views.places import base_number, named_topic, place_of
 from samelog.wire.errors import FaultCode
 
 NAME_CHARACTERS = 1024
+NEVER_COMMITTED = CommittedOffset(-1, -1, "", -1)
 
 
 async def list_groups(node: ServedNode, request: requests.ListGroups) -> GroupRows:
@@ -76,14 +83,45 @@ async def reset_group(node: ServedNode, request: requests.ResetGroup) -> GroupDe
 
 
 def group_lags(node: ServedNode, group: GroupState) -> Iterator[tuple[int, int]]:
-    """(number, records that are there and not committed) of partitions that this node has, and of
-    those of views, whose records are their bases'.
+    """(number, lag) of each partition of a group, of topics and views, that this node has.
+
+    The lag of a partition without a committed offset is that of its first record: only the group's
+    clients know their `auto.offset.reset`.
     """
     state = node.logs.machine.state
-    for number, known in group.offsets.items():
-        if base_number(state, number) in state.partitions:
-            begin, end = _span(node, number)
-            yield number, max(0, end - max(known.offset, begin))
+    for number, known in positions(state, group).items():
+        lag = lag_of(node, base_number(state, number), -1 if known is None else known.offset)
+        if lag is not None:
+            yield number, lag
+
+
+def positions(state: State, group: GroupState) -> dict[int, CommittedOffset | None]:
+    """The committed offset of each partition that the group committed in, or has assigned to its
+    members (None: it committed none there).
+    """
+    found: dict[int, CommittedOffset | None] = dict(group.offsets)
+    for consumer in group.consumers.values():
+        for number in consumer.assigned:
+            found.setdefault(number)
+    for member in group.members.values():
+        for topic, index in _assigned(state, group, member):
+            found.setdefault(topic.partition_numbers[index])
+    return found
+
+
+def _assigned(
+    state: State, group: GroupState, member: ClassicMember
+) -> Iterator[tuple[Topic, int]]:
+    """The existing partitions that a member of a classic group has, by topic and index."""
+    if group.protocol_type != CONSUMER:
+        return
+    topics: dict[str, Topic | None] = {}
+    for name, index in dict.fromkeys(assigned_partitions(member.assignment)):
+        if name not in topics:
+            topics[name] = named_topic(state, name)
+        topic = topics[name]
+        if topic is not None and 0 <= index < topic.partitions:
+            yield topic, index
 
 
 def lag_of(node: ServedNode, number: int, offset: int) -> int | None:
@@ -101,10 +139,10 @@ def group_row(node: ServedNode, name: str, group: GroupState) -> GroupRow:
 
 
 def _elsewhere(node: ServedNode, group: GroupState) -> Iterator[int]:
-    """The partitions that a group committed in and this node does not have."""
+    """The partitions of a group that this node does not have."""
     state = node.logs.machine.state
     if state.placement.groups:
-        yield from (n for n in group.offsets if _where(node, n))
+        yield from (n for n in positions(state, group) if _where(node, n))
 
 
 def _where(node: ServedNode, number: int) -> str:
@@ -127,19 +165,25 @@ def _facts(name: str, group: GroupState) -> tuple[str, str, str, str, int, int]:
 
 
 def _describe(node: ServedNode, name: str) -> GroupDescription:
-    logs = node.logs
-    group = logs.machine.state.groups.by_id.get(name)
+    state = node.logs.machine.state
+    group = state.groups.by_id.get(name)
     if group is None:
         text = f"there is no group {name!r}"
         raise ChangeRefused(FaultCode.UNKNOWN_GROUP, text, "samelog group list")
     members = tuple(
         GroupMemberInfo(
-            each.member_id, each.instance_id, each.client_id, each.client_host, each.assignment
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            each.assignment,
+            tuple((topic.name, index) for topic, index in _assigned(state, group, each)),
         )
         for each in group.members.values()
     )
     consumers = tuple(_consumer(node, name, group, each) for each in group.consumers.values())
-    partitions = [_partition(node, number, known) for number, known in group.offsets.items()]
+    known = positions(state, group).items()
+    partitions = [_partition(node, number, committed) for number, committed in known]
     partitions.sort(key=lambda each: (each.topic, each.partition))
     info = GroupInfo(*_facts(name, group))
     return GroupDescription(info, members + consumers, tuple(partitions))
@@ -170,8 +214,9 @@ def _consumer(
     )
 
 
-def _partition(node: ServedNode, number: int, known: CommittedOffset) -> GroupPartition:
+def _partition(node: ServedNode, number: int, known: CommittedOffset | None) -> GroupPartition:
     state = node.logs.machine.state
+    known = NEVER_COMMITTED if known is None else known
     topic, index = place_of(state, number) or (None, 0)
     begin, end = _span(node, number)
     return GroupPartition(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samelog.format.consumer_protocol import assigned_partitions, subscribed_topics
 from samelog.kafka.codec.error_codes import ErrorCode
-from samelog.kafka.groups.assignors import assigned_partitions, subscribed_topics
 from samelog.kafka.groups.requests import Caller, Sync
 from tests.kafka.groups.group_client import Bench, subscription
 

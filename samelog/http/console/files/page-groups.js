@@ -135,7 +135,7 @@ export const group = {
       panel("Lag over time", chart([{ name: "lag", points: series(`group ${name}`) }], "Lag of the group")),
       panel("Partitions", table("Partitions",
         ["Topic", "Partition#", "First#", "Committed#", "End#", "Lag#", "Read", "Committed"],
-        data.partitions.map(partitionRow), "It has committed nothing.")),
+        data.partitions.map(partitionRow), "It has no partitions.")),
       panel("Members", table("Members", isNative(known) ? [...MEMBERS, ...LIFE] : MEMBERS,
         data.members.map((each) => memberRow(each, isNative(known))), "It has no members now.")),
     ];

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+from tests.house_words import house_words
+
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = Path(__file__).with_suffix(".toml")
 DOCS_COLUMNS_MAX = 100
@@ -186,6 +188,7 @@ RULES: dict[str, tuple[int, Callable[[], Measured]]] = {
     "complexity": (10, complexity),
     "long_lines_in_docs": (0, long_lines_in_docs),
     "duplicate_type_names": (1, duplicate_type_names),
+    "house_words": (0, house_words),
 }
 """What is bounded: the bound, and what measures it. The record has those above the bound."""
 
@@ -248,10 +251,13 @@ def over_budget(lines: Measured, budget: Measured) -> list[str]:
 
 
 def stale(record: Record) -> list[str]:
-    """What is recorded and no longer needed."""
+    """What is recorded and no longer needed. Not for words: edits of texts would all collide in the
+    record.
+    """
     return [
         f"{rule}: {name} is recorded with {value}, and now {measured(rule).get(name, 'within')}"
         for rule in RULES
+        if rule != "house_words"
         for name, value in record.exceptions[rule].items()
         if measured(rule).get(name, 0) < value
     ]

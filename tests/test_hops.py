@@ -40,6 +40,7 @@ def raised(hops: dict[str, Any], recorded: dict[str, Any]) -> list[str]:
     ]
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_a_record_costs_no_more_calls_than_before() -> None:
     recorded = tomllib.loads((ROOT / "tests" / "ratchet.toml").read_text("utf-8"))["hops"]
     hops = counted(5)

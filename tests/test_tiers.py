@@ -14,7 +14,7 @@ from tests import tiers
 @pytest.mark.parametrize(
     ("command", "fixtures"),
     [
-        (["java", "-version"], {"starts_java"}),
+        (["java", "-version"], set()),
         (["/usr/bin/java", "-cp", "x"], {"starts_java"}),
         ([sys.executable, "-m", "tests.spark.sink_driver"], {"starts_java"}),
         ([sys.executable, "-m", "samelog", "up", "--nodes", "1"], {"starts_nodes"}),

@@ -37,8 +37,10 @@ PROGRAMS = {
     ("samelog", "node"): "starts_nodes",
     ("java",): "starts_java",
     ("tests.spark.",): "starts_java",
+    ("tests.hops",): "starts_nodes",
     ("tests.sim",): "simulates",
     ("tests.cluster_sim",): "simulates",
+    ("tests.campaign.worlds",): "simulates",
     ("tests.mutants.planting",): "plants_bugs",
 }
 """What commands that tests start need: for words of a command, of which the first may have more to
@@ -84,6 +86,8 @@ def watch_commands() -> None:
 def needs(command: Iterable[Any]) -> set[str]:
     """Return the fixtures that a command needs."""
     words = [os.path.basename(os.fsdecode(word)) for word in command]
+    if words[1:] == ["-version"]:
+        return set()
     return {
         fixture
         for (first, *rest), fixture in PROGRAMS.items()

@@ -131,6 +131,7 @@ def test_every_row_depends_on_code_that_is_there() -> None:
 # --- running one ----------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("simulates")
 def test_a_batch_of_worlds_is_run_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

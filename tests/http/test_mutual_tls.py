@@ -8,6 +8,8 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import pytest
+
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.pki.authority import CertificateRole, issue
 from samelog.config.tables.shared import TlsFiles
@@ -32,6 +34,7 @@ def ask(cluster: LocalCluster, path: str, files: TlsFiles | None, body: Any = No
         return error.code
 
 
+@pytest.mark.usefixtures("starts_nodes")
 def test_identities_and_grants_count(tmp_path: Path) -> None:
     cluster = LocalCluster(str(tmp_path), ClusterOptions(nodes=1))
     with cluster:

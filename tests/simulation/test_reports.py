@@ -19,6 +19,7 @@ from tests.simulation.trace import KEPT_LINES, UNFOLDED, Trace
 CLUSTER_SEED = 1
 
 
+@pytest.mark.usefixtures("simulates")
 def test_a_failing_group_is_shrunk_and_told_of_in_full() -> None:
     with vote_for_anyone():
         whole = _failure_after_many_faults()
@@ -34,6 +35,7 @@ def _failure_after_many_faults() -> groups.SimulationFailed:
     return next(found for found in failures if found is not None and len(found.left()) >= 8)
 
 
+@pytest.mark.usefixtures("simulates")
 def test_a_failing_cluster_is_shrunk_and_told_of_in_full() -> None:
     with take_any_place():
         report = str(clusters.outcome(CLUSTER_SEED, shrinks=True))
@@ -42,6 +44,7 @@ def test_a_failing_cluster_is_shrunk_and_told_of_in_full() -> None:
     assert "leads in term" in report
 
 
+@pytest.mark.usefixtures("simulates")
 def test_the_command_of_a_report_repeats_the_failure() -> None:
     with vote_for_anyone():
         seed = _failure_after_many_faults().options.seed

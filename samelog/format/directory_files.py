@@ -60,6 +60,37 @@ class RunFile(Versioned, frozen=True, kw_only=True):
     """What its records are staged for."""
 
 
+RunByte = tuple[int, int, int]
+"""(run, roll, byte): a byte of a session's partition."""
+
+
+class DamagedRange(msgspec.Struct, frozen=True):
+    """Bytes of a publisher's log that are no record batches any more."""
+
+    input: str
+    """The directory of the partition."""
+    start: RunByte
+    stop: RunByte
+    """Where intact batches follow, or the run ends."""
+    reason: str
+    kept: str | None = None
+    """The file that keeps a copy of the bytes; None if there were none."""
+
+
+class DamageFile(Versioned, frozen=True, kw_only=True):
+    """damage.<X>.json: what is damaged of a run, and how the rest of it is shipped."""
+
+    run: int
+    run_id: str | None = None
+    """The id under which the rest is shipped; None: the run's own."""
+    starts: dict[str, RunByte] = {}
+    """Directory of a partition -> where the part of the run begins that has this id."""
+    found: list[DamagedRange] = []
+    """In this part; the part ends where they start."""
+    lost: list[DamagedRange] = []
+    """In earlier parts: the records of these ranges never reached the cluster."""
+
+
 class TopicFile(Versioned, frozen=True, kw_only=True):
     """topic.json: which topic a session's partition belongs to; names can be used again."""
 
@@ -73,10 +104,6 @@ class CarriedFile(msgspec.Struct, frozen=True, array_like=True):
     roll: int
     start: int
     stop: int
-
-
-RunByte = tuple[int, int, int]
-"""(run, roll, byte): a byte of a session's partition."""
 
 
 class ShippingFile(Versioned, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ A session's directory:
     session.lock                       locked by the process that writes
     cluster.json                       which cluster it is shipped to
     run.<X>.json                       one run (life) of the publisher
+    damage.<X>.json                    what is damaged of it; written by the process that ships
     <topic>-<partition>/               what the session holds for one partition
 
 In the directory of one partition of a session, empty files state facts about the file beside them:

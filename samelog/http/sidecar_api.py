@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from samelog.replicator.pull.copy import Copy
     from samelog.replicator.push.client import PushClient
     from samelog.replicator.push.link import NodeStatus
-    from samelog.replicator.push.progress import InputProgress
+    from samelog.replicator.push.progress import InputProgress, LostRange
     from samelog.subscriber.sidecar import SubscriberSidecar
 
 
@@ -51,9 +51,22 @@ class ShippedPartition(NamedTuple):
     merged: SessionPosition
 
 
+class DamagedRecords(NamedTuple):
+    """A damaged range of a partition's log, from `start` to before `stop`; `kept`: the file that
+    has a copy of it, empty if no bytes were left.
+    """
+
+    topic: str
+    partition: int
+    start: SessionPosition
+    stop: SessionPosition
+    reason: str
+    kept: str
+
+
 class ShippedSession(NamedTuple):
     """One session. `stopped`: why nothing of it will be shipped any more; `fault`: what is wrong
-    with its directory now.
+    with its directory now; `damaged`: records that were damaged on disk before they were shipped.
     """
 
     directory: str
@@ -61,6 +74,7 @@ class ShippedSession(NamedTuple):
     fault: str
     nodes: tuple[ShippedTo, ...]
     partitions: tuple[ShippedPartition, ...]
+    damaged: tuple[DamagedRecords, ...]
 
 
 class Shipping(NamedTuple):
@@ -89,7 +103,13 @@ def _session(path: str, client: PushClient) -> ShippedSession:
         str(status.session_fault or ""),
         tuple(map(_link, status.nodes)),
         tuple(_input(name, each) for name, each in client.progress.items()),
+        tuple(map(_damaged, status.damaged)),
     )
+
+
+def _damaged(each: LostRange) -> DamagedRecords:
+    start, stop = (SessionPosition(each.run, *place) for place in (each.start, each.stop))
+    return DamagedRecords(*each.name, start, stop, each.reason, each.kept or "")
 
 
 def _input(name: tuple[str, int], progress: InputProgress) -> ShippedPartition:

@@ -13,6 +13,7 @@ from samelog.publisher.errors import (
     NotMerged,
     NotShipping,
     PublisherClosed,
+    RecordsDamaged,
     ShippingStopped,
 )
 from samelog.publisher.publisher import Publisher
@@ -35,6 +36,7 @@ __all__ = [
     "Publisher",
     "PublisherClosed",
     "PublisherError",
+    "RecordsDamaged",
     "RefusedRecord",
     "RowMisfit",
     "SessionPosition",

@@ -37,5 +37,9 @@ class ShippingStopped(PublisherError):
     """What is waited for will never be merged: the session forked, or its topic was deleted."""
 
 
+class RecordsDamaged(PublisherError):
+    """Records were damaged on disk before they were shipped; all others are merged."""
+
+
 class InvalidId(PublisherError, ValueError):
     """A record's dedup number is missing, out of range, not rising, or not wanted."""

@@ -20,6 +20,7 @@ from samelog.publisher.errors import (
     NotMerged,
     NotShipping,
     PublisherClosed,
+    RecordsDamaged,
     ShippingStopped,
 )
 from samelog.publisher.lanes import Lane, LingerThread
@@ -192,6 +193,7 @@ class Publisher(Appender):
             try:
                 unsynced.sync(self._fs)
                 self._writer.directory.check_place()
+                unsynced.mark(self._fs)
             except DiskFault as fault:
                 self._sync_failure = fault
                 raise
@@ -217,6 +219,8 @@ class Publisher(Appender):
                 nodes that cannot be reached.
             TopicDeleted: the topic was deleted before all was merged, and the rest is held.
             NotShipping: this publisher only writes local files.
+            RecordsDamaged: all else is merged, but bytes on disk were damaged; raised once for each
+                damage, and names what keeps a copy of it.
         """
         self.flush()
         if self._shipper is None:
@@ -261,7 +265,7 @@ class Publisher(Appender):
             appended = tuple(self._appended().items())
             self._shipper.wait_acknowledged(appended, max(0.0, deadline - time.monotonic()))
             self._shipper.wait_released(min(RELEASE_TIMEOUT_S, deadline - time.monotonic()))
-        except (NotMerged, ShippingStopped, TopicDeleted) as error:
+        except (NotMerged, ShippingStopped, TopicDeleted, RecordsDamaged) as error:
             log.warning(
                 "session %r is closed before all is shipped: %s", self._options.session, error
             )

@@ -18,17 +18,20 @@ import secrets
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
 from samelog.format.errors import CorruptLog, DirectoryInUse
 from samelog.format.file_names import (
+    MARKS_FILE,
     RunNames,
     data_name,
     input_name,
     parse_names,
     sealed_name,
 )
+from samelog.format.marks import InputMarks, RunMark, encode_marks
 from samelog.format.names import check_topic_name
 from samelog.format.positions import SessionPosition
 from samelog.publisher.budget import DiskBudget, NoRoom, measure
@@ -37,8 +40,9 @@ from samelog.publisher.output import Output, explained
 from samelog.publisher.records import Places, TopicPartition
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
+from samelog.store.session.dead_runs import DeadRuns
 from samelog.store.session.directory import RunExists, SessionDirectory
-from samelog.store.session.log import InputLog, prepare_input
+from samelog.store.session.log import prepare_input
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +60,8 @@ class Unsynced:
 
     files: set[str] = field(default_factory=set)
     directories: set[str] = field(default_factory=set)
+    marks: dict[str, RunMark] = field(default_factory=dict)
+    """Directory of a partition -> up to where its run is durable once all is synced."""
 
     def sync(self, fs: FileSystem) -> None:
         """Wait until everything in it is durable, or was merged and released. Raises DiskFault."""
@@ -70,6 +76,13 @@ class Unsynced:
                 file.close()
         for path in sorted(self.directories):
             fs.sync_directory(path)
+
+    def mark(self, fs: FileSystem) -> None:
+        """Write the durable marks, after `sync`. They lag where there is no room for them."""
+        for path, mark in self.marks.items():
+            with suppress(NoSpace):
+                data = encode_marks(InputMarks(runs=[mark]))
+                fs.write_atomically(os.path.join(path, MARKS_FILE), data, durable=False)
 
 
 class SessionWriter:
@@ -252,12 +265,15 @@ class SessionWriter:
         if self._run is None:
             return
         run, ends = self._run, {}
+        unsynced = self.take_unsynced()
         for output in self._outputs.values():
             if output.file is not None:
                 roll, length = output.roll, output.byte
                 ends[input_name(*output.name)] = (roll, length)
                 self._seal(output)
                 self._mark_sealed(output, run, roll, length)
+        unsynced.sync(self._fs)
+        unsynced.mark(self._fs)
         self.directory.end_run(run, ends)
         self._run = None
 
@@ -309,6 +325,8 @@ class SessionWriter:
         for output in self._outputs.values():
             if output.file is not None and output.synced < output.byte:
                 taken.files.add(output.file.path)
+                mark = RunMark(self._current_run(), output.roll, output.byte, output.synced)
+                taken.marks[self._input_path(output)] = mark
                 output.synced = output.byte
         return taken
 
@@ -333,8 +351,8 @@ def _lock(directory: SessionDirectory) -> None:
 
 
 def _end_dead_runs(fs: FileSystem, directory: SessionDirectory) -> None:
-    """Cut the torn tails in a locked session directory, and write the missing ends of its runs. An
-    ended run consists of whole valid batches, and its end never changes.
+    """Cut the torn tails in a locked session directory, and write the missing ends of its runs.
+    What is damaged stays where it is, and shipping goes on behind it.
 
     Raises CorruptLog, UnsupportedFormat, DiskFault.
     """
@@ -343,12 +361,12 @@ def _end_dead_runs(fs: FileSystem, directory: SessionDirectory) -> None:
         return
     ends: dict[int, dict[str, tuple[int, int]]] = {run: {} for run in dead}
     for topic, partition in directory.inputs():
-        repaired = InputLog.open(fs, directory.input_path(topic, partition))
+        path = directory.input_path(topic, partition)
+        repaired = DeadRuns(fs, path, [])
+        names = parse_names(fs.list_directory(path))
+        for run in set(dead).intersection(names):
+            ends[run][input_name(topic, partition)] = repaired.end_of(run, names[run])
         for damage in repaired.damaged:
-            log.error("a file of session %r was damaged: %s", directory.record.session, damage)
-        for run in set(dead).intersection(repaired.runs()):
-            ends[run][input_name(topic, partition)] = repaired.end(run)
-        repaired.settle()  # so that no later start looks through it again
-        repaired.close()
+            log.error("a file of session %r is damaged: %s", directory.record.session, damage)
     for run in dead:
         directory.end_run(run, ends[run])

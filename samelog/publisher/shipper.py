@@ -21,7 +21,7 @@ from samelog.config.tables.client import ClientConfig, OnRecreate
 from samelog.format.directory_files import RefusedRecord
 from samelog.format.errors import DirectoryInUse
 from samelog.format.positions import SessionPosition
-from samelog.publisher.errors import NotMerged, ShippingStopped
+from samelog.publisher.errors import NotMerged, RecordsDamaged, ShippingStopped
 from samelog.publisher.records import PartitionPositions, Places, TopicPartition
 from samelog.replicator.client_errors import TopicDeleted
 from samelog.replicator.interfaces import InputName
@@ -85,6 +85,8 @@ class Shipper:
         self._status: PushStatus | None = None
         self._status_version = -1
         self._left = left
+        self._raised: list[LostRange] = []
+        """The damage that a wait has raised."""
         self._is_released = False
         self._on_topics, self._on_refused = on_topics, on_refused
         self._topics = ToldTopics({}, frozenset())
@@ -182,6 +184,7 @@ class Shipper:
             NotMerged: not within `timeout_s`.
             TopicDeleted: it is held, because its topic was deleted.
             ShippingStopped: it never will be.
+            RecordsDamaged: all else is; raised once for each damage.
         """
         self._wait(wanted, self._all_merged, timeout_s, "merged")
 
@@ -219,6 +222,7 @@ class Shipper:
             finally:
                 self._waiting -= 1
             self._check_lost(self._still_wanted(wanted))
+            self._check_damaged(self._still_wanted(wanted))
 
     def _check_possible(self, missing: Places) -> None:
         """Raise ShippingStopped, TopicDeleted if a missing position cannot come any more."""
@@ -251,6 +255,18 @@ class Shipper:
                     f"the cluster closed run {lost.run} of {lost.name[0]}-{lost.name[1]} at "
                     f"{lost.start[0]}:{lost.start[1]}: what lies behind is kept here, not merged"
                 )
+
+    def _check_damaged(self, wanted: Places) -> None:
+        """Raise RecordsDamaged if that is news of one of the runs."""
+        runs = {(name, position.run) for name, position in wanted}
+        damaged = () if self._status is None else self._status.damaged
+        news = [each for each in damaged if (TopicPartition(*each.name), each.run) in runs]
+        news = [each for each in news if each not in self._raised]
+        if news:
+            self._raised += news
+            raise RecordsDamaged(
+                "; ".join(map(_damage_text, news)) + "; all other records are merged"
+            )
 
     def _refusal(self, missing: Places) -> str | None:
         """Why a majority of the nodes does not let this identity publish what is missing."""
@@ -286,6 +302,16 @@ class Shipper:
     async def _end(self) -> None:
         self._follower.stop()
         await self._client.stop()
+
+
+def _damage_text(damage: LostRange) -> str:
+    start, stop = (f"{roll}:{byte}" for roll, byte in (damage.start, damage.stop))
+    kept = "" if damage.kept is None else f", a copy of the bytes is {damage.kept}"
+    name = f"{damage.name[0]}-{damage.name[1]}"
+    return (
+        f"records of run {damage.run} of {name} were damaged on disk before they were merged, "
+        f"from {start} to {stop} ({damage.reason}){kept}"
+    )
 
 
 def _reasons(node: NodeStatus, names: Container[InputName] | None = None) -> list[str]:

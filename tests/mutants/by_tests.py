@@ -65,6 +65,7 @@ from tests.mutants.passing import PASSING
 from tests.mutants.places import PLACES
 from tests.mutants.placing import PLACING
 from tests.mutants.promises import PROMISES
+from tests.mutants.publisher_damage import PUBLISHER_DAMAGE
 from tests.mutants.recovering import RECOVERING
 from tests.mutants.recreation import RECREATION
 from tests.mutants.removing import REMOVING
@@ -364,6 +365,7 @@ PLANTED = (
             *ENFORCING,
             *JUDGING,
             *PROMISES,
+            *PUBLISHER_DAMAGE,
             *PLACES,
             *PLACING,
             *SCARCITY,

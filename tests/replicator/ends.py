@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from samelog.config.authorisation import Rights
+from samelog.format.directory_files import RunFile
 from samelog.format.errors import InvariantError
 from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.pull.conversation import PullConversation
@@ -172,8 +173,8 @@ class PushSenderScript(EndScript):
     def on_refused(self, run: int, name: Any, batch: Any) -> None:
         self.trace.append(f"run {run} {_name(name)}: {batch.place} refused, {batch.runs}")
 
-    def on_run_closed(self, run: int, ends: Any) -> None:
-        self.trace.append(f"run {run} closed at { {_name(k): v for k, v in ends.items()} }")
+    def on_run_closed(self, run: RunFile, ends: Any) -> None:
+        self.trace.append(f"run {run.run} closed at { {_name(k): v for k, v in ends.items()} }")
 
     def on_topic_gone(self, run: int, name: Any) -> None:
         self.trace.append(f"run {run} {_name(name)}: topic gone")

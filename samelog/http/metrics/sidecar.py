@@ -72,6 +72,7 @@ def shipping(sidecar: PublisherSidecar, budget_bytes: int) -> Iterator[Sample]:
         yield "samelog_sidecar_session_stopped", name, is_stopped
         yield "samelog_sidecar_session_connected_nodes", name, there
         yield "samelog_sidecar_session_refused", name, len(refused)
+        yield "samelog_sidecar_session_damaged", name, len(status.damaged)
         yield "samelog_sidecar_held_bytes", name, _size(path)
 
 

@@ -194,6 +194,8 @@ gauge samelog_sidecar_session_stopped{session}: 1: nothing more of the session w
     its directory is faulty.
 gauge samelog_sidecar_session_connected_nodes{session}: Nodes that a session is shipped to now.
 gauge samelog_sidecar_session_refused{session}: Partitions of a session that nodes refuse.
+gauge samelog_sidecar_session_damaged{session}: Ranges of a session's files that were damaged before
+    they were shipped: their records are lost.
 gauge samelog_sidecar_held_bytes{session}: Bytes of a session's files that are not released yet.
 gauge samelog_sidecar_budget_bytes: Bytes that each session may hold, by the configuration.
 """)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
+from samelog.format.directory_files import RunFile
 from samelog.format.errors import LogFormatError
 from samelog.replicator.cluster_pin import ClusterPin
 from samelog.replicator.interfaces import InputName, RollByte, RunEnds
@@ -26,7 +27,13 @@ from samelog.replicator.known_nodes import KnownNodes
 from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.link import NodeStatus, PushLink
 from samelog.replicator.push.local_session import LocalSession
-from samelog.replicator.push.progress import InputProgress, LostRange, SessionProgress, ToldTopics
+from samelog.replicator.push.progress import (
+    START,
+    InputProgress,
+    LostRange,
+    SessionProgress,
+    ToldTopics,
+)
 from samelog.replicator.push.recreation import HeldBytes, Recreation
 from samelog.replicator.push.refused import RefusedRecords
 from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
@@ -43,7 +50,7 @@ from samelog.wire.bounds import Holder
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import ConnectionRole, Hello
 from samelog.wire.push.effects import ProgressTold
-from samelog.wire.push.layout import Layout, layout_of
+from samelog.wire.push.layout import Layout
 from samelog.wire.refusals import RefusedBatch, why_unfit
 
 log = logging.getLogger(__name__)
@@ -64,6 +71,7 @@ class PushStatus:
     stopped: ProtocolFault | None
     session_fault: LogFormatError | None
     lost: tuple[LostRange, ...]
+    damaged: tuple[LostRange, ...]
     gone: Mapping[InputName, int]
     held: Mapping[InputName, HeldBytes]
 
@@ -118,6 +126,8 @@ class PushClient:
         """Of nodes that are shipped to no more."""
         self._releaser: asyncio.Task[None] | None = None
         self._release_wanted = False
+        self._unfinished: dict[int, RunEnds] = {}
+        """Damaged runs whose present part the cluster has closed, and where."""
         self._stopped: ProtocolFault | None = None
         self._telling = False
         self.status_version = 0
@@ -141,6 +151,7 @@ class PushClient:
             self._stopped,
             self._session.fault,
             tuple(self._progress.lost),
+            tuple(self._progress.damaged),
             self._progress.gone(),
             self.beside.recreation.held,
         )
@@ -200,6 +211,7 @@ class PushClient:
             await asyncio.sleep(self._poll_s if self._session.has_inotify else BLIND_POLL_S)
             self._reload_certificates()
             self._session.poll()
+            self._go_on()
             self.beside.recreation.settle()
             self.status_version += 1
             self._connect()
@@ -261,6 +273,10 @@ class PushClient:
     def _changed(self) -> None:
         """Runs or inputs have changed."""
         self._connect()
+        if self._progress.note_damage(self._session.damage.lost()):
+            self._tell_soon()
+        for name, start in self._session.damage.starts():
+            self._progress.reached(start.run, name, (START, start[1:], start[1:]))
         for link in self._links:
             if link.conversation is not None:
                 link.conversation.session_changed()
@@ -280,6 +296,8 @@ class PushClient:
         is_finished = ends is not None and merged >= ends.get(name, (0, 0))
         if merged[0] != merged_before[0] or is_finished:
             self._release_soon()
+        if self._unfinished:
+            self._go_on()
 
     def on_refused(self, run: int, name: InputName, batch: RefusedBatch) -> None:
         """Keep what was refused of a batch. Raises LogFormatError."""
@@ -294,16 +312,41 @@ class PushClient:
             log.error("%d records for %s-%d are refused: %s", len(records), *name, why)
             self.beside.refused.on_kept(records)
 
-    def on_run_closed(self, run: int, ends: RunEnds) -> None:
-        """The cluster has closed a run: note what it has not got, and what may go."""
-        names = self._session.inputs_of(run)
-        layouts = {name: layout_of(self._session.shipping(name), run) for name in names}
-        if not self._progress.close_run(run, ends, layouts):
-            return
-        for name in names:
-            self._close_input(run, name, ends)
+    def on_run_closed(self, run: RunFile, ends: RunEnds) -> None:
+        """The cluster has closed a run: note what it has not got, and what may go. If a part of it
+        ends in damage, go on behind that.
+        """
+        if not self._session.is_current(run):
+            return  # told before
+        names = self._session.inputs_of(run.run)
+        layouts = {name: self._session.layout(run.run, name) for name in names}
+        if self._session.goes_on(run):
+            self._progress.close_part(run.run, ends, layouts)
+            self._unfinished[run.run] = ends
+            self._go_on()
+        elif self._progress.close_run(run.run, ends, layouts):
+            for name in names:
+                self._close_input(run.run, name, ends)
         self._tell_soon()
         self._release_soon()
+
+    def _go_on(self) -> None:
+        """Begin the next parts of damaged runs whose last part a majority has merged durably; what
+        cannot be written now is tried again.
+        """
+        for run, ends in tuple(self._unfinished.items()):
+            if not all(self._is_merged(run, name, end) for name, end in ends.items()):
+                continue
+            try:
+                self._session.go_on(run, ends)
+            except LogFormatError as error:
+                log.error("run %d of %s waits behind damage: %s", run, self._session.path, error)
+            else:
+                del self._unfinished[run]
+                self._changed()
+
+    def _is_merged(self, run: int, name: InputName, end: RollByte) -> bool:
+        return self._progress.is_gone(run, name) or self.merged(run, name) >= end
 
     def _close_input(self, run: int, name: InputName, ends: RunEnds) -> None:
         shipping = self._session.shipping(name)
@@ -396,9 +439,7 @@ class PushClient:
 
     def merged(self, run: int, name: InputName) -> RollByte:
         """What is merged, by all that is known, and by the positions that it is shipped at."""
-        shipping = self._session.shipping_if_known(name)
-        layout = None if shipping is None else layout_of(shipping, run)
-        return self._progress.merged_as(run, name, layout)
+        return self._progress.merged_as(run, name, self._session.layout(run, name))
 
     # --- telling and releasing ----------------------------------------------------------------
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from samelog.format.errors import LogFormatError
+from samelog.format.directory_files import RunFile
+from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.replicator.handler import ReplicatorHandler, fail
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.session_tail import RunTail
@@ -68,8 +69,8 @@ class PushEvents(ClusterKnowledge, Protocol):
     def on_refused(self, run: int, name: InputName, batch: RefusedBatch) -> None:
         """Keep, durably, what was refused of a batch. Raises LogFormatError."""
 
-    def on_run_closed(self, run: int, ends: RunEnds) -> None:
-        """The cluster has closed a run; told by every node."""
+    def on_run_closed(self, run: RunFile, ends: RunEnds) -> None:
+        """The cluster has closed a run, or a part of it; told by every node."""
 
     def on_topic_gone(self, run: int, name: InputName) -> None:
         """The topic of an input was deleted."""
@@ -312,6 +313,8 @@ class PushConversation(ReplicatorHandler):
             self._session.look_again()
             inputs.not_there(shipped, str(error), self._now())
         except LogFormatError as error:
+            if isinstance(error, CorruptLog):
+                tail.judge((roll, byte))
             inputs.unreadable(shipped, str(error), self._now())
         else:
             if wanted.is_part or len(data) > LONGEST_IN_DATA_BYTES:

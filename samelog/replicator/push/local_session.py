@@ -17,22 +17,28 @@ from collections.abc import Callable
 from samelog.format.directory_files import RunByte, RunFile, ShippingFile
 from samelog.format.errors import CorruptLog, DirectoryInUse, LogFormatError, OtherTopic
 from samelog.format.file_names import (
+    MARKS_FILE,
     SHIPPING_FILE,
     TOPIC_FILE,
     RunNames,
     data_name,
     parse_names,
 )
-from samelog.replicator.interfaces import InputName
+from samelog.format.marks import InputMarks
+from samelog.format.positions import SessionPosition
+from samelog.replicator.interfaces import InputName, RunEnds
+from samelog.replicator.push.session_damage import SessionDamage
 from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.runtime.inotify import DIRECTORY_CHANGED, Event, LoopInotify, Mask, open_or_warn
 from samelog.store.disk.directories import DirectoryWatch
+from samelog.store.disk.dirty_files import read_marks
 from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.disk.json_files import read_json_file, write_json_file
 from samelog.store.disk.quarantine import set_aside
+from samelog.store.session.damage import Damage
 from samelog.store.session.directory import SessionDirectory, bind_topic, read_topic_id
-from samelog.wire.push.layout import layout_of
+from samelog.wire.push.layout import Layout, part_layout
 
 log = logging.getLogger(__name__)
 
@@ -81,14 +87,26 @@ class _InputDirectory:
         for tail in tuple(self.tails.values()):
             tail.notice()
 
-    def tail(self, run: int) -> RunTail:
-        """The tail of one run."""
+    def tail(self, run: int, start: RunByte | None) -> RunTail:
+        """The tail of one run, or of its part that begins at `start`."""
         tail = self.tails.get(run)
         if tail is None:
-            layout = layout_of(self.shipping, run)
+            layout = part_layout(self.shipping, run, start)
             tail = self.tails[run] = RunTail(self._fs, self.path, run, self._pieces, layout)
             tail.look(self.names)
         return tail
+
+    def reaches(self, run: RunFile) -> SessionPosition:
+        """Up to where a run that is over is known to reach: where its writer says, or durable marks
+        do.
+        """
+        place = (0, 0)
+        if run.end is not None:
+            place = run.end.get(os.path.basename(self.path), place)
+        elif (marks := read_marks(self._fs, self.path, InputMarks)) is not None:
+            own = ((mark.roll, mark.byte) for mark in marks.runs if mark.run == run.run)
+            place = next(own, place)
+        return SessionPosition(run.run, *place)
 
     def ship_differently(self, shipping: ShippingFile, *, durable: bool = True) -> None:
         """Write shipping.json; the tails of before are no longer handed out. Raises DiskFault."""
@@ -177,6 +195,8 @@ class LocalSession:
         self._inputs: dict[InputName, _InputDirectory] = {}
         self._pieces = PieceCache()
         self._abandoned: set[int] = set()
+        self.damage = SessionDamage(fs, path)
+        """What is damaged, and how the runs that it is in are shipped."""
         self._inotify: LoopInotify | None = None
         self._watched: dict[int, InputName | None] = {}
         """inotify's watch -> the input; None: the session's own directory."""
@@ -299,11 +319,83 @@ class LocalSession:
         return False
 
     def tail(self, run: int, name: InputName) -> RunTail:
-        """Follow one run of one input that has files of it."""
-        return self._inputs[name].tail(run)
+        """Follow one run of one input that has files of it; of a run that is shipped in parts, the
+        present one.
+        """
+        directory = self._inputs[name]
+        tail = directory.tails.get(run)
+        if tail is None:
+            tail = directory.tail(run, self.damage.start_of(run, name))
+            found = self.damage.found_in(run, name)
+            if found is not None:
+                start, stop = SessionPosition(*found.start), SessionPosition(*found.stop)
+                tail.damage = Damage(tail.wire(start), tail.wire(stop), found.reason)
+            self._look_at_end(run, directory)
+        return tail
+
+    def layout(self, run: int, name: InputName) -> Layout | None:
+        """How an input of a run is shipped now."""
+        known = self._inputs.get(name)
+        if known is None:
+            return None
+        return part_layout(known.shipping, run, self.damage.start_of(run, name))
+
+    def _look_at_end(self, run: int, directory: _InputDirectory) -> None:
+        """Tell the tail of a run up to where the run is known to reach."""
+        record = next((each for each in self.runs if each.run == run), None)
+        tail = directory.tails.get(run)
+        if tail is None or record is None:
+            return
+        tail.judges = record.stage is None  # a stage is published whole, or given up
+        if self._is_ended(run):
+            tail.reaches, tail.may_have_more = tail.wire(directory.reaches(record)), True
+
+    def is_current(self, run: RunFile) -> bool:
+        """Whether this is the part of a run that is shipped."""
+        return any(known.run_id == run.run_id for known in self.runs)
+
+    def goes_on(self, run: RunFile) -> bool:
+        """Whether a part of a run ends in damage that is noted, so that another part follows."""
+        return self.is_current(run) and self.damage.is_found(run.run)
+
+    def has_unnoted_damage(self, run: int) -> bool:
+        """Whether damage was found in a run that is not noted durably."""
+        return bool(self._unnoted(run))
+
+    def _unnoted(self, run: int) -> list[InputName]:
+        found = []
+        for name, directory in self._inputs.items():
+            tail = directory.tails.get(run)
+            is_damaged = tail is not None and tail.is_damaged
+            if is_damaged and self.damage.found_in(run, name) is None:
+                found.append(name)
+        return found
+
+    def _note_damage(self) -> None:
+        """Note durably what was found, and keep a copy of it, before a part of a run is ended."""
+        for run in self.runs:
+            for name in self._unnoted(run.run):
+                self.damage.note(run.run, name, self.tail(run.run, name), self.input_path(name))
+
+    def go_on(self, run: int, ends: RunEnds) -> None:
+        """The cluster has closed a part of a run that ends in damage: go on behind it, in a part
+        with an id of its own. Raises LogFormatError: the part that ends stays the present one.
+        """
+        names = self.inputs_of(run)
+        self.damage.go_on(run, ends, {name: self.tail(run, name) for name in names})
+        for directory in self._inputs.values():
+            if run in directory.tails:
+                directory.tails.pop(run).close()
+        self.runs = [self.damage.part_of(known) for known in self.runs]
 
     def is_over(self, run: int) -> bool:
-        """Whether nothing will ever be added to this run."""
+        """Whether nothing will ever be added to this run, or to this part of it."""
+        if self._is_ended(run):
+            return True
+        tails = [directory.tails.get(run) for directory in self._inputs.values()]
+        return any(tail is not None and tail.is_damaged for tail in tails)
+
+    def _is_ended(self, run: int) -> bool:
         if not self.runs or run != self.runs[-1].run or run in self._abandoned:
             return True
         return self.runs[-1].end is not None
@@ -425,6 +517,7 @@ class LocalSession:
         changed = self._look_at_session(always=True)
         for name in tuple(self._inputs):
             changed |= self._look_at_input(name, always=True)
+        self._note_damage()
         if changed:
             self._on_change()
 
@@ -441,10 +534,17 @@ class LocalSession:
             raise DirectoryGone(self.path)
         elif not self._watch.needs_listing() and not always:
             return False
-        runs = self._directory.runs()
+        runs = [self.damage.part_of(run) for run in self._directory.runs()]
         changed = runs != self.runs
         self.runs = runs
+        if changed:
+            self._look_at_ends()
         return self._add_inputs(self._directory) or changed
+
+    def _look_at_ends(self) -> None:
+        for directory in self._inputs.values():
+            for run in directory.tails:
+                self._look_at_end(run, directory)
 
     def _add_inputs(self, directory: SessionDirectory) -> bool:
         new = [name for name in directory.inputs() if name not in self._inputs]
@@ -486,6 +586,7 @@ class LocalSession:
             return False
         probe.close()
         self._abandoned.add(self.runs[-1].run)
+        self._look_at_ends()
         return True
 
     def _guarded(self, look: Callable[[], None]) -> None:
@@ -516,6 +617,8 @@ class LocalSession:
         try:
             changes: dict[int, int] = {}
             for event in events:
+                if event.name.startswith(MARKS_FILE):
+                    continue
                 changes[event.watch] = changes.get(event.watch, 0) | event.mask
                 if event.mask & Mask.OVERFLOW:
                     self._look_at_all()

@@ -9,7 +9,7 @@ run or, of a closed run, of all of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ NOTHING_REACHED = InputProgress()
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """Bytes of a closed run that never reached the merged log; their files are kept.
+    """Bytes of a closed run that never reached the merged log; they are kept.
 
     `stop` is as far as the files have been looked at.
     """
@@ -51,6 +51,10 @@ class LostRange:
     name: InputName
     start: RollByte
     stop: RollByte
+    reason: str = ""
+    """Why they are damaged; empty: the cluster closed the run before it had them."""
+    kept: str | None = None
+    """The file that has a copy of damaged bytes."""
 
 
 class ToldTopics(NamedTuple):
@@ -68,6 +72,8 @@ class SessionProgress:
     def __init__(self) -> None:
         self.inputs: dict[InputName, InputProgress] = {}
         self.lost: list[LostRange] = []
+        self.damaged: list[LostRange] = []
+        """What is lost because it was damaged here; whatever reaches its start has passed it."""
         self.topics = ToldTopics({}, frozenset())
         self.wanted_topics: dict[str, int] = {}
         """Topics to be learnt, and with how many partitions each is created if it is not there."""
@@ -79,6 +85,9 @@ class SessionProgress:
     def reached(self, run: int, name: InputName, places: ProgressTold) -> bool:
         """A node says durable, acknowledged, merged of a run; whether that is news."""
         before = self.inputs.get(name, NOTHING_REACHED)
+        if self.damaged:
+            durable, acknowledged, merged = (self._passed(run, name, place) for place in places)
+            places = durable, acknowledged, merged
         merged, later = places[2], []
         known_before = before.durable, before.acknowledged, before.merged
         for position, place in zip(known_before, places, strict=True):
@@ -121,9 +130,15 @@ class SessionProgress:
         if run in self.ends:
             return False
         self.ends[run] = ends
+        self.close_part(run, ends, layouts)
+        return True
+
+    def close_part(
+        self, run: int, ends: RunEnds, layouts: Mapping[InputName, Layout | None]
+    ) -> None:
+        """The cluster has closed a part of a run, so all of it is committed."""
         for name, end in ends.items():
             self.reached_as(run, name, ((0, 0), end, (0, 0)), layouts.get(name))
-        return True
 
     def merged_as(self, run: int, name: InputName, layout: Layout | None) -> RollByte:
         """Up to where a run is merged and durable on a majority, as a layout counts."""
@@ -146,6 +161,23 @@ class SessionProgress:
             return False
         self._gone.add((run, name))
         return True
+
+    def _passed(self, run: int, name: InputName, place: RollByte) -> RollByte:
+        for each in self.damaged:
+            is_same = place > START and (each.run, each.name) == (run, name)
+            if is_same and each.start <= place < each.stop:
+                place = each.stop
+        return place
+
+    def note_damage(self, damaged: Iterable[LostRange]) -> bool:
+        """All ranges whose records are lost because they were damaged; whether that is news."""
+        new = [each for each in damaged if each not in self.damaged]
+        self.damaged += new
+        for each in new:
+            merged = self.merged(each.run, each.name)
+            if each.start <= merged < each.stop:
+                self.reached(each.run, each.name, (START, each.stop, each.stop))
+        return bool(new)
 
     def lose(self, lost: LostRange) -> None:
         """A closed run ends before the bytes there are."""

@@ -5,8 +5,8 @@ and all of it merged. Nothing is removed because it could not be read or shipped
 topic that was deleted goes only if that is decided (docs/state-machine.md). The record of the
 newest run stays, so that its number is not used again.
 
-Invariant: a file is removed only if every byte in it is merged, or was discarded, or is of a stage
-whose topic is gone; of a run, the record goes last.
+Invariant: a file is removed only if every byte in it is merged, or damaged and kept as a copy, or
+was discarded, or is of a stage whose topic is gone; of a run, the record goes last.
 """
 
 from __future__ import annotations

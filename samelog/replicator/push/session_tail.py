@@ -5,7 +5,9 @@ nor memory depends on the size of a backlog. The pieces read last are kept for a
 the links to the other nodes want the same ones.
 
 Invariant: `end` is a boundary of whole batches with valid CRCs, and never moves back; a short or
-invalid batch behind it means "not yet".
+invalid batch behind it means "not yet", unless there is evidence of damage
+(`store.session.damage`). A tail does not go on behind damage: the part of the run ends there, and
+the next part has a tail of its own.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import RollByte
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
+from samelog.store.session.damage import Damage, find_damage
 from samelog.wire.push.effects import FileExtent
 from samelog.wire.push.layout import Layout
 
@@ -94,6 +97,12 @@ class RunTail:
         """Where the bytes held begin."""
         self.end: RollByte = (0, 0)
         """Up to where whole batches are known."""
+        self.reaches: RollByte = (0, 0)
+        """Up to where the run is known to reach, by its record or by durable marks."""
+        self.judges = True
+        """Whether damage ends the part; else the bytes behind it wait until it is mended."""
+        self.damage: Damage | None = None
+        """The damage that ends this part of the run."""
         self.blocked: str | None = None
         """Why the bytes behind `end` are no batch (yet)."""
         self.layout = layout
@@ -186,6 +195,16 @@ class RunTail:
     # --- how far it reaches -------------------------------------------------------------------
 
     @property
+    def part_end(self) -> RollByte:
+        """Where the part of the run ends, as far as is known."""
+        return self.end if self.damage is None else self.damage.start
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether this part of the run ends in damage."""
+        return self.damage is not None
+
+    @property
     def has_bytes(self) -> bool:
         """Whether there is a file of this run."""
         return bool(self._names.data)
@@ -232,18 +251,39 @@ class RunTail:
 
         All who listen are told, but for the one that is `asking`. Raises DiskFault.
         """
-        if not self.may_have_more:
+        if not self.may_have_more or (self.damage and self.end >= self.damage.start):
             return False
         roll, byte = self.end
         try:
             moved = self._scan(self._file(roll), byte)
         except NoSuchFile:
-            return False
-        if self._roll_over():
-            moved = self.may_have_more = True
+            moved = False
+        else:
+            if self._roll_over():
+                moved = self.may_have_more = True
+        if not moved:
+            moved = self._look_for_damage()
         if moved and (asking is None or len(self._listeners) > 1):
             self._tell_others(asking)
         return moved
+
+    def _look_for_damage(self) -> bool:
+        """Whether the bytes behind `end` are damaged, which is news for all who listen."""
+        roll, names = self.end[0], self._names
+        may_grow = roll not in names.sealed and roll >= max(names.data, default=roll)
+        if may_grow and self.blocked is None and self.reaches <= self.end:
+            return False  # nothing is behind, or nothing whole yet
+        return self.judge(self.end)
+
+    def judge(self, place: RollByte) -> bool:
+        """Find out whether the bytes at a batch boundary are damaged, where none could be read;
+        `damage` says so then. Raises DiskFault.
+        """
+        if self.damage is None and self.judges:
+            self.damage = find_damage(self._file, self._names, end=place, known=self.reaches)
+        if self.damage is not None:
+            self.may_have_more = False
+        return self.damage is not None
 
     def _scan(self, file: File | FilePart, byte: int) -> bool:
         """Look at the next piece of a file; whether there was one."""

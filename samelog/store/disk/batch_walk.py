@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HEADER_BYTES, HELD_BATCH_BYTES, BatchHead, read_head, told_size
@@ -20,6 +21,20 @@ HEADER_WINDOW_BYTES = 8 << 10
 """Read at once when hopping from header to header: a few small batches, or little more than the
 header of a large one.
 """
+
+
+class ReadFile(Protocol):
+    """A file, or a part of one, that can be read."""
+
+    @property
+    def path(self) -> str:
+        """Where it was opened."""
+
+    def size(self) -> int:
+        """Bytes in it."""
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +67,7 @@ class BatchWalk:
 
     def __init__(
         self,
-        file: File,
+        file: ReadFile,
         start: int,
         stop: int,
         *,
@@ -85,7 +100,7 @@ class BatchWalk:
                 return
 
 
-def valid_extent(file: File, start: int, stop: int, *, verify_crc: bool = True) -> ValidExtent:
+def valid_extent(file: ReadFile, start: int, stop: int, *, verify_crc: bool = True) -> ValidExtent:
     """How far whole valid batches reach from `start`, at most to `stop`. Raises DiskFault."""
     walk = BatchWalk(file, start, stop, verify_crc=verify_crc)
     last_start, last_crc = -1, 0

@@ -49,6 +49,14 @@ class RunFiles(Protocol):
         """How these positions differ from those in the files; None: they do not."""
 
     @property
+    def part_end(self) -> RollByte:
+        """Up to where the cluster is to have this part of the run, as far as is known."""
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether this part of the run ends in damage."""
+
+    @property
     def first(self) -> RollByte:
         """Where the bytes begin; what is below was released."""
 
@@ -101,8 +109,17 @@ class SessionView(Protocol):
     def tail(self, run: int, name: InputName) -> RunFiles:
         """The files of one of them."""
 
+    def is_current(self, run: RunFile) -> bool:
+        """Whether this is the part of a run that is shipped."""
+
     def is_over(self, run: int) -> bool:
-        """Whether nothing will ever be added to this run."""
+        """Whether nothing will ever be added to this run, or to this part of it."""
+
+    def has_unnoted_damage(self, run: int) -> bool:
+        """Whether damage was found in a run that is not noted durably."""
+
+    def goes_on(self, run: RunFile) -> bool:
+        """Whether a part of a run ends in damage, so that another part follows."""
 
 
 class ClusterKnowledge(Protocol):
@@ -223,9 +240,9 @@ class KeepRefused(msgspec.Struct, frozen=True):
 
 
 class RunIsClosed(msgspec.Struct, frozen=True):
-    """The cluster has closed a run; told by every node."""
+    """The cluster has closed a run, or a part of it; told by every node."""
 
-    run: int
+    run: RunFile
     ends: RunEnds
 
 

@@ -144,6 +144,8 @@ class RunInputs:
     def open_new_inputs(self, now: float) -> None:
         """Open session partitions of the run that are not open yet."""
         run = self._run().run
+        if not self._session.is_current(self._run()):
+            return  # this part is closed; the node is about to say so
         for name in self._session.to_ship(run):
             if name not in self._inputs:
                 shipped = ShippedInput(name, self._session.tail(run, name))
@@ -415,14 +417,16 @@ class RunInputs:
             case InputState.SHIPPING:
                 files = shipped.files
                 at = files.normal(self.sender.position(shipped.handle))
-                return at >= files.normal(files.end)
+                return at >= files.normal(files.part_end)
+            case InputState.BLOCKED:
+                return shipped.files.is_damaged
             case _:
                 return False
 
     def ends(self) -> tuple[RunEnd, ...]:
         """Where the files end that the cluster is to have, whichever nodes have the partition."""
         return tuple(
-            RunEnd(*name, *shipped.files.end)
+            RunEnd(*name, *shipped.files.part_end)
             for name, shipped in sorted(self._inputs.items())
             if shipped.state is not InputState.GONE and not self._is_left_behind(shipped)
         )

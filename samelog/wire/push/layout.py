@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from samelog.format.directory_files import CarriedFile, RunByte, ShippingFile
 from samelog.format.file_names import RunNames
 from samelog.format.positions import SessionPosition
@@ -94,6 +96,20 @@ def layout_of(shipping: ShippingFile, run: int) -> Layout | None:
     """The layout of a run; None: wire positions are those in its files."""
     is_plain = shipping.begin[0] != run or (shipping.begin[1:] == (0, 0) and not shipping.carried)
     return None if is_plain else Layout(shipping.begin, shipping.carried)
+
+
+def part_layout(shipping: ShippingFile, run: int, start: RunByte | None) -> Layout | None:
+    """The layout of the part of a run that begins at a local position; None: at its first byte."""
+    whole = layout_of(shipping, run)
+    if start is None:
+        return whole
+    begin, carried = ((run, 0, 0), ()) if whole is None else (whole.begin, whole.carried)
+    if start[0] == run:
+        return whole if start < begin else Layout(start)
+    later = [each for each in carried if (each.run, each.roll) >= start[:2]]
+    if later and (later[0].run, later[0].roll) == start[:2]:
+        later[0] = replace(later[0], start=max(later[0].start, start[2]))
+    return Layout(begin, tuple(later))
 
 
 def _within(run: int, end: WirePlace, position: SessionPosition | None) -> WirePlace:

@@ -1,8 +1,9 @@
 """The publisher's end of a push connection, as a pure state: the runs of a session, one by one.
 
 A run is opened, shipped, and ended once it is over here and all of it was sent; the next one is
-opened when the cluster has closed it. The handles of closed runs stay until all of them is merged,
-because only their acknowledgements tell when the files may be released.
+opened when the cluster has closed it. A run that is damaged here is shipped in parts, each under a
+run id of its own (docs/formats.md, "Damage at a publisher"). The handles of closed runs stay until
+all of them is merged, because only their acknowledgements tell when the files may be released.
 
 The driver passes in messages, answers and the time; after each call it carries out `effects` in
 their order, and goes on with `inputs.next_step` as long as the connection takes more.
@@ -96,7 +97,8 @@ class PushSender:
         self._topics: set[str] = set()
         """Those that were asked for, since `_topics_at`."""
         self._topics_at = 0.0
-        self._closed: set[int] = set()
+        self._closed: set[str] = set()
+        """The ids of runs that the cluster has closed."""
         self._listed_at_end = False
         self._watched: dict[int, _Watched] = {}
         """Handle -> what is not wholly merged yet of closed runs."""
@@ -213,10 +215,17 @@ class PushSender:
 
     def _next_run(self, now: float) -> None:
         """Open the oldest run that is not closed."""
-        runs = (known for known in self._session.runs if known.run not in self._closed)
-        self._record = next(runs, None)
+        self._record = self._oldest_open()
         self._enter(PushPhase.IDLE if self._record is None else PushPhase.OPENING_RUN, now)
         self._ask_for_run(now)
+
+    def _oldest_open(self) -> RunFile | None:
+        for known in self._session.runs:
+            if known.run_id not in self._closed:
+                return known
+            if self._session.goes_on(known):
+                return None  # its next part comes before any newer run
+        return None
 
     def _ask_for_run(self, now: float) -> None:
         self._asked_at = now
@@ -242,9 +251,13 @@ class PushSender:
         if run is None or run.run_id != run_id:
             return  # told before
         places = {(end.topic, end.partition): (end.roll, end.byte) for end in ends}
-        self._closed.add(run.run)
-        self._watch(run, places, self.inputs.leave_run())
-        self.effects.append(RunIsClosed(run.run, places))
+        self._closed.add(run.run_id)
+        handles = self.inputs.leave_run()
+        if self._session.is_current(run):
+            self._watch(run, places, handles)
+        else:  # the next part has begun, so all of this one is merged
+            self.effects += [Send(Close(handle)) for handle in handles.values()]
+        self.effects.append(RunIsClosed(run, places))
         self._next_run(now)
 
     def _watch(self, run: RunFile, ends: RunEnds, handles: dict[InputName, int]) -> None:
@@ -329,7 +342,7 @@ class PushSender:
             return
         if self._session.stays_open(run.run):
             return
-        if not self._listed_at_end:
+        if not self._listed_at_end or self._session.has_unnoted_damage(run.run):
             self.effects.append(ListFiles(None))
             return
         self._enter(PushPhase.ENDING, now)

@@ -1,0 +1,141 @@
+"""What is damaged in a session's directory, and how the runs that it is in are shipped.
+
+A run that is damaged is shipped in parts. A part ends where the damage begins; once the cluster has
+closed it, and a majority has merged it durably, the next part begins where the cluster's copy ends,
+or behind the damage, whichever is further. It has a run id of its own, so nothing of the closed
+part can be merged any more, and no record is merged twice.
+
+Invariant: damage is noted durably, with a copy of the bytes, before a part ends in it; the next
+part's id and start are durable before a byte of it is sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from samelog.format.directory_files import DamagedRange, DamageFile, RunByte, RunFile
+from samelog.format.file_names import input_name, parse_input_name
+from samelog.format.positions import SessionPosition
+from samelog.replicator.interfaces import InputName, RollByte, RunEnds
+from samelog.replicator.push.progress import LostRange
+from samelog.replicator.push.session_tail import RunTail
+from samelog.store.disk.files import FileSystem
+from samelog.store.session.damage import keep_damaged, read_damage, write_damage
+
+log = logging.getLogger(__name__)
+
+
+class SessionDamage:
+    """The damage of one session's runs."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._fs = fs
+        self._path = path
+        self._files: dict[int, DamageFile] = {}
+
+    # --- what is known ------------------------------------------------------------------------
+
+    def part_of(self, run: RunFile) -> RunFile:
+        """The run, with the id of the part that is shipped. Raises CorruptLog."""
+        known = self._files.get(run.run)
+        if known is None:
+            known = self._files[run.run] = read_damage(self._fs, self._path, run.run)
+        return run if known.run_id is None else replace(run, run_id=known.run_id)
+
+    def start_of(self, run: int, name: InputName) -> RunByte | None:
+        """Where the part of a run begins that is shipped; None: at the run's first byte."""
+        known = self._files.get(run)
+        return None if known is None else known.starts.get(input_name(*name))
+
+    def is_found(self, run: int) -> bool:
+        """Whether the present part of a run ends in damage."""
+        return run in self._files and bool(self._files[run].found)
+
+    def found_in(self, run: int, name: InputName) -> DamagedRange | None:
+        """The damage that ends the present part of a run in an input."""
+        known = self._files.get(run)
+        ranges = () if known is None else known.found
+        return next((each for each in ranges if each.input == input_name(*name)), None)
+
+    @staticmethod
+    def behind(tail: RunTail, end: RollByte) -> RollByte:
+        """Where to go on in an input whose part is closed at `end`, by positions on the wire."""
+        found = tail.damage
+        return found.stop if found is not None and found.start <= end < found.stop else end
+
+    def starts(self) -> Iterator[tuple[InputName, SessionPosition]]:
+        """(input, start) of the parts that are shipped: what is below is merged durably on a
+        majority, or lost.
+        """
+        for known in self._files.values():
+            for key, start in known.starts.items():
+                if (name := parse_input_name(key)) is not None:
+                    yield name, SessionPosition(*start)
+
+    def lost(self) -> Iterator[LostRange]:
+        """The ranges whose records never reached the cluster."""
+        for known in self._files.values():
+            for each in known.lost:
+                name = parse_input_name(each.input)
+                if name is not None:
+                    run, *start = each.start
+                    place = start[0], start[1]
+                    yield LostRange(run, name, place, each.stop[1:], each.reason, each.kept)
+
+    # --- what changes -------------------------------------------------------------------------
+
+    def note(self, run: int, name: InputName, tail: RunTail, directory: str) -> None:
+        """Note durably that the present part of a run ends in damage, and keep a copy of the bytes.
+        Raises DiskFault, NoSpace: it is not noted.
+        """
+        damage = tail.damage
+        if damage is None:
+            return
+        start, stop = tail.local(damage.start), tail.local(damage.stop)
+        in_file = damage.start[0] == damage.stop[0]
+        kept = keep_damaged(self._fs, directory, start, stop.byte if in_file else None)
+        found = DamagedRange(input_name(*name), start, stop, damage.reason, kept)
+        known = self._files[run]
+        self._write(replace(known, found=[*known.found, found]))
+        log.error(
+            "run %d of %s-%d is damaged from %d:%d to %d:%d (%s); %s; shipping goes on behind it",
+            start.run,
+            *name,
+            *start[1:],
+            *stop[1:],
+            damage.reason,
+            "no bytes are left of it" if kept is None else f"a copy of it is {kept}",
+        )
+
+    def go_on(self, run: int, ends: RunEnds, tails: Mapping[InputName, RunTail]) -> None:
+        """The present part is closed at `ends`: begin the next one, durably."""
+        known = self._files[run]
+        lost: list[DamagedRange] = []
+        starts: dict[str, RunByte] = {}
+        for name, tail in tails.items():
+            end, found = ends.get(name, (0, 0)), self.found_in(run, name)
+            begin = self.behind(tail, end)
+            starts[input_name(*name)] = tail.local(tail.normal(begin))
+            if found is not None and begin > end:
+                lost.append(replace(found, start=tail.local(end), stop=_stop(tail, end)))
+            elif found is not None:
+                log.info("what was damaged of %s-%d, run %d, is in the cluster", *name, run)
+        run_id = secrets.token_hex(16)
+        self._write(DamageFile(run=run, run_id=run_id, starts=starts, lost=[*known.lost, *lost]))
+
+    def _write(self, damage: DamageFile) -> None:
+        write_damage(self._fs, self._path, damage)
+        self._files[damage.run] = damage
+
+
+def _stop(tail: RunTail, end: RollByte) -> RunByte:
+    """Where the damage behind `end` stops in the files of the run that `end` is in."""
+    start = tail.local(end)
+    stop = tail.local(end if tail.damage is None else tail.damage.stop)
+    if stop.run == start.run or tail.layout is None:
+        return stop
+    return start.run, *tail.layout.ends()[start.run]

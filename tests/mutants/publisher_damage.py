@@ -1,0 +1,76 @@
+"""Planted bugs in what becomes of a publisher's damaged files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from samelog.replicator.interfaces import RollByte
+from samelog.replicator.push import session_tail
+from samelog.replicator.push.client import PushClient
+from samelog.replicator.push.session_damage import SessionDamage
+from samelog.replicator.push.session_tail import RunTail
+from samelog.store.session import dead_runs
+from samelog.wire.push.sender import PushSender
+
+
+@contextmanager
+def take_damage_for_a_torn_tail() -> Iterator[None]:
+    """A dead run is cut where its first damaged batch begins."""
+    with patch.object(dead_runs, "find_damage", lambda *_, **__: None):
+        yield
+
+
+@contextmanager
+def stop_at_damage() -> Iterator[None]:
+    """What is behind a damaged batch waits until the batch is mended."""
+    with patch.object(session_tail, "find_damage", lambda *_, **__: None):
+        yield
+
+
+@contextmanager
+def send_the_rest_again() -> Iterator[None]:
+    """The next part begins behind the damage, wherever the cluster's copy of the run ends."""
+
+    def behind(tail: RunTail, end: RollByte) -> RollByte:
+        return end if tail.damage is None else tail.damage.stop
+
+    with patch.object(SessionDamage, "behind", staticmethod(behind)):
+        yield
+
+
+@contextmanager
+def let_newer_runs_pass() -> Iterator[None]:
+    """A newer run is opened as soon as a part of a damaged run is closed."""
+
+    def oldest(self: PushSender) -> object:
+        runs = self._session.runs
+        return next((known for known in runs if known.run_id not in self._closed), None)
+
+    with patch.object(PushSender, "_oldest_open", oldest):
+        yield
+
+
+@contextmanager
+def go_on_before_it_is_merged() -> Iterator[None]:
+    """The next part begins though a majority has not merged the closed one durably."""
+    with patch.object(PushClient, "_is_merged", lambda *_: True):
+        yield
+
+
+_PUBLISHER = "tests/publisher/test_damage.py::"
+_PUSH = "tests/replicator/test_push_damage.py::"
+
+PUBLISHER_DAMAGE = (
+    (
+        330,
+        take_damage_for_a_torn_tail,
+        _PUBLISHER + "test_an_intact_batch_behind_it_tells_damage_from_a_torn_tail",
+    ),
+    (330, stop_at_damage, _PUSH + "test_a_missing_file_and_a_cut_one"),
+    (331, send_the_rest_again, _PUSH + "test_a_node_that_has_damaged_bytes_spares_them"),
+    (331, let_newer_runs_pass, _PUSH + "test_the_order_of_runs_and_partitions_stays"),
+    (331, go_on_before_it_is_merged, _PUSH + "test_a_part_waits_until_the_last_one_is_merged"),
+)
+"""Rule, bug, and the test that finds it."""

@@ -1,0 +1,128 @@
+"""Damage in a publisher's directory: marks tell it from a torn tail, and whoever waits is told."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from samelog import Publisher
+from samelog.format import _kernels as kernels
+from samelog.format.compression import decompress
+from samelog.format.marks import InputMarks, RunMark, decode_marks
+from samelog.publisher import RecordsDamaged, TopicPartition
+from tests.patience import PATIENCE_S
+from tests.publisher import reading
+from tests.publisher.nodes import Nodes, running
+
+
+def marks(session: Path) -> list[RunMark]:
+    """The durable marks of t-0."""
+    found = decode_marks((session / "t-0" / "marks").read_bytes(), InputMarks)
+    assert found is not None
+    return found.runs
+
+
+def crashed(root: Path, *, durable: bool) -> Path:
+    """The session's directory of a publisher that died after three records."""
+    with Publisher("t", session="s", directory=root) as publisher:
+        for value in (b"0", b"1", b"2"):
+            publisher.append(value)
+        publisher.flush(durable=durable)
+        shutil.copytree(root / "s", root / "crashed" / "s")
+    return root / "crashed" / "s"
+
+
+def flip(path: Path, at: int) -> None:
+    """Turn a bit."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def merged_values(nodes: Nodes) -> list[bytes]:
+    """What the node holds, run by run."""
+    held = nodes.world.nodes[0].intake.held
+    data = [bytes(file) for _, run in sorted(held.items()) for file in run.files.values()]
+    found = kernels.decode_records(b"".join(data), 0, sum(map(len, data)), "t", 0, decompress)
+    return [bytes(record.value or b"") for record in found]
+
+
+def test_a_durable_flush_and_a_close_leave_marks(tmp_path: Path) -> None:
+    with Publisher("t", session="s", directory=tmp_path) as publisher:
+        publisher.append(b"a")
+        publisher.flush(durable=True)
+        first = publisher.positions.appended[TopicPartition("t", 0)]
+        assert marks(tmp_path / "s") == [RunMark(0, 0, first.byte, 0)]
+        publisher.append(b"b")
+        last = publisher.positions.appended[TopicPartition("t", 0)]
+    assert marks(tmp_path / "s") == [RunMark(0, 0, last.byte, first.byte)]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_mark_tells_damage_from_a_torn_tail(
+    tmp_path: Path, durable: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = crashed(tmp_path, durable=durable)
+    file = session / "t-0" / "log.0.0"
+    size = file.stat().st_size
+    flip(file, size - 1)
+    with caplog.at_level(logging.ERROR), Publisher("t", session="s", directory=session.parent):
+        pass
+    assert file.stat().st_size == (size if durable else size * 2 // 3)
+    assert ("is damaged" in caplog.text) is durable
+
+
+def test_an_intact_batch_behind_it_tells_damage_from_a_torn_tail(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = crashed(tmp_path, durable=False)
+    file = session / "t-0" / "log.0.0"
+    size = file.stat().st_size
+    flip(file, size // 3 + 30)
+    with caplog.at_level(logging.ERROR), Publisher("t", session="s", directory=session.parent):
+        pass
+    assert file.stat().st_size == size
+    assert reading.runs(session)[0].end == {"t-0": (0, size)}
+    assert f"a file of session 's' is damaged: {file}" in caplog.text
+
+
+def test_a_file_that_was_cut_below_its_mark_is_damaged(tmp_path: Path) -> None:
+    session = crashed(tmp_path, durable=True)
+    file = session / "t-0" / "log.0.0"
+    size = file.stat().st_size
+    file.write_bytes(file.read_bytes()[: size // 3])
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+        with Publisher("t", session="s", directory=session.parent, config=config) as publisher:
+            publisher.append(b"3")
+            with pytest.raises(RecordsDamaged, match=r"run 0 of t-0 .* from 0:\d+ to 0:\d+"):
+                publisher.wait_merged(timeout=PATIENCE_S)
+            publisher.wait_merged(timeout=PATIENCE_S)
+        assert merged_values(nodes) == [b"0", b"3"]
+
+
+def test_whoever_waits_is_told_once_and_all_else_is_merged(tmp_path: Path) -> None:
+    """Case 01 of the list of defects."""
+    with Publisher("t", session="s", directory=tmp_path, roll_bytes=4096) as publisher:
+        for number in range(500):
+            publisher.append(b"%06d" % number)
+        publisher.flush(durable=True)
+    file = tmp_path / "s" / "t-0" / "log.0.0"
+    flip(file, 800)
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+        with Publisher("t", session="s", directory=tmp_path, config=config) as publisher:
+            publisher.append(b"new")
+            with pytest.raises(RecordsDamaged, match="a copy of the bytes is") as raised:
+                publisher.wait_merged(timeout=PATIENCE_S)
+            publisher.wait_merged(timeout=PATIENCE_S)
+            copy = Path(str(raised.value).rpartition("the bytes is ")[2].partition(";")[0])
+        found = merged_values(nodes)
+    assert found[-1] == b"new"
+    lost = [number for number in range(500) if b"%06d" % number not in found]
+    assert len(lost) == 1
+    assert found[:-1] == [b"%06d" % number for number in range(500) if number not in lost]
+    assert copy.stat().st_size == 74

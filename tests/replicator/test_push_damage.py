@@ -1,0 +1,328 @@
+"""Damaged session files: what is intact is shipped, once and in order; what is not is kept."""
+
+from __future__ import annotations
+
+import logging
+import random
+from pathlib import Path
+
+import pytest
+
+from samelog.format import _kernels as kernels
+from samelog.format.compression import decompress
+from samelog.format.directory_files import DamageFile, decode_directory_file
+from samelog.replicator.push.client import PushClient
+from samelog.wire.push.effects import PushPhase
+from tests.replicator.fake_nodes import FakeNode, World, world
+from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
+from tests.runtime.peers import in_loop, until
+
+OTHER = ("flights", 1)
+
+
+def merged(made: World, partition: int = 0) -> list[bytes]:
+    """The values of the records that were sent, run by run; of each run, what the node has that
+    has most of it.
+    """
+    inputs = made.cluster.inputs
+    numbers = [number for key, number in inputs.items() if key[2] == partition]
+    found: list[bytes] = []
+    for run in sorted(run.number for run in made.cluster.runs["s"].values()):
+        held = [_values(node, number, run) for node in made.nodes for number in numbers]
+        longest: list[bytes] = max(held, key=len, default=[])
+        found += longest
+    return found
+
+
+def _values(node: FakeNode, number: int, run: int) -> list[bytes]:
+    held = node.intake.held.get((number, run))
+    return [
+        bytes(each.value or b"")
+        for data in (() if held is None else held.files.values())
+        for each in kernels.decode_records(data, 0, len(data), "t", 0, decompress)
+    ]
+
+
+def write(files: SessionFiles, numbers: range, per_file: int, partition: int = 0) -> None:
+    """Append a batch for each number, and roll now and then."""
+    for number in numbers:
+        files.append(batch(b"%d" % number), ("flights", partition))
+        if (number + 1) % per_file == 0:
+            files.roll(("flights", partition))
+
+
+def flip(path: Path, at: int, bit: int = 0) -> None:
+    """Turn a bit."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def expected(numbers: range, *without: int) -> list[bytes]:
+    return [b"%d" % number for number in numbers if number not in without]
+
+
+async def until_shipped(client: PushClient) -> None:
+    """Until everything is merged and released."""
+    await until(lambda: client.is_released)
+
+
+def damage_file(files: SessionFiles, run: int = 0) -> DamageFile:
+    path = files.path / f"damage.{run}.json"
+    return decode_directory_file(path.read_bytes(), str(path), DamageFile)
+
+
+SIZE = len(batch(b"10"))
+
+
+@pytest.mark.parametrize("at", [8, 9, 10, 11, 16, 17, 22, 30, 57, SIZE - 1])
+@pytest.mark.parametrize("number", [10, 14, 19])
+def test_what_is_behind_a_damaged_batch_is_shipped(
+    tmp_path: Path, at: int, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 40), 10)
+        files.end()
+        flip(files.file(0), SIZE * (number - 10) + at, 2)
+        damaged = files.file(0).read_bytes()[SIZE * (number - 10) : SIZE * (number - 9)]
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            await until_shipped(client)
+            assert merged(made) == expected(range(10, 40), number)
+            [lost] = client.status.damaged
+            begin = SIZE * (number - 10)
+            assert (lost.run, lost.name, lost.start) == (0, FLIGHTS, (0, begin))
+            assert lost.kept is not None
+            assert files.fs.read_file(lost.kept, SIZE) == damaged
+
+    with caplog.at_level(logging.ERROR):
+        in_loop(main)
+    assert "run 0 of flights-0 is damaged from" in caplog.text
+
+
+def test_a_missing_file_and_a_cut_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 60), 10)
+        files.end()
+        files.file(1).unlink()
+        cut = files.file(3).read_bytes()[: 4 * SIZE]
+        files.file(3).write_bytes(cut)
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            await until_shipped(client)
+            gone = (*range(20, 30), *range(44, 50))
+            assert merged(made) == expected(range(10, 60), *gone)
+            reasons = [each.reason for each in client.status.damaged]
+            assert reasons == ["the file is missing", f"the file has {4 * SIZE} bytes"]
+
+    in_loop(main)
+
+
+def test_the_order_of_runs_and_partitions_stays(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        for begin in (10, 30, 50):
+            files.begin()
+            write(files, range(begin, begin + 20), 10)
+            write(files, range(begin, begin + 20), 5, partition=1)
+            files.end()
+        flip(files.file(0, run=0), 30)
+        flip(files.file(1, run=1), 3 * SIZE + 40)
+        flip(files.file(2, name=OTHER, run=0), 9)
+        async with world(tmp_path, nodes=3) as made:
+            client = made.push(files.path)
+            await until_shipped(client)
+            assert merged(made, 0) == expected(range(10, 70), 10, 43)
+            assert merged(made, 1) == expected(range(10, 70), 20)
+
+    in_loop(main)
+
+
+def test_a_run_that_is_written_goes_on_behind_damage(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 25), 10)
+        flip(files.file(1), 2 * SIZE + 50)
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            await until(lambda: merged(made) == expected(range(10, 25), 22))
+            write(files, range(25, 45), 10)
+            await until(lambda: merged(made) == expected(range(10, 45), 22))
+            files.end()
+            await until_shipped(client)
+
+    in_loop(main)
+
+
+def test_what_the_cluster_has_is_not_sent_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 30), 100)
+        async with world(tmp_path) as made:
+            made.cluster.releases = made.cluster.closes = False
+            client = made.push(files.path)
+            await until(lambda: merged(made) == expected(range(10, 30)))
+            await client.stop()
+            write(files, range(30, 40), 100)
+            files.end()
+            flip(files.file(0), 5 * SIZE + 30)
+            flip(files.file(0), 25 * SIZE + 30)
+            made.cluster.releases = made.cluster.closes = True
+            again = made.push(files.path)
+            await until_shipped(again)
+            assert merged(made) == expected(range(10, 40), 35)
+
+    in_loop(main)
+
+
+def test_a_node_that_has_damaged_bytes_spares_them(tmp_path: Path) -> None:
+    """One node got the bytes before they were damaged; another one asks for them."""
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 30), 100)
+        async with world(tmp_path, nodes=2) as made:
+            made.cluster.releases = made.cluster.closes = False
+            client = made.push(files.path, addresses=(made.nodes[0].address,))
+            await until(lambda: merged(made) == expected(range(10, 30)))
+            await client.stop()
+            write(files, range(30, 40), 100)
+            files.end()
+            flip(files.file(0), 5 * SIZE + 30)
+            made.cluster.releases = made.cluster.closes = True
+            client = made.push(files.path, addresses=(made.nodes[1].address,))
+            await until(lambda: merged(made) == expected(range(10, 40)))
+            await until_shipped(client)
+            assert not client.status.damaged
+
+    in_loop(main)
+
+
+def test_a_part_waits_until_the_last_one_is_merged(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 30), 100)
+        files.end()
+        flip(files.file(0), 5 * SIZE + 30)
+        async with world(tmp_path) as made:
+            made.cluster.releases = False
+            client = made.push(files.path)
+            await until(lambda: FLIGHTS in client.progress)
+            await until(lambda: client.progress[FLIGHTS].acknowledged == (0, 0, 5 * SIZE))
+            await until(lambda: client.status.nodes[0].phase is PushPhase.IDLE)
+            await client.stop()
+            assert damage_file(files).run_id is None
+            made.cluster.releases = True
+            made.cluster.move()
+            await until_shipped(made.push(files.path))
+            assert merged(made) == expected(range(10, 30), 15)
+            assert damage_file(files).starts == {"flights-0": (0, 0, 6 * SIZE)}
+
+    in_loop(main)
+
+
+def test_damage_to_the_end_holds_up_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 15), 100)
+        files.end()
+        end = files.log().end(0)
+        files.begin()
+        write(files, range(15, 20), 100)
+        files.end()
+        flip(files.file(0, run=0), 3 * SIZE + 30)
+        flip(files.file(0, run=0), 4 * SIZE + 30)
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            await until_shipped(client)
+            assert merged(made) == expected(range(10, 20), 13, 14)
+            assert client.progress[FLIGHTS].merged > (0, *end)
+
+    in_loop(main)
+
+
+def test_a_torn_tail_is_no_damage(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 15), 100)
+        files.die()
+        with files.file(0).open("ab") as opened:
+            opened.write(batch(b"15")[:-3] + b"\0\0\0")
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            await until_shipped(client)
+            assert merged(made) == expected(range(10, 15))
+            assert not client.status.damaged
+            assert not list(files.path.glob("damage.*"))
+
+    in_loop(main)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_damaged_and_whenever_shipping_stops(tmp_path: Path, seed: int) -> None:
+    """Clients come and go at any moment: each intact record arrives once, in order."""
+    source = random.Random(seed)
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        lost = {0: set[int](), 1: set[int]()}
+        last = 10
+        for _ in range(3):
+            files.begin()
+            for partition in range(2):
+                write(files, range(last, last + 20), source.randrange(4, 30), partition)
+            files.end()
+            for partition in range(2):
+                _damage_some(source, files, ("flights", partition), lost[partition])
+            last += 20
+        async with world(tmp_path, nodes=source.randrange(1, 4)) as made:
+            await _ship_with_breaks(source, made, files)
+            for partition in range(2):
+                assert merged(made, partition) == expected(range(10, last), *lost[partition])
+
+    in_loop(main)
+
+
+def _damage_some(
+    source: random.Random, files: SessionFiles, name: tuple[str, int], lost: set[int]
+) -> None:
+    """Turn bits in some batches of the open run; a file may vanish."""
+    roll = 0
+    while (path := files.file(roll, name)).exists():
+        batches = path.stat().st_size // SIZE
+        numbers = _numbers(path)
+        is_complete = files.file(roll + 1, name).exists()
+        if batches and is_complete and source.random() < 0.15 and roll:
+            lost.update(numbers)
+            path.unlink()
+        for place in range(batches if path.exists() else 0):
+            if source.random() < 0.12:
+                lost.add(numbers[place])
+                flip(path, place * SIZE + source.randrange(20, SIZE), source.randrange(8))
+        roll += 1
+
+
+def _numbers(path: Path) -> list[int]:
+    data = path.read_bytes()
+    return [
+        int(data[at + SIZE - 3 : at + SIZE - 1]) for at in range(0, len(data) // SIZE * SIZE, SIZE)
+    ]
+
+
+async def _ship_with_breaks(source: random.Random, made: World, files: SessionFiles) -> None:
+    for _ in range(source.randrange(4)):
+        client = made.push(files.path)
+        wanted = source.randrange(60)
+        await until(lambda: len(merged(made)) >= wanted or client.is_released)  # noqa: B023
+        await client.stop()
+    await until_shipped(made.push(files.path))

@@ -35,10 +35,25 @@ from samelog.kafka.shared_timers import SharedTimers
 from samelog.replicator.interfaces import RequestRefused, StreamListener
 from samelog.runtime.clock import Clock
 from samelog.runtime.counters import ListenerTally
+from samelog.runtime.slices import give_way
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.state.types import Topic
 
 LEADER_WAIT_S = 1.0
+ELEMENTS_FEW = 10_000
+"""Elements that a request may have whatever exists."""
+ELEMENTS_EACH = 8
+"""Elements of a request for each topic and partition there is: a client may name it by several."""
+
+
+@dataclass(slots=True)
+class Uncharged:
+    """Work for a client beyond the bytes that it sent."""
+
+    unpacked_bytes: int = 0
+    """What its batches unpacked to beyond what was sent."""
+    elements: int = 0
+    """Of its long requests."""
 
 
 @dataclass(slots=True)
@@ -65,8 +80,8 @@ class KafkaClient:
     """What its identity has used, if there is a quota for it."""
     tally: ListenerTally = field(default_factory=ListenerTally)
     """What went through the listener."""
-    unpacked_bytes: int = 0
-    """What its batches unpacked to beyond what was sent, and its quota was not charged for yet."""
+    uncharged: Uncharged = field(default_factory=Uncharged)
+    """What its quota was not charged for yet."""
     refusals: Refusals = field(default_factory=Refusals)
     """Of batches that could not be read."""
     at_end: list[Callable[[], None]] = field(default_factory=list)
@@ -283,9 +298,12 @@ class AnyBroker(ABC):
         """Catch up if one of these is not known here, as far as that can be done: it might only be
         new.
         """
-        if any(name and self.topic(name) is None for name in topics):
-            with suppress(ApiError):
-                await self.catch_up()
+        for name in topics:
+            await give_way()
+            if name and self.topic(name) is None:
+                with suppress(ApiError):
+                    await self.catch_up()
+                return
 
     async def catch_up_with(self, asked: Iterable[tuple[str | UUID, int]]) -> None:
         """As `catch_up`, and what was committed of these partitions too. Raises ApiError."""
@@ -296,6 +314,11 @@ class AnyBroker(ABC):
         Raises ApiError.
         """
         await self.catch_up_with(asked)
+
+    @property
+    def elements_max(self) -> int:
+        """How many elements a request may have that names what exists."""
+        return ELEMENTS_FEW
 
     # --- partitions: in one group, or each in one of its own --------------------------------------
 

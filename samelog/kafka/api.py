@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from samelog.format.steps import StepWork
 from samelog.kafka.any_broker import AnyBroker, KafkaClient
-from samelog.kafka.codec.primitives import ByteBuffer
+from samelog.kafka.codec.primitives import ByteBuffer, MessageReader
+from samelog.kafka.parts import Parts
 
 if TYPE_CHECKING:
     from samelog.kafka.broker import Broker
@@ -37,8 +39,12 @@ class KafkaResponse(Protocol):
 
     def encode(self, key: int, version: int, throttle_ms: int) -> list[ByteBuffer]:
         """The body, for a version of the API with that key; called after `record_bytes`.
-        `throttle_ms`: how long the client is to wait before it asks again.
+        `throttle_ms`: how long the client is to wait before it asks again. Raises ManyElements if
+        the response is too long for one turn of the event loop: then `encoding` is called.
         """
+
+    def encoding(self, key: int, version: int, throttle_ms: int) -> StepWork[list[ByteBuffer]]:
+        """The body of a response of any size, in steps."""
 
 
 MaybeResponse: TypeAlias = KafkaResponse | None
@@ -60,6 +66,8 @@ class CallTo(msgspec.Struct, Generic[BrokerT_co], frozen=True):
     client: KafkaClient
     client_id: str
     version: int
+    is_long: bool = False
+    """The request has more elements than one turn of the event loop handles."""
 
 
 NodeCall: TypeAlias = "CallTo[Broker]"
@@ -89,7 +97,15 @@ class KafkaApi(Generic[AskedT_contra]):
     audit: Callable[[Any], Any] = lambda request: request
     """What of a request the audit log may say."""
     read: Callable[[int, memoryview], Any] | None = None
-    """(version, body) -> request, raising MalformedRequest; None: by Kafka's description."""
+    """(version, body) -> request, raising MalformedRequest, or ManyElements if the request is too
+    long for one turn of the event loop; None: by Kafka's description.
+    """
+    reading: Callable[[int, MessageReader], StepWork[Any]] | None = None
+    """The same in steps, for a request of as many elements as the reader takes."""
+    parts: Parts | None = None
+    """How a long request is handled as several short ones; None: the handler paces itself."""
+    creates: bool = False
+    """Requests may name more than what exists in the cluster."""
 
     def is_flexible(self, version: int) -> bool:
         """Whether a version has tagged fields."""

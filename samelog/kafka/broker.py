@@ -20,8 +20,11 @@ from uuid import UUID
 from samelog.admin.answers import NodeState
 from samelog.archiver.policy import Policy
 from samelog.format.names import EVENTS_TOPIC
+from samelog.format.steps import StepWork
 from samelog.kafka.access.acls import CLUSTER, EVERYTHING, AclDecisions, AclOperation, AclResource
 from samelog.kafka.any_broker import (
+    ELEMENTS_EACH,
+    ELEMENTS_FEW,
     AnyBroker,
     BatchLog,
     BrokerEndpoint,
@@ -30,6 +33,7 @@ from samelog.kafka.any_broker import (
 )
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
+from samelog.kafka.codec.primitives import ELEMENTS_MAX
 from samelog.kafka.groups.driver import GroupDriver
 from samelog.kafka.groups.patterns import TopicPatterns
 from samelog.kafka.placed import PlacedPartitions
@@ -37,6 +41,7 @@ from samelog.kafka.producer_log import ProducerLog
 from samelog.kafka.state_topics.topics import MAY, RESERVED, StateTopics, is_reserved
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
 from samelog.kafka.views import KafkaViews
+from samelog.runtime.slices import paced
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.judging import libraries
 from samelog.sequencer.merge.merged_partition import MergedPartition
@@ -154,6 +159,13 @@ class Broker(AnyBroker):
         """Whether this node copies what others have; a leader has nobody to send clients to."""
         is_syncing = self.parts.member.status.state is NodeState.SYNCING
         return is_syncing and self.leader not in (None, self.number)
+
+    @property
+    def elements_max(self) -> int:
+        state = self.machine.state
+        exist = len(state.topics) + len(state.partitions) + len(state.placement.partitions)
+        exist += len(state.schemas.views) + len(state.groups.by_id)
+        return min(ELEMENTS_MAX, ELEMENTS_FEW + ELEMENTS_EACH * exist)
 
     def is_there(self, number: int) -> bool:
         """Whether this node knows another node to be up."""
@@ -366,16 +378,24 @@ class Broker(AnyBroker):
 
     async def catch_up_with(self, asked: Iterable[tuple[str | UUID, int]]) -> None:
         await self.catch_up()
-        known = [(self.topic(key), index) for key, index in asked]
-        placed = [
-            (base_topic(self.machine.state, topic), index)
-            for topic, index in known
-            if topic is not None and topic.is_placed and 0 <= index < topic.partitions
-        ]
+        placed = await paced(self._placed_of(asked))
         if placed:
             with self._answered():
                 async with asyncio.timeout(ANSWER_S):
                     await self.placed.catch_up(placed)
+
+    def _placed_of(
+        self, asked: Iterable[tuple[str | UUID, int]]
+    ) -> StepWork[list[tuple[Topic, int]]]:
+        """Those partitions that data groups have, once each."""
+        found: dict[tuple[str, int], tuple[Topic, int]] = {}
+        for key, index in asked:
+            topic = self.topic(key)
+            if topic is not None and topic.is_placed and 0 <= index < topic.partitions:
+                base = base_topic(self.machine.state, topic)
+                found[base.topic_id, index] = base, index
+            yield
+        return [*found.values()]
 
     def raft_of(self, topic: Topic, index: int) -> RaftParts:
         """The group that has a partition. Raises ApiError."""

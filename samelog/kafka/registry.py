@@ -52,7 +52,7 @@ NoteFailure = Callable[[str | None], None]
 def audited(api: KafkaApi[BrokerT]) -> KafkaApi[BrokerT]:
     """The same, with a line for each request that is not a question only."""
 
-    def handle(call: CallTo[BrokerT], request: Any) -> Reply:
+    def handle(call: CallTo[BrokerT], request: Any) -> Any:
         def note(error: str | None) -> None:
             note_change(
                 who=call.client.identity,
@@ -64,6 +64,8 @@ def audited(api: KafkaApi[BrokerT]) -> KafkaApi[BrokerT]:
 
         if getattr(request, "validate_only", False):
             return api.handle(call, request)
+        if call.is_long:
+            return _noted_in_thread(api.handle(call, request), note)
         try:
             return _when_done(api.handle(call, request), note)
         except Exception as error:
@@ -90,6 +92,18 @@ def _when_done(outcome: Reply, note: NoteFailure) -> Reply:
         return _when_done(answer, note)
 
     return wait(outcome)
+
+
+async def _noted_in_thread(outcome: Any, note: NoteFailure) -> Any:
+    """The answer to a long request, whose line takes too long for a turn of the event loop."""
+    try:
+        while isinstance(outcome, CoroutineType | asyncio.Future):
+            outcome = await outcome
+    except BaseException as error:
+        note(UNKNOWN if isinstance(error, asyncio.CancelledError) else repr(error))
+        raise
+    await asyncio.to_thread(lambda: note(_said(outcome)))
+    return outcome
 
 
 def _error_of(done: asyncio.Future[Any]) -> str | None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
-from samelog.kafka.any_broker import AppendResult
+from samelog.kafka.any_broker import AppendResult, Uncharged
 from samelog.kafka.apis.fetch import FetchWork
 from samelog.kafka.apis.produce import ProduceWork
 from samelog.kafka.clients.fetch_sessions import FetchContext
@@ -53,7 +53,7 @@ def call_to(**broker: Any) -> Any:
         timers=SharedTimers(),
         **broker,
     )
-    client = SimpleNamespace(who=("ann", "host"), unpacked_bytes=0)
+    client = SimpleNamespace(who=("ann", "host"), uncharged=Uncharged())
     return SimpleNamespace(broker=found, client=client, version=9)
 
 

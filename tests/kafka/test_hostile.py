@@ -23,6 +23,7 @@ from samelog.kafka.record_check import unpacked_limit
 from samelog.kafka.server import connection
 from samelog.kafka.server.connection import KafkaConnection
 from samelog.kafka.server.dispatch import StartedRequest
+from samelog.runtime import slices
 from tests.e2e.harness import World
 from tests.kafka.batches import batch, packed, put
 from tests.kafka.test_producing import PRODUCE, consume, produce, produce_tree
@@ -118,6 +119,7 @@ def test_requests_of_one_connection_give_way_to_others(monkeypatch: pytest.Monke
 
 def test_parts_of_one_request_give_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "TURN_S", 0.0)
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
 
     async def body() -> None:
         turns, begun = Turns(), list[int]()
@@ -148,6 +150,6 @@ def test_a_quota_is_charged_for_what_was_unpacked() -> None:
     client = KafkaClient("samelog://user/ann", "l", "h", allowances=Allowances([quota]))
     started = StartedRequest(None, produce_api, 9, b"", 100)
     assert started.encode(ProduceResponse([]), client, 0.0)[1] == 0.0
-    client.unpacked_bytes = 2900
+    client.uncharged.unpacked_bytes = 2900
     assert started.encode(ProduceResponse([]), client, 0.0)[1] == pytest.approx(2.1)
-    assert client.unpacked_bytes == 0
+    assert client.uncharged.unpacked_bytes == 0

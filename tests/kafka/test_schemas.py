@@ -135,11 +135,6 @@ def test_null_is_read_where_kafka_allows_it() -> None:
     assert schemas.read_request(3, 1, memoryview(b"\xff\xff\xff\xff")).topics is None
 
 
-def test_a_long_request_is_refused() -> None:
-    with pytest.raises(MalformedRequest, match="at most 2097152"):
-        schemas.read_request(3, 5, memoryview(bytes(3 << 20)))
-
-
 # --- responses ------------------------------------------------------------------------------------
 
 

@@ -60,6 +60,7 @@ from tests.mutants.looking import LOOKING
 from tests.mutants.mirroring import MIRRORING
 from tests.mutants.native_groups import NATIVE_GROUPS
 from tests.mutants.one_round import ONE_ROUND
+from tests.mutants.pacing import PACING
 from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
 from tests.mutants.places import PLACES
@@ -352,6 +353,7 @@ PLANTED = (
             *GRANTING,
             *KEYS,
             *LEAVING,
+            *PACING,
             *LINKS,
             *LONG_BATCHES,
             *LOOKING,

@@ -269,7 +269,10 @@ class ClientQuota(ConfigTable):
         int, "Bytes fetched per second; 0: no limit", size(0, _RATE_MAX), Reload.YES
     ] = 0
     request_rate: Annotated[
-        int, "Requests per second; 0: no limit", integer(0, _RATE_MAX), Reload.YES
+        int,
+        "Requests per second, each 100 elements one more; 0: no limit",
+        integer(0, _RATE_MAX),
+        Reload.YES,
     ] = 0
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import chain, groupby
 from typing import Any
 
+from samelog.format.steps import StepWork
 from samelog.kafka.access.acls import (
     CLUSTER,
     PRINCIPAL,
@@ -24,6 +25,8 @@ from samelog.kafka.apis.checks import answer_each, catch_up
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.parts import Parts
+from samelog.runtime.slices import paced
 from samelog.sequencer.state.access_commands import AclBinding, ChangeAcls
 
 TEXT_CHARACTERS_MAX = 256
@@ -72,7 +75,7 @@ async def describe_acls(call: NodeCall, request: Any) -> DescribeAclsResponse:
     failure = await _failure(call, AclOperation.DESCRIBE)
     if failure is not None:
         return DescribeAclsResponse(failure.code, failure.message)
-    found = sorted((acl for acl in call.broker.access.acls if fits(request, acl)), key=_order)
+    found = sorted(await paced(_meant(call, request)), key=_order)
     return DescribeAclsResponse(
         ErrorCode.none,
         resources=[
@@ -125,6 +128,7 @@ class CreateAclsResponse(ResponseBody, frozen=True):
     1,
     3,
     flexible_from=2,
+    parts=Parts(("creations",), ("results",), size=100),
     notes="They count at the Kafka listeners, beside the grants of the configuration files.",
 )
 async def create_acls(call: NodeCall, request: Any) -> CreateAclsResponse:
@@ -215,11 +219,20 @@ class DeleteAclsResponse(ResponseBody, frozen=True):
     filter_results: Sequence[DeleteAclsFilterResult]
 
 
-@kafka_api(31, "DeleteAcls", 1, 3, flexible_from=2, notes="Of all filters in one entry.")
+@kafka_api(
+    31,
+    "DeleteAcls",
+    1,
+    3,
+    flexible_from=2,
+    parts=Parts(("filters",), ("filter_results",)),
+    notes="Of all filters in one entry.",
+)
 async def delete_acls(call: NodeCall, request: Any) -> DeleteAclsResponse:
     """Takes away the ACLs that filters mean."""
     failure = await _failure(call, AclOperation.ALTER)
-    found = [] if failure else [_meant(call, wanted) for wanted in request.filters]
+    wanted = () if failure else request.filters
+    found = [await paced(_meant(call, each)) for each in wanted]
     gone = list(dict.fromkeys(chain.from_iterable(found)))
     if gone:
         failure = await _changed(call, ChangeAcls([], gone))
@@ -234,5 +247,11 @@ async def delete_acls(call: NodeCall, request: Any) -> DeleteAclsResponse:
     )
 
 
-def _meant(call: NodeCall, wanted: Any) -> list[AclBinding]:
-    return [acl for acl in call.broker.access.acls if fits(wanted, acl)]
+def _meant(call: NodeCall, wanted: Any) -> StepWork[list[AclBinding]]:
+    """The ACLs that a filter means."""
+    found = []
+    for acl in [*call.broker.access.acls]:
+        if fits(wanted, acl):
+            found.append(acl)
+        yield
+    return found

@@ -12,12 +12,13 @@ from typing import Any
 
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall, kafka_api
-from samelog.kafka.apis.checks import catch_up
+from samelog.kafka.apis.checks import Turn, catch_up
 from samelog.kafka.clients.quota_owners import QuotaOwner
 from samelog.kafka.clients.quotas import QUOTA_KEYS
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.parts import Parts
 from samelog.sequencer.levels import CLIENT_QUOTAS
 from samelog.sequencer.state.access_commands import ChangeQuotas, QuotaChange
 
@@ -69,7 +70,13 @@ async def describe_quotas(call: NodeCall, request: Any) -> DescribeClientQuotasR
     failure = await _failure(call, AclOperation.DESCRIBE_CONFIGS)
     if failure is not None:
         return DescribeClientQuotasResponse(failure.code, failure.message)
-    quotas = call.broker.access.quotas
+    kinds = {each.entity_type for each in request.components}
+    turn, found = Turn(), []
+    for text, rates in sorted(call.broker.access.quotas.items()):
+        await turn.give_way()
+        owner = _names(QuotaOwner.read(text))
+        if _has_kinds(owner, kinds, request) and all(_fits(x, owner) for x in request.components):
+            found.append((owner, rates))
     return DescribeClientQuotasResponse(
         ErrorCode.none,
         entries=[
@@ -77,8 +84,7 @@ async def describe_quotas(call: NodeCall, request: Any) -> DescribeClientQuotasR
                 [QuotaEntity(kind, name) for kind, name in owner.items()],
                 [QuotaValue(key, float(rate)) for key, rate in sorted(rates.items())],
             )
-            for text, rates in sorted(quotas.items())
-            if _fits(request, owner := _names(QuotaOwner.read(text)))
+            for owner, rates in found
         ],
     )
 
@@ -89,18 +95,17 @@ def _names(owner: QuotaOwner) -> dict[str, str | None]:
     return {kind: name or None for kind, name in kinds.items() if name is not None}
 
 
-def _fits(request: Any, owner: Mapping[str, str | None]) -> bool:
-    """Whether a filter means the quotas of an owner. A strict one names all of its kinds."""
-    if request.strict and {each.entity_type for each in request.components} != owner.keys():
-        return False
-    return all(
-        each.entity_type in owner
-        and (
-            each.match_type == ANY
-            or (each.match_type == DEFAULT and owner[each.entity_type] is None)
-            or (each.match_type == EXACT and owner[each.entity_type] == each.match)
-        )
-        for each in request.components
+def _has_kinds(owner: Mapping[str, str | None], kinds: set[str], request: Any) -> bool:
+    """Whether an owner is of all kinds that a filter names; a strict one names all of them."""
+    return kinds == owner.keys() if request.strict else kinds <= owner.keys()
+
+
+def _fits(asked: Any, owner: Mapping[str, str | None]) -> bool:
+    """Whether a component of a filter means the quotas of an owner that has its kind."""
+    return (
+        asked.match_type == ANY
+        or (asked.match_type == DEFAULT and owner[asked.entity_type] is None)
+        or (asked.match_type == EXACT and owner[asked.entity_type] == asked.match)
     )
 
 
@@ -131,6 +136,7 @@ class AlterClientQuotasResponse(ResponseBody, frozen=True):
     0,
     1,
     flexible_from=1,
+    parts=Parts(("entries",), ("entries",)),
     notes="`producer_byte_rate`, `consumer_byte_rate` of users and client ids. A file's quotas go "
     "before.",
 )

@@ -15,6 +15,7 @@ from typing import Any
 
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name
+from samelog.format.steps import StepWork, mapped
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import catch_up
@@ -22,6 +23,7 @@ from samelog.kafka.clients.sasl import HASHES, ITERATIONS, MECHANISM_NUMBERS
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.runtime.slices import paced
 from samelog.sequencer.state.access_commands import ChangeUsers, ScramCredential
 
 ITERATIONS_MAX = 16_384
@@ -70,7 +72,9 @@ async def describe_users(call: NodeCall, request: Any) -> DescribeUserScramCrede
     counts = Counter(names)
     return DescribeUserScramCredentialsResponse(
         ErrorCode.none,
-        results=[_described(name, known.get(name), counts[name]) for name in counts],
+        results=await paced(
+            mapped(lambda name: _described(name, known.get(name), counts[name]), counts)
+        ),
     )
 
 
@@ -127,8 +131,9 @@ async def alter_users(call: NodeCall, request: Any) -> AlterUserScramCredentials
     """Changes all users of the request that can be changed in one entry."""
     failure = await _failure(call, AclOperation.ALTER)
     changes = [*request.deletions, *request.upsertions]
-    refused = _refused(call, changes, failure)
-    upsert = [_credential(each) for each in request.upsertions if each.name not in refused]
+    refused = await paced(_refused(call, changes, failure))
+    sound = (each for each in request.upsertions if each.name not in refused)
+    upsert = await paced(mapped(_credential, sound))
     remove = [(x.name, x.mechanism) for x in request.deletions if x.name not in refused]
     if upsert or remove:
         refused |= await _change(call, ChangeUsers(upsert, remove))
@@ -139,7 +144,7 @@ async def alter_users(call: NodeCall, request: Any) -> AlterUserScramCredentials
 
 def _refused(
     call: NodeCall, changes: Sequence[Any], failure: ApiError | None
-) -> dict[str, ApiError]:
+) -> StepWork[dict[str, ApiError]]:
     """Whose changes are refused, and why: all changes of a user, or none."""
     refused: dict[str, ApiError] = {}
     counts = Counter((each.name, each.mechanism) for each in changes)
@@ -147,6 +152,7 @@ def _refused(
         problem = failure or _problem(call, each, counts[each.name, each.mechanism])
         if problem is not None:
             refused.setdefault(each.name, problem)
+        yield
     return refused
 
 

@@ -15,6 +15,7 @@ from samelog.kafka.apis.configs import CLIENT_METRICS, ResourceType, topics_of
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.parts import Parts
 from samelog.kafka.settings import GROUP_BOUNDS, LISTS, group_defaults, topic_defaults
 from samelog.sequencer.state.access_commands import AlterGroup
 from samelog.sequencer.state.access_state import HEARTBEAT_MS, SESSION_MS
@@ -58,7 +59,12 @@ class Altered(NamedTuple):
     command: Callable[[dict[str, str], list[str]], AnyCommand]
 
 
-@kafka_api(33, "AlterConfigs", 0, 2, flexible_from=2, notes="Topics and groups only.")
+RESOURCES = Parts(("resources",), ("responses",))
+
+
+@kafka_api(
+    33, "AlterConfigs", 0, 2, flexible_from=2, parts=RESOURCES, notes="Topics and groups only."
+)
 async def alter_configs(call: NodeCall, request: Any) -> AlterConfigsResponse:
     """Sets all settings of topics and groups anew; those not named have their default again.
 
@@ -197,7 +203,15 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
-@kafka_api(44, "IncrementalAlterConfigs", 0, 1, flexible_from=1, notes="Topics and groups only.")
+@kafka_api(
+    44,
+    "IncrementalAlterConfigs",
+    0,
+    1,
+    flexible_from=1,
+    parts=RESOURCES,
+    notes="Topics and groups only.",
+)
 async def incremental_alter_configs(call: NodeCall, request: Any) -> AlterConfigsResponse:
     """Sets some settings, gives them back their default, or changes lists."""
     return await alter_each(call, request, _set_some)

@@ -9,7 +9,6 @@ allowed if the request that it stands for would not be denied.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
@@ -25,6 +24,7 @@ from samelog.kafka.api import AnyCall
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import TopicAnswers, TopicsResponse
+from samelog.runtime.slices import slices
 from samelog.sequencer.ingest.batch_check import (
     KEYED_RECORDS,
     SLICED_LIMIT_BYTES,
@@ -49,23 +49,36 @@ AnswerT = TypeVar("AnswerT")
 # --- parts of a request -------------------------------------------------------------------------
 
 
+class Turn:
+    """A request's turn of the event loop: a millisecond at once, then slices."""
+
+    def __init__(self) -> None:
+        self._slices = slices()
+        self._over_at = self._slices.now() + TURN_S
+
+    async def give_way(self) -> None:
+        """Let others have the event loop if the turn is over."""
+        if self._slices.now() >= self._over_at and self._slices.is_over:
+            await self._slices.next()
+
+
 async def answer_each(
     wanted: Iterable[WantedT],
     answer: Callable[[WantedT], Awaitable[AnswerT]],
     refuse: Callable[[WantedT, ApiError], AnswerT],
     *,
     failure: ApiError | None = None,
+    turn: Turn | None = None,
 ) -> list[AnswerT]:
     """Answer every part of a request, in order and each by itself: what `answer` returns, or what
     `refuse` makes of the ApiError that it raises. `failure`: what all of them are refused with.
-    After every millisecond others have their turn of the event loop.
+    After a millisecond the rest is done in slices of the event loop; `turn`: the millisecond has
+    begun.
     """
     found: list[AnswerT] = []
-    over_at = time.monotonic() + TURN_S
+    turn = turn or Turn()
     for each in wanted:
-        if time.monotonic() >= over_at:
-            await asyncio.sleep(0)
-            over_at = time.monotonic() + TURN_S
+        await turn.give_way()
         try:
             if failure is not None:
                 raise failure
@@ -85,10 +98,12 @@ async def answer_topics(
     failure: ApiError | None = None,
 ) -> TopicsResponse[AnswerT]:
     """The same for the partitions of topics, by name; `answer` gets the topic's, too."""
+    turn = Turn()
     return TopicsResponse(
         [
             TopicAnswers(
-                name, await answer_each(parts, partial(answer, name), refuse, failure=failure)
+                name,
+                await answer_each(parts, partial(answer, name), refuse, failure=failure, turn=turn),
             )
             for name, parts in topics
         ]

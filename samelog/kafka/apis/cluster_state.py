@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from samelog.format.steps import mapped
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_each, no_partition
@@ -19,6 +21,8 @@ from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicAnswers
+from samelog.kafka.parts import Parts
+from samelog.runtime.slices import paced
 from samelog.sequencer.state.types import Topic
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -95,7 +99,7 @@ def _topic_size(broker: Broker) -> Any:
         topic = broker.topic(name)
         if topic is None or broker.views.of(topic) is not None:  # a view has no files
             return TopicAnswers(name, [])
-        found = [_size(broker, topic, index) for index in indexes]
+        found = await paced(mapped(partial(_size, broker, topic), indexes))
         return TopicAnswers(name, [each for each in found if each is not None])
 
     return size
@@ -178,6 +182,7 @@ class DescribeQuorumResponse(ResponseBody, frozen=True):
     0,
     2,
     flexible_from=0,
+    parts=Parts(("topics", "partitions"), ("topics", "partitions")),
     notes="Raft's log, as `__cluster_metadata`. How far others are, a follower knows from "
     "what they say of themselves once a second.",
 )

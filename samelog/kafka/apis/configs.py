@@ -12,6 +12,7 @@ from samelog.kafka.apis.checks import answer_each, check_name, denied, unknown
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.parts import Parts
 from samelog.kafka.settings import (
     ConfigEntry,
     ConfigSource,
@@ -83,6 +84,7 @@ class DescribeConfigsResponse(ResponseBody, frozen=True):
     1,
     4,
     flexible_from=4,
+    parts=Parts(("resources",), ("results",)),
     notes="Settings of topics and groups. Those of the node that is asked are read-only.",
 )
 async def describe_configs(call: NodeCall, request: Any) -> DescribeConfigsResponse:

@@ -15,12 +15,16 @@ never empty when there is something to read, and memory to read it into.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from dataclasses import replace
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace as replace_fields
 
 from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
+from samelog.format.steps import StepWork, mapped
 from samelog.format.transactions import Aborted
 from samelog.kafka.any_broker import ReadableLog, WatchedLog
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
@@ -37,9 +41,11 @@ from samelog.kafka.codec.fetch import (
     FetchResponse,
     TopicKey,
     read_fetch,
+    reading_fetch,
 )
 from samelog.kafka.codec.primitives import ByteBuffer
 from samelog.kafka.views import ViewPartition
+from samelog.runtime.slices import in_background, paced
 
 ANSWER_BYTES = 8 << 20
 """Read for one answer at most: reading holds up the event loop."""
@@ -54,6 +60,7 @@ NOTHING = memoryview(b"")
     18,
     flexible_from=FLEXIBLE_FROM,
     read=read_fetch,
+    reading=reading_fetch,
     notes="Any node serves what it has merged. An answer holds at most 8 MiB, or one batch. A node "
     "keeps 1000 fetch sessions of 200000 partitions together.",
 )
@@ -64,6 +71,8 @@ def fetch(call: AnyCall, request: FetchRequest) -> Reply:
         context = call.broker.fetch_sessions.begin(request, now, by_id=by_id)
     except ApiError as error:
         return FetchResponse(error.code, [])
+    if call.is_long or context.is_long:
+        return FetchWork(call, request, replace(context, topics=[])).run_long(context)
     work = FetchWork(call, request, context)
     if request.max_wait_ms <= 0 or work.is_ready():
         return work
@@ -100,6 +109,16 @@ class _PartitionRead(msgspec.Struct):
         start = self.start(log)
         base, byte = log.locate(log.last_stable_offset) if self.is_stable else log.end()
         return byte - start[1] if base == start[0] else ANSWER_BYTES
+
+    def ready(self) -> int | None:
+        """Bytes that can be read; None if this partition alone is reason to answer."""
+        if self.error is not ErrorCode.none or self.nearest >= 0:
+            return None
+        try:
+            here = self.available()
+        except LogFormatError:
+            return None
+        return None if here and here >= self.asked.max_bytes else here
 
     def start(self, log: ReadableLog) -> tuple[int, int]:
         """Where the wanted offset lies. Raises LogFormatError."""
@@ -205,6 +224,10 @@ class FetchWork:
         """The body of what was read."""
         return self._response.encode(key, version, throttle_ms)
 
+    def encoding(self, key: int, version: int, throttle_ms: int) -> StepWork[list[ByteBuffer]]:
+        """The same in steps."""
+        return self._response.encoding(key, version, throttle_ms)
+
     def _read(self, read: _PartitionRead, left: int, *, is_first: bool) -> FetchedPartition:
         index, stream = read.asked.partition, read.stream
         if stream is None:
@@ -287,6 +310,96 @@ class FetchWork:
                 self._check_offset(read)
         self._wake()
 
+    # --- a long request ---------------------------------------------------------------------------
+
+    async def run_long(
+        self, context: FetchContext
+    ) -> MaybeResponse | asyncio.Future[MaybeResponse]:
+        """Answer a request for many partitions, those of `context`, in slices of the event loop."""
+        self._context = replace(context, topics=await paced(context.wanting()))
+        await paced(self._looking_for_all())
+        if self._request.max_wait_ms <= 0 or await paced(self._looking()):
+            return await self._answer_long()
+        return in_background(self._wait_long())
+
+    def _looking_for_all(self) -> StepWork[None]:
+        """Find all partitions."""
+        is_stable = self._request.isolation == READ_COMMITTED
+        for key, partitions in self._context.topics:
+            for asked in partitions:
+                read = _PartitionRead(key, asked, is_stable=is_stable)
+                self._reads.append(read)
+                self._check_offset(read)
+                yield
+
+    def _looking(self) -> StepWork[bool]:
+        """As `is_ready`; whatever has failed meanwhile is looked for again."""
+        size = 0
+        for read in self._reads:
+            if read.stream is not None and read.stream.fault is not None:
+                self._check_offset(read)
+            here = read.ready()
+            if here is None:
+                return True
+            size += here
+            yield
+        return size >= self._request.min_bytes and not self._is_ahead
+
+    async def _wait_long(self) -> MaybeResponse:
+        """Answer when it is time."""
+        changed = asyncio.Event()
+        streams = {read.stream for read in self._reads if read.stream is not None}
+        for stream in streams:
+            stream.add_listener(changed.set)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._request.max_wait_ms / 1000):
+                    if self._is_ahead:
+                        await self._confirm_long()
+                    while not await paced(self._looking()):
+                        await changed.wait()
+                        changed.clear()
+        finally:
+            for stream in streams:
+                stream.remove_listener(changed.set)
+        return await self._answer_long()
+
+    async def _confirm_long(self) -> None:
+        """As `_confirm`."""
+        asked = await paced(mapped(_name_and_index, self._reads))
+        try:
+            await self._call.broker.confirm_ends(asked)
+        except ApiError:
+            return
+        self._is_confirmed, self._is_ahead = True, False
+        sound = [read for read in self._reads if read.error is ErrorCode.none]
+        await paced(mapped(self._check_offset, sound))
+
+    async def _answer_long(self) -> FetchResponse:
+        found = await paced(self._reading())
+        broker, is_stable = self._call.broker, self._request.isolation == READ_COMMITTED
+        now = broker.clock.now()
+        finishing = broker.fetch_sessions.finishing(self._context, found, now)
+        return replace_fields(await paced(finishing), has_aborted=is_stable)
+
+    def _reading(self) -> StepWork[list[tuple[TopicKey, list[FetchedPartition]]]]:
+        """Read what there is now."""
+        memory = self._call.client.memory
+        room = ANSWER_BYTES if memory is None else memory.left
+        left = max(0, min(self._request.max_bytes, ANSWER_BYTES, room))
+        is_first, reads = room > 0, iter(self._reads)
+        found: list[tuple[TopicKey, list[FetchedPartition]]] = []
+        for key, partitions in self._context.topics:
+            answers: list[FetchedPartition] = []
+            for _ in partitions:
+                part = self._read(next(reads), left, is_first=is_first)
+                size = sum(map(len, part.records))
+                left, is_first = max(0, left - size), is_first and size == 0
+                answers.append(part)
+                yield
+            found.append((key, answers))
+        return found
+
     def _wake(self) -> None:
         """A partition has changed: go on at the end of this turn of the loop."""
         if not self._is_woken:
@@ -305,6 +418,11 @@ class FetchWork:
         future, self._future = self._future, None
         if future is not None and not future.done():
             future.set_result(self)
+
+
+def _name_and_index(read: _PartitionRead) -> tuple[str | UUID, int]:
+    key = UUID(bytes=read.key) if isinstance(read.key, bytes) else read.key
+    return key, read.asked.partition
 
 
 def _rows(read: _PartitionRead, left: int, *, is_first: bool) -> memoryview:

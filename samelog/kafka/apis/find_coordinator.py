@@ -12,6 +12,7 @@ from samelog.kafka.api import AnyCall, NodeCall, kafka_api
 from samelog.kafka.apis.group_answers import check_group
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.parts import Parts
 
 GROUP = 0
 TRANSACTION = 1
@@ -49,6 +50,7 @@ class FindCoordinatorResponse(ResponseBody, frozen=True):
     0,
     6,
     flexible_from=3,
+    parts=Parts(("coordinator_keys",), ("coordinators",)),
     notes="The Raft leader coordinates all groups and transactions.",
 )
 def find_coordinator(call: NodeCall, request: Any) -> FindCoordinatorResponse:

@@ -17,6 +17,7 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.classic_group import DEAD
 from samelog.kafka.groups.requests import Described, DescribedConsumers, Listed
+from samelog.kafka.parts import Parts
 from samelog.sequencer.state.group_commands import ConsumerMember
 
 DEAD_IS_AN_ERROR_FROM = 6
@@ -29,10 +30,12 @@ class DescribeGroupsResponse(ResponseBody, frozen=True):
     groups: Sequence[Described]
 
 
-@kafka_api(15, "DescribeGroups", 0, 6, flexible_from=5)
+@kafka_api(
+    15, "DescribeGroups", 0, 6, flexible_from=5, parts=Parts(("groups",), ("groups",), size=20)
+)
 def describe_groups(call: NodeCall, request: Any) -> Reply:
     """Groups of the classic protocol, with their members."""
-    names = list(request.groups)
+    names = list(dict.fromkeys(request.groups))
     allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 
     def make(groups: tuple[Described, ...]) -> DescribeGroupsResponse:
@@ -122,7 +125,15 @@ class DeleteGroupsResponse(ResponseBody, frozen=True):
     results: Sequence[DeleteGroupsResponseResult]
 
 
-@kafka_api(42, "DeleteGroups", 0, 2, flexible_from=2, notes="Needs `admin` or an ACL.")
+@kafka_api(
+    42,
+    "DeleteGroups",
+    0,
+    2,
+    flexible_from=2,
+    parts=Parts(("groups_names",), ("results",)),
+    notes="Needs `admin` or an ACL.",
+)
 def delete_groups(call: NodeCall, request: Any) -> Reply:
     """Groups without members, with their offsets."""
     names = list(request.groups_names)
@@ -200,10 +211,11 @@ class ConsumerGroupDescribeResponse(ResponseBody, frozen=True):
     0,
     1,
     flexible_from=0,
+    parts=Parts(("group_ids",), ("groups",), size=20),
 )
 def consumer_group_describe(call: NodeCall, request: Any) -> Reply:
     """Groups of the consumer protocol, with members and their targets."""
-    names = list(request.group_ids)
+    names = list(dict.fromkeys(request.group_ids))
     allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 
     def make(groups: tuple[DescribedConsumers, ...]) -> ConsumerGroupDescribeResponse:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from samelog.config.expressions import InvalidPattern, compiled
+from samelog.format.steps import StepWork, finished
 from samelog.kafka.api import NodeCall, Reply, kafka_api
 from samelog.kafka.apis.checks import id_of
 from samelog.kafka.apis.group_answers import as_it_is, ask_coordinator, check_group, with_topics
@@ -25,6 +26,8 @@ from samelog.kafka.groups.requests import (
     Sync,
     SyncGroupResponse,
 )
+from samelog.kafka.parts import Parts
+from samelog.runtime.slices import paced
 from samelog.sequencer.state.access_state import HEARTBEAT_MS
 
 KNOWN_ID_FROM, PROTOCOL_TYPE_FROM, SKIP_FROM = 4, 7, 9
@@ -156,7 +159,9 @@ class LeaveGroupResponse(ResponseBody, frozen=True):
     members: Sequence[LeaveGroupResponseMember] = ()
 
 
-@kafka_api(13, "LeaveGroup", 0, 5, flexible_from=4)
+@kafka_api(
+    13, "LeaveGroup", 0, 5, flexible_from=4, parts=Parts(("members",), ("members",), size=100)
+)
 def leave_group(call: NodeCall, request: Any) -> Reply:
     """Members go at once, without their session timeout."""
     group = request.group_id
@@ -242,16 +247,31 @@ def consumer_group_heartbeat(call: NodeCall, request: Any) -> Reply:
             _assignment(call, answer.assigned),
         )
 
+    def ask(beat: GroupBeat | ApiError) -> Any:
+        if isinstance(beat, ApiError):
+            return refuse(beat.code, beat.message)
+        return ask_coordinator(call, lambda c, requester: c.beat(beat, requester), make, refuse)
+
+    async def ask_long() -> Any:
+        return ask(await paced(_beat(call, request)))
+
     try:
         _check(call, request)
     except ApiError as error:
         return refuse(error.code, error.message)
-    beat = _beat(call, request)
-    return ask_coordinator(call, lambda c, requester: c.beat(beat, requester), make, refuse)
+    return ask_long() if call.is_long else ask(finished(_beat(call, request)))
 
 
-def _beat(call: NodeCall, request: Any) -> GroupBeat:
-    owned = request.topic_partitions
+def _beat(call: NodeCall, request: Any) -> StepWork[GroupBeat | ApiError]:
+    """What a member says, or why it may not."""
+    for name in request.subscribed_topic_names or ():
+        if not call.broker.may_read(call.client, name):
+            text = f"topic {name!r} may not be read"
+            return ApiError(ErrorCode.topic_authorization_failed, text)
+        yield
+    owned = None
+    if request.topic_partitions is not None:
+        owned = yield from _numbers(call, request.topic_partitions)
     return GroupBeat(
         caller=Caller(
             request.group_id,
@@ -264,7 +284,7 @@ def _beat(call: NodeCall, request: Any) -> GroupBeat:
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         topics=request.subscribed_topic_names,
         assignor=request.server_assignor,
-        owned=None if owned is None else tuple(_numbers(call, owned)),
+        owned=owned,
         pattern=getattr(request, "subscribed_topic_regex", None),
         find=partial(_topics, call),
     )
@@ -281,10 +301,6 @@ def _check(call: NodeCall, request: Any) -> None:
         compiled(getattr(request, "subscribed_topic_regex", None) or "")
     except InvalidPattern as fault:
         raise ApiError(ErrorCode.invalid_regular_expression, str(fault)) from fault
-    for name in request.subscribed_topic_names or ():
-        if not call.broker.may_read(call.client, name):
-            text = f"topic {name!r} may not be read"
-            raise ApiError(ErrorCode.topic_authorization_failed, text)
 
 
 def _topics(call: NodeCall, pattern: str) -> list[str]:
@@ -293,12 +309,17 @@ def _topics(call: NodeCall, pattern: str) -> list[str]:
     return [topic for topic in found if call.broker.may_read(call.client, topic)]
 
 
-def _numbers(call: NodeCall, owned: Iterable[Any]) -> Iterable[int]:
+def _numbers(call: NodeCall, owned: Iterable[Any]) -> StepWork[tuple[int, ...]]:
     """The cluster-wide numbers of partitions, as far as there still are such."""
+    numbers: dict[int, None] = {}
     for each in owned:
-        if each.topic_id is not None:
-            found = (call.broker.partition_number(each.topic_id, i) for i in each.partitions)
-            yield from (number for number in found if number is not None)
+        for index in each.partitions if each.topic_id is not None else ():
+            number = call.broker.partition_number(each.topic_id, index)
+            if number is not None:
+                numbers[number] = None
+            yield
+        yield
+    return tuple(numbers)
 
 
 def _assignment(

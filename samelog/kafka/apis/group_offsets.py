@@ -8,7 +8,7 @@ from uuid import UUID
 
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, Reply, kafka_api
-from samelog.kafka.apis.checks import id_of
+from samelog.kafka.apis.checks import Turn, id_of
 from samelog.kafka.apis.group_answers import NEVER_FLEXIBLE, ask_coordinator, by_topic, check_group
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import (
@@ -18,6 +18,7 @@ from samelog.kafka.codec.schemas import (
     TopicAnswers,
 )
 from samelog.kafka.groups.requests import Caller, OffsetCommit
+from samelog.kafka.parts import Parts
 from samelog.sequencer.state.group_commands import CommittedOffset
 from samelog.sequencer.state.views.places import place_of
 
@@ -57,6 +58,7 @@ class OffsetCommitResponse(ResponseBody, frozen=True):
     2,
     10,
     flexible_from=8,
+    parts=Parts(("topics", "partitions"), ("topics", "partitions"), size=100),
     notes="`retention_time_ms` is ignored. `offsets.retention.minutes` counts.",
 )
 def offset_commit(call: NodeCall, request: Any) -> Reply:
@@ -66,7 +68,7 @@ def offset_commit(call: NodeCall, request: Any) -> Reply:
     `offsets.retention.minutes` says.
     """
     asked = [(_key(topic), partition) for topic in request.topics for partition in topic.partitions]
-    refused = {topic: _refusal(call, topic) for topic, _ in asked}
+    refused = {topic: _refusal(call, topic) for topic in dict.fromkeys(topic for topic, _ in asked)}
     commits = [_commit(call, topic, each) for topic, each in asked if not refused[topic]]
     caller = Caller(
         request.group_id,
@@ -166,20 +168,15 @@ async def offset_fetch(call: NodeCall, request: Any) -> OffsetFetchResponse:
     is_current = await call.broker.groups.is_current()
     error = ErrorCode.none if is_current else ErrorCode.not_coordinator
     if call.version >= MANY_FROM:
-        return OffsetFetchResponse(
-            [
-                _group(
-                    call,
-                    group.group_id,
-                    group.topics,
-                    error or _check_member(call, group),
-                    _unstable(call, request, group.group_id),
-                )
-                for group in request.groups
-            ]
-        )
+        turn, found = Turn(), []
+        for group in request.groups:
+            await turn.give_way()
+            name, unstable = group.group_id, _unstable(call, request, group.group_id)
+            refusal = error or _check_member(call, group)
+            found.append(await _group(call, name, group.topics, refusal, unstable, turn=turn))
+        return OffsetFetchResponse(found)
     unstable = _unstable(call, request, request.group_id)
-    only = _group(call, request.group_id, request.topics, error, unstable)
+    only = await _group(call, request.group_id, request.topics, error, unstable, turn=Turn())
     return OffsetFetchResponse(topics=only.topics, error_code=error)
 
 
@@ -196,8 +193,14 @@ def _unstable(call: NodeCall, request: Any, group_id: str) -> Collection[int]:
     return call.broker.machine.state.transactions.undecided_offsets(group_id)
 
 
-def _group(
-    call: NodeCall, group_id: str, topics: Any, error: ErrorCode, unstable: Collection[int]
+async def _group(
+    call: NodeCall,
+    group_id: str,
+    topics: Any,
+    error: ErrorCode,
+    unstable: Collection[int],
+    *,
+    turn: Turn,
 ) -> OffsetFetchResponseGroup:
     asked = () if topics is None else _named(topics)
     offsets: Mapping[int, CommittedOffset] = {}
@@ -206,11 +209,12 @@ def _group(
         group = call.broker.machine.state.groups.by_id.get(group_id)
         offsets = {} if group is None else group.offsets
         asked = _all(call, {*offsets, *unstable}) if topics is None else asked
-    answers = _nested(
-        (topic, _partition(call, topic, index, offsets, error, unstable=unstable))
-        for topic, index in asked
-    )
-    return OffsetFetchResponseGroup(group_id, answers, error)
+    answers: list[tuple[str | UUID, OffsetFetchResponsePartition]] = []
+    for topic, index in asked:
+        await turn.give_way()
+        found = _partition(call, topic, index, offsets, error, unstable=unstable)
+        answers.append((topic, found))
+    return OffsetFetchResponseGroup(group_id, _nested(answers), error)
 
 
 def _named(topics: Iterable[Any]) -> Iterator[tuple[str | UUID, int]]:
@@ -257,9 +261,19 @@ class OffsetDeleteResponse(ResponseBody, frozen=True):
     topics: Sequence[TopicAnswers[PartitionError]] = ()
 
 
-@kafka_api(47, "OffsetDelete", 0, 0, flexible_from=NEVER_FLEXIBLE, notes="Needs `admin` or an ACL.")
+@kafka_api(
+    47,
+    "OffsetDelete",
+    0,
+    0,
+    flexible_from=NEVER_FLEXIBLE,
+    parts=Parts(("topics", "partitions"), ("topics", "partitions"), size=100),
+    notes="Needs `admin` or an ACL.",
+)
 def offset_delete(call: NodeCall, request: Any) -> Reply:
     """Forget what a group committed in topics that it does not subscribe to."""
+    if not call.broker.may(call.client, AclOperation.DELETE, AclResource.GROUP, request.group_id):
+        return OffsetDeleteResponse(ErrorCode.group_authorization_failed)
     asked = [
         (topic.name, partition.partition_index)
         for topic in request.topics
@@ -279,8 +293,6 @@ def offset_delete(call: NodeCall, request: Any) -> Reply:
         )
         return OffsetDeleteResponse(ErrorCode.none, by_topic(answers))
 
-    if not call.broker.may(call.client, AclOperation.DELETE, AclResource.GROUP, request.group_id):
-        return OffsetDeleteResponse(ErrorCode.group_authorization_failed)
     return ask_coordinator(
         call,
         lambda c, requester: c.delete_offsets(request.group_id, known, requester),

@@ -11,6 +11,7 @@ from samelog.kafka.apis.checks import Readable, answer_each, catch_up, readable
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.parts import Parts
 
 
 class OffsetForLeaderEpochResponsePartition(Entity, frozen=True):
@@ -41,6 +42,7 @@ class OffsetForLeaderEpochResponse(ResponseBody, frozen=True):
     2,
     4,
     flexible_from=4,
+    parts=Parts(("topics", "partitions"), ("topics", "partitions")),
     notes="Epochs are Raft's terms. Nothing that was read is ever cut off again.",
 )
 async def offset_for_leader_epoch(call: AnyCall, request: Any) -> OffsetForLeaderEpochResponse:

@@ -23,6 +23,7 @@ from samelog.format.errors import LogFormatError
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import (
     Readable,
+    Turn,
     answer_each,
     catch_up,
     readable,
@@ -37,6 +38,7 @@ from samelog.kafka.codec.list_offsets import (
     OffsetFound,
     OffsetWanted,
     read_list_offsets,
+    reading_list_offsets,
 )
 from samelog.store.merged.reader import record_since
 
@@ -58,11 +60,14 @@ _PARTS = itemgetter(1)
     10,
     flexible_from=FLEXIBLE_FROM,
     read=read_list_offsets,
+    reading=reading_list_offsets,
     notes="The leader confirms the end, whichever node is asked. It never falls. What leads tells "
     "the beginning without asking.",
 )
 def list_offsets(call: AnyCall, request: ListOffsetsRequest) -> Reply:
     """Answer a request, as soon as is known what is committed."""
+    if call.is_long:
+        return _look_for_all(call, request)
     asked = list(chain.from_iterable(map(_PARTS, request.topics)))
     if _takes_long(call, request, asked):
         return _look_for_all(call, request)
@@ -160,10 +165,11 @@ async def _look_for_all(call: AnyCall, request: ListOffsetsRequest) -> ListOffse
     places = [(name, each.partition) for name, parts in request.topics for each in parts]
     failure = await catch_up(call.broker, places)
     deadline = asyncio.get_running_loop().time() + ANSWER_S
-    topics = []
+    topics, turn = [], Turn()
     for name, partitions in request.topics:
         look = partial(_look, call, deadline, request.isolation, name)
-        topics.append((name, await answer_each(partitions, look, _refuse, failure=failure)))
+        found = await answer_each(partitions, look, _refuse, failure=failure, turn=turn)
+        topics.append((name, found))
     return ListOffsetsResponse(topics)
 
 

@@ -11,6 +11,7 @@ from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import AnyCall, kafka_api
 from samelog.kafka.apis.checks import (
     NO_OPERATIONS,
+    Turn,
     answer_each,
     check_name,
     cluster_operations,
@@ -22,8 +23,11 @@ from samelog.kafka.apis.checks import (
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.kafka.parts import Parts
 from samelog.sequencer.state.types import Topic
 
+AT_ONCE = 100
+"""Partitions of a topic that one step describes."""
 NULL_NAME_FROM = 12
 """From this version on the name of a topic that was asked for by id may be null."""
 
@@ -77,6 +81,7 @@ class MetadataResponse(ResponseBody, frozen=True):
     0,
     13,
     flexible_from=9,
+    parts=Parts(("topics",), ("topics",)),
     notes="The Raft leader of a partition's group leads it, its term is the leader epoch; nodes "
     "that are down are listed for 10 seconds.",
 )
@@ -108,19 +113,24 @@ async def _topics(call: AnyCall, request: Any, *, is_current: bool) -> list[Meta
     """What is said of the topics that were asked for, or of all that the client may know of."""
     broker, asked = call.broker, request.topics
     if asked is None or (call.version == 0 and not asked):
-        found = [topic for topic in broker.listed() if broker.may_describe(call.client, topic.name)]
-        return [_described(call, topic, request) for topic in found]
+        turn, found = Turn(), []
+        for topic in [*broker.listed()]:
+            await turn.give_way()
+            if broker.may_describe(call.client, topic.name):
+                found.append(await _described(call, topic, request, turn))
+        return found
+    turn = Turn()
 
     async def describe(asked: Any) -> MetadataResponseTopic:
         topic = await _find(call, asked, request, is_current=is_current)
-        return _described(call, topic, request)
+        return await _described(call, topic, request, turn)
 
     def refuse(asked: Any, error: ApiError) -> MetadataResponseTopic:
         topic_id = getattr(asked, "topic_id", None)
         may_be_null = topic_id is None or call.version >= NULL_NAME_FROM
         return MetadataResponseTopic(asked.name if may_be_null else "", topic_id, error.code)
 
-    return await answer_each(asked, describe, refuse)
+    return await answer_each(asked, describe, refuse, turn=turn)
 
 
 async def _find(call: AnyCall, asked: Any, request: Any, *, is_current: bool) -> Topic:
@@ -165,13 +175,20 @@ async def _create(broker: AnyBroker, name: str) -> None:
             raise
 
 
-def _described(call: AnyCall, topic: Topic, request: Any) -> MetadataResponseTopic:
+async def _described(
+    call: AnyCall, topic: Topic, request: Any, turn: Turn
+) -> MetadataResponseTopic:
     broker = call.broker
+    partitions: list[MetadataResponsePartition] = []
+    for start in range(0, topic.partitions, AT_ONCE):
+        await turn.give_way()
+        indexes = range(start, min(topic.partitions, start + AT_ONCE))
+        partitions += partitions_of(broker, topic, indexes, MetadataResponsePartition)
     wanted = getattr(request, "include_topic_authorized_operations", False)
     return MetadataResponseTopic(
         topic.name,
         id_of(topic),
-        partitions=partitions_of(broker, topic, range(topic.partitions), MetadataResponsePartition),
+        partitions=partitions,
         topic_authorized_operations=(
             topic_operations(broker, call.client, topic.name) if wanted else NO_OPERATIONS
         ),

@@ -6,20 +6,22 @@ Invariant: a topic that asks for as many copies as there are nodes, or for nothi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
+from samelog.format.steps import mapped
 from samelog.kafka.broker import NOT_CONFIRMED, Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.placement.tasks import PlacementRefused
-from samelog.sequencer.admin.placement import Plan, placed_partitions, placed_topic
+from samelog.runtime.slices import paced
+from samelog.sequencer.admin.placement import PlacementPlan, Plan
 from samelog.sequencer.levels import GROUPS
-from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.commands import AnyCommand
 
-TRIES = 5
+PreparedT = TypeVar("PreparedT")
+
 LONGEST_S = 60.0
 """No request may wait longer."""
 _CODES = {
@@ -61,41 +63,48 @@ def placement_of(broker: Broker, wanted: Any) -> Plan | None:
     return None if copies == -1 or copies >= len(nodes) else copies
 
 
-async def create_placed(broker: Broker, command: CreateTopicCommand, plan: Plan) -> ApiError | None:
-    """Have a topic created in data groups; why it is not, if it is not."""
-
-    def make() -> PlaceTopic:
-        state, now_ms = broker.machine.state, broker.clock.wall_ms()
-        return placed_topic(state, broker.may_hold, command, plan, now_ms)
-
-    return await _place(broker, make)
-
-
-async def place_more(
-    broker: Broker, topic: Topic, partitions: int, by_hand: Plan | None
-) -> ApiError | None:
-    """Have a topic in data groups get more partitions; why it does not, if it does not."""
-
-    def make() -> PlacePartitions:
-        state, now_ms = broker.machine.state, broker.clock.wall_ms()
-        wanted = state, broker.may_hold, topic, partitions
-        return placed_partitions(*wanted, by_hand=by_hand, now_ms=now_ms)
-
-    return await _place(broker, make)
+def _planned(
+    plan: PlacementPlan, command_of: Callable[[PlacementPlan, int], AnyCommand], place: int
+) -> AnyCommand | ApiError:
+    try:
+        return command_of(plan, place)
+    except PlacementRefused as error:
+        return ApiError(_CODES.get(error.code, ErrorCode.invalid_replica_assignment), str(error))
 
 
-async def _place(
-    broker: Broker, make: Callable[[], PlaceTopic | PlacePartitions]
-) -> ApiError | None:
-    for left in reversed(range(TRIES)):
-        try:
-            await broker.propose(make())
-        except PlacementRefused as error:
-            code = _CODES.get(error.code, ErrorCode.invalid_replica_assignment)
-            return ApiError(code, str(error))
-        except ApiError as error:
-            if error.code is not ErrorCode.not_controller or not left:
-                return error
-        else:
-            return None
-    return None
+async def done_in_one_entry(
+    broker: Broker,
+    prepared: Sequence[PreparedT | ApiError],
+    command_of: Callable[[PlacementPlan, int], AnyCommand],
+    over_at: float,
+) -> list[PreparedT | ApiError]:
+    """Have all that is prepared carried out, with one plan and in one entry as far as it has room.
+    Returns those that are done, each in its place, and errors for all else.
+
+    `command_of` the plan and a place makes what is proposed; it may raise PlacementRefused. What is
+    refused because groups were made meanwhile is planned again until the request's time is over:
+    each time another request has got on.
+    """
+    found = list(prepared)
+    left = [place for place, each in enumerate(found) if not isinstance(each, ApiError)]
+    while left:
+        plan = PlacementPlan(broker.machine.state, broker.may_hold, broker.clock.wall_ms())
+        planned = await paced(mapped(partial(_planned, plan, command_of), left))
+        commands: dict[int, AnyCommand] = {}
+        for place, made in zip(left, planned, strict=True):
+            if isinstance(made, ApiError):
+                found[place] = made
+            else:
+                commands[place] = made
+        errors = await broker.propose_all([*commands.values()], left_ms(over_at) / 1000)
+        left = []
+        for place, failure in zip(commands, errors, strict=True):
+            if failure is not None and failure.code is ErrorCode.not_controller:
+                left.append(place)
+            elif failure is not None:
+                found[place] = failure
+        if not left_ms(over_at):
+            break
+    for place in left:
+        found[place] = ApiError(ErrorCode.request_timed_out, NOT_CONFIRMED)
+    return found

@@ -11,17 +11,19 @@ answered, and a refusal ends the connection, as with Kafka's broker.
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop
+from asyncio import Future, get_running_loop, wait
 from collections.abc import Sequence
 from functools import partial
 from itertools import filterfalse, islice
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format.batch import Attribute
 from samelog.format.recompression import recompressed
+from samelog.format.steps import StepWork, mapped
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import check_transactional, check_unpacked, denied, no_partition
@@ -33,11 +35,13 @@ from samelog.kafka.codec.produce import (
     ProduceRequest,
     ProduceResponse,
     read_produce,
+    reading_produce,
 )
 from samelog.kafka.recompression import other_codec
 from samelog.kafka.record_check import check_crc, check_records, unpacked_limit
 from samelog.kafka.shared_timers import SharedTimer
 from samelog.replicator.interfaces import RequestRefused
+from samelog.runtime.slices import give_way, in_background, paced
 from samelog.sequencer.ingest.batch_check import any_producer, check_keys
 from samelog.sequencer.ingest.checking import CheckedBatches
 from samelog.sequencer.state.types import Topic
@@ -46,6 +50,7 @@ OLDEST = 3
 JOINS_FROM = 12
 """From this version on a batch's partition takes part in its transaction by the batch (KIP-890)."""
 TIMED_OUT = AppendResult(ErrorCode.request_timed_out)
+REPEATED = ApiError(ErrorCode.invalid_request, "the request names the partition twice")
 
 
 @kafka_api(
@@ -55,11 +60,14 @@ TIMED_OUT = AppendResult(ErrorCode.request_timed_out)
     13,
     flexible_from=FLEXIBLE_FROM,
     read=read_produce,
+    reading=reading_produce,
     notes="Versions 0 to 2 are refused. Any node accepts it. acks=1 is acks=all. Batches of "
     "transactions need acks=all.",
 )
 def produce(call: AnyCall, request: ProduceRequest) -> Reply:
     """Answer a request, once all its batches are merged or refused."""
+    if call.is_long:
+        return ProduceWork(call, replace(request, topics=[])).run_long(request)
     return ProduceWork(call, request).start()
 
 
@@ -114,6 +122,45 @@ class ProduceWork:
         for write in self._writes if refusal is not None else ():
             write.error = refusal
         return self._settle()
+
+    async def run_long(self, request: ProduceRequest) -> MaybeResponse | Future[MaybeResponse]:
+        """As `start`, for a request of many partitions, in slices of the event loop."""
+        unopened = await paced(self._taking(request))
+        if unopened:
+            await self._open_and_append_all(unopened)
+        if self._acks == 0:
+            self._check_taken()
+            return None
+        return in_background(self._answer_long())
+
+    def _taking(self, request: ProduceRequest) -> StepWork[list[_PartitionWrite]]:
+        """Append or refuse every batch that can be; returns the others. A partition that is named
+        again gets one batch, as with Kafka.
+        """
+        refusal = self._refusal()
+        unopened: list[_PartitionWrite] = []
+        seen: set[tuple[str | UUID, int]] = set()
+        for topic, partitions in request.topics:
+            key = UUID(bytes=topic) if isinstance(topic, bytes) else topic
+            self._counts.append((topic, len(partitions)))
+            for asked in partitions:
+                write = _PartitionWrite(key, asked.partition, asked.records)
+                self._writes.append(write)
+                if refusal is not None or (key, asked.partition) in seen:
+                    write.error, write.records = refusal or REPEATED, None
+                elif not self._appended(write):
+                    unopened.append(write)
+                seen.add((key, asked.partition))
+                yield
+        return unopened
+
+    async def _answer_long(self) -> ProduceResponse:
+        """The response, once everything that was taken is merged, or it is too late."""
+        waiting = [write.result for write in self._writes if write.result is not None]
+        if waiting:
+            await wait(waiting, timeout=max(0, self._timeout_ms) / 1000)
+        results = iter(await paced(mapped(self._result_of, self._writes)))
+        return ProduceResponse([(topic, [*islice(results, n)]) for topic, n in self._counts])
 
     def _refusal(self) -> ApiError | None:
         """Why the request as a whole is refused, if it is."""
@@ -219,7 +266,7 @@ class ProduceWork:
     def _note(self, write: _PartitionWrite, data: memoryview, checked: CheckedBatches) -> None:
         """Charge the client for what was looked into. Raises ApiError if it cannot be taken."""
         client, refusal = self._call.client, checked.taken.refusal
-        client.unpacked_bytes += checked.bytes - len(data)
+        client.uncharged.unpacked_bytes += checked.bytes - len(data)
         if refusal is not None:
             client.refusals.add(self._call.broker.clock.now())
             check_crc(data)
@@ -290,17 +337,22 @@ class ProduceWork:
     async def _open_and_append(
         self, unopened: Sequence[_PartitionWrite]
     ) -> MaybeResponse | Future[MaybeResponse]:
+        await self._open_and_append_all(unopened)
+        return self._settle()
+
+    async def _open_and_append_all(self, unopened: Sequence[_PartitionWrite]) -> None:
         """Open what is not open yet, and check what takes long; then append. A topic that is not
         known might only be new.
         """
         broker = self._call.broker
         await broker.look_for(write.key for write in unopened)
         for write in unopened:
+            await give_way()
             await self._open(write)
         for write in unopened:
+            await give_way()
             if write.error is None and not self._appended(write):
                 await self._check_and_append(write)
-        return self._settle()
 
     # --- waiting ----------------------------------------------------------------------------------
 

@@ -10,9 +10,12 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from samelog.archiver.command import ArchiveCommand
+from samelog.format.errors import InvariantError
+from samelog.format.steps import mapped
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import (
+    PARTITIONS_MAX,
     administered,
     answer_each,
     answer_topics,
@@ -29,19 +32,20 @@ from samelog.kafka.apis.checks import (
 )
 from samelog.kafka.apis.placing import (
     LONGEST_S,
-    create_placed,
+    done_in_one_entry,
     in_time,
     left_ms,
     over_at_of,
-    place_more,
     placement_of,
 )
 from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
+from samelog.kafka.parts import Parts
 from samelog.kafka.settings import ConfigSource, of_topic
-from samelog.sequencer.admin.placement import Plan
+from samelog.runtime.slices import give_way, paced
+from samelog.sequencer.admin.placement import PlacementPlan
 from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.setting_commands import AddPartitions
@@ -83,6 +87,7 @@ class CreateTopicsResponse(ResponseBody, frozen=True):
     2,
     7,
     flexible_from=5,
+    creates=True,
     notes="Without a replication factor every node holds every partition. From feature level 7 on "
     "a smaller factor, or an assignment, means what it says: groups.md.",
 )
@@ -104,14 +109,15 @@ async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
         prepared = [each if isinstance(each, ApiError) else failure for each in prepared]
     elif not request.validate_only:
         prepared = await _create_all(call.broker, request.topics, prepared, over_at)
-    return CreateTopicsResponse(
-        [
-            CreateTopicsResponseTopic(wanted.name, made.code, made.message)
-            if isinstance(made, ApiError)
-            else _created(call, made, validate_only=request.validate_only)
-            for wanted, made in zip(request.topics, prepared, strict=True)
-        ]
-    )
+
+    def told(pair: tuple[Any, CreateTopicCommand | ApiError]) -> CreateTopicsResponseTopic:
+        wanted, made = pair
+        if isinstance(made, ApiError):
+            return CreateTopicsResponseTopic(wanted.name, made.code, made.message)
+        return _created(call, made, validate_only=request.validate_only)
+
+    pairs = zip(request.topics, prepared, strict=True)
+    return CreateTopicsResponse(await paced(mapped(told, pairs)))
 
 
 async def _create_all(
@@ -120,32 +126,25 @@ async def _create_all(
     prepared: Sequence[CreateTopicCommand | ApiError],
     over_at: float,
 ) -> list[CreateTopicCommand | ApiError]:
-    """Those that are created, each in its place, and errors for all else. Topics in data groups one
-    after the other: each is planned from the table of placement as it is then.
-    """
-    plans = [placement_of(broker, wanted) for wanted in topics]
-    found = [
-        await _create_placed(broker, each, plan, over_at)
-        for plan, each in zip(plans, prepared, strict=True)
-    ]
-    usual = [each if plan is None else LEFT_OUT for plan, each in zip(plans, found, strict=True)]
-    done = await done_together(broker, usual, left_ms(over_at))
-    return [
-        each if plan is not None else other
-        for plan, each, other in zip(plans, found, done, strict=True)
-    ]
+    """Those that are created, each in its place, and errors for all else."""
+    sound = [each for each in prepared if not isinstance(each, ApiError)]
+    if sum(each.partitions for each in sound) > PARTITIONS_MAX:
+        text = f"more than {PARTITIONS_MAX} partitions in one request"
+        refusal = ApiError(ErrorCode.policy_violation, text)
+        return [each if isinstance(each, ApiError) else refusal for each in prepared]
+    plans = await paced(mapped(partial(placement_of, broker), topics))
+
+    def command_of(plan: PlacementPlan, place: int) -> AnyCommand:
+        command, wanted = prepared[place], plans[place]
+        if isinstance(command, ApiError):
+            raise InvariantError(f"topic {topics[place].name} was refused, and is proposed")
+        return command if wanted is None else plan.topic(command, wanted)
+
+    return await done_in_one_entry(broker, prepared, command_of, over_at)
 
 
-async def _create_placed(
-    broker: Broker, prepared: CreateTopicCommand | ApiError, plan: Plan | None, over_at: float
-) -> CreateTopicCommand | ApiError:
-    """What becomes of it, if it is to be in data groups; else it is as it was."""
-    if plan is None or isinstance(prepared, ApiError):
-        return prepared
-    return await in_time(create_placed(broker, prepared, plan), over_at) or prepared
-
-
-LEFT_OUT = ApiError(ErrorCode.none, "")
+IN_ENTRY = 100
+"""Deletions that nodes carry out together: each takes a node some time."""
 CommandT = TypeVar("CommandT", bound=AnyCommand)
 WantedT = TypeVar("WantedT")
 
@@ -174,12 +173,17 @@ async def _done(
 async def done_together(
     broker: Broker, prepared: Sequence[CommandT | ApiError], timeout_ms: int
 ) -> list[CommandT | ApiError]:
-    """Have all commands carried out in one entry, as far as it has room. Returns those that are
-    done, each in its place, and errors for all else. `timeout_ms`: the request's.
+    """Have all commands carried out, `IN_ENTRY` in an entry. Returns those that are done, each in
+    its place, and errors for all else. `timeout_ms`: the request's.
     """
     wanted = [each for each in prepared if not isinstance(each, ApiError)]
-    wait_s = min(LONGEST_S, max(0.0, timeout_ms / 1000))
-    errors = iter(await broker.propose_all(wanted, wait_s) if wanted else ())
+    over_at = asyncio.get_running_loop().time() + min(LONGEST_S, timeout_ms / 1000)
+    found: list[ApiError | None] = []
+    for start in range(0, len(wanted), IN_ENTRY):
+        await give_way()
+        together = wanted[start : start + IN_ENTRY]
+        found += await broker.propose_all(together, left_ms(over_at) / 1000)
+    errors = iter(found)
     return [each if isinstance(each, ApiError) else next(errors) or each for each in prepared]
 
 
@@ -270,6 +274,7 @@ class CreatePartitionsResponse(ResponseBody, frozen=True):
     0,
     3,
     flexible_from=2,
+    creates=True,
     notes="Assignments count for topics whose partitions are in data groups.",
 )
 async def create_partitions(call: NodeCall, request: Any) -> CreatePartitionsResponse:
@@ -294,26 +299,18 @@ async def _add_all(
     broker: Broker, request: Any, prepared: Sequence[AddPartitions | ApiError]
 ) -> list[AddPartitions | ApiError]:
     """As `_create_all`."""
-    over_at = over_at_of(request)
-    found = [
-        await _add_placed(broker, wanted, each, over_at)
-        for wanted, each in zip(request.topics, prepared, strict=True)
-    ]
-    usual = [each if own is None else LEFT_OUT for own, each in zip(found, prepared, strict=True)]
-    done = await done_together(broker, usual, left_ms(over_at))
-    return [other if own is None else own for own, other in zip(found, done, strict=True)]
 
+    def command_of(plan: PlacementPlan, place: int) -> AnyCommand:
+        command, wanted = prepared[place], request.topics[place]
+        topic = broker.topic(wanted.name)
+        if isinstance(command, ApiError):
+            raise InvariantError(f"topic {wanted.name} was refused, and is proposed")
+        if topic is None or not topic.is_placed or topic.partitions >= command.partitions:
+            return command
+        lists = [list(each.broker_ids) for each in wanted.assignments or ()]
+        return plan.partitions(topic, command.partitions, by_hand=lists or None)
 
-async def _add_placed(
-    broker: Broker, wanted: Any, prepared: AddPartitions | ApiError, over_at: float
-) -> AddPartitions | ApiError | None:
-    """What becomes of it, if the topic's partitions are in data groups; else None."""
-    topic = None if isinstance(prepared, ApiError) else broker.topic(wanted.name)
-    if isinstance(prepared, ApiError) or topic is None or not topic.is_placed:
-        return None
-    lists = [list(each.broker_ids) for each in wanted.assignments or ()]
-    placing = place_more(broker, topic, prepared.partitions, lists or None)
-    return await in_time(placing, over_at) or prepared
+    return await done_in_one_entry(broker, prepared, command_of, over_at_of(request))
 
 
 def _command(call: NodeCall, wanted: Any) -> AddPartitions:
@@ -373,8 +370,8 @@ async def delete_topics(call: NodeCall, request: Any) -> DeleteTopicsResponse:
     else:
         topics = [_WantedTopic(name, None) for name in request.topic_names]
     await call.broker.look_for(each.topic_id or each.name for each in topics)
-
-    found = [call.broker.topic(each.topic_id or each.name or "") for each in topics]
+    look = call.broker.topic
+    found = await paced(mapped(lambda each: look(each.topic_id or each.name or ""), topics))
 
     def prepare(place: int) -> DeleteTopicCommand | DropViewCommand:
         return _deletion(call, topics[place], found[place])
@@ -435,6 +432,7 @@ DeleteRecordsResponse = TopicsResponse[DeleteRecordsResponsePartition]
     0,
     2,
     flexible_from=2,
+    parts=Parts(("topics", "partitions"), ("topics", "partitions")),
     notes="Records below the offset cannot be read from then on. Segments that are wholly below it "
     "are truncated. Every node accepts the request.",
 )

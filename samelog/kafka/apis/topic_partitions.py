@@ -16,6 +16,7 @@ from samelog.kafka.apis.metadata import MetadataResponsePartition, partitions_of
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
+from samelog.runtime.slices import give_way
 from samelog.sequencer.state.types import Topic
 
 LIMIT = 2_000
@@ -70,6 +71,7 @@ async def describe_topic_partitions(
     left = min(LIMIT, max(1, request.response_partition_limit))
     found: list[DescribedTopic] = []
     for name, first in _from_cursor(call, request):
+        await give_way()
         if not left:
             return DescribeTopicPartitionsResponse(found, PartitionCursor(name, first))
         topic = _found(call, name)

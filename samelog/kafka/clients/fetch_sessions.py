@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from samelog.format.steps import StepWork
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.fetch import (
@@ -26,6 +27,7 @@ from samelog.kafka.codec.fetch import (
     FetchResponse,
     TopicKey,
 )
+from samelog.kafka.codec.primitives import ELEMENTS_AT_ONCE
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -77,9 +79,7 @@ class _FetchSession:
         """All partitions, as a request that names them all; a topic may be there many times."""
         topics: WantedTopics = []
         for (key, _), known in self.partitions.items():
-            if not topics or topics[-1][0] != key:
-                topics.append((key, []))
-            topics[-1][1].append(known.asked)
+            _add(topics, key, known.asked)
         return topics
 
     def change(self, request: FetchRequest) -> None:
@@ -109,9 +109,17 @@ class _FetchSession:
         return is_news
 
 
+def _add(topics: WantedTopics, key: TopicKey, asked: FetchPartition) -> None:
+    if not topics or topics[-1][0] != key:
+        topics.append((key, []))
+    topics[-1][1].append(asked)
+
+
 @dataclass(frozen=True, slots=True)
 class FetchContext:
-    """What a request wants after all: `topics`; what its answer goes through: `finish`."""
+    """What a request wants after all: `topics`, unless it is long; what its answer goes through:
+    `finish`.
+    """
 
     topics: WantedTopics
     by_id: bool = False
@@ -119,6 +127,26 @@ class FetchContext:
     session: _FetchSession | None = None
     epoch: int = 0
     """The session's behind the request."""
+    is_long: bool = False
+    """The session has more partitions than one turn of the event loop handles."""
+
+    def wanting(self) -> StepWork[WantedTopics]:
+        """The partitions that are wanted, in steps; each once."""
+        topics: WantedTopics = []
+        if self.is_long and self.session is not None:
+            for (key, _), known in [*self.session.partitions.items()]:
+                _add(topics, key, known.asked)
+                yield
+            return topics
+        seen: dict[PartitionKey, FetchPartition] = {}
+        for key, parts in self.topics:
+            for each in parts:
+                seen[key, each.partition] = each
+                yield
+        for (key, _), each in seen.items():
+            _add(topics, key, each)
+            yield
+        return topics
 
 
 class FetchSessions:
@@ -157,10 +185,12 @@ class FetchSessions:
         session.epoch = session.epoch % EPOCH_MAX + 1
         session.used_at = now
         self._sessions[session.number] = self._sessions.pop(session.number)
+        is_long = len(session.partitions) > ELEMENTS_AT_ONCE
+        topics = [] if is_long else session.asked()
         if not session.partitions or self.partitions > self._partitions_max:
             self._remove(session.number)  # told by an answer without a session
-            return FetchContext(session.asked())
-        return FetchContext(session.asked(), by_id, session=session, epoch=session.epoch)
+            return FetchContext(request.topics)
+        return FetchContext(topics, by_id, session=session, epoch=session.epoch, is_long=is_long)
 
     def _find(self, request: FetchRequest, *, by_id: bool) -> _FetchSession:
         session = self._sessions.get(request.session_id)
@@ -181,30 +211,55 @@ class FetchSessions:
         """The answer as the client is to get it."""
         session = context.session
         if session is None:
-            number = self._open(context, answer, now) if context.opens else NO_SESSION
-            return replace(answer, session_id=number)
-        if session.epoch != context.epoch:  # the next request came before this was answered
-            error = int(ErrorCode.invalid_fetch_session_epoch)
-            return FetchResponse(error, [], session_id=session.number)
+            opened = self._opened(context, now) if context.opens else None
+            if opened is not None:
+                opened.news(answer.topics)
+            return replace(answer, session_id=NO_SESSION if opened is None else opened.number)
+        if session.epoch != context.epoch:
+            return _out_of_turn(session)
         return replace(answer, topics=session.news(answer.topics), session_id=session.number)
 
-    def _open(self, context: FetchContext, answer: FetchResponse, now: float) -> int:
-        """A new session's number, or none where there is no room."""
+    def _opened(self, context: FetchContext, now: float) -> _FetchSession | None:
         asked = {
             (key, each.partition): _CachedPartition(each)
             for key, parts in context.topics
             for each in parts
         }
+        return self._open(asked, now, by_id=context.by_id)
+
+    def finishing(
+        self, context: FetchContext, topics: FetchedTopics, now: float
+    ) -> StepWork[FetchResponse]:
+        """As `finish`, in steps, for a long answer."""
+        session, opened = context.session, None
+        if session is None and context.opens:
+            asked = yield from _caching(context)
+            session = opened = self._open(asked, now, by_id=context.by_id)
+        if session is None:
+            return FetchResponse(0, topics, session_id=NO_SESSION)
+        epoch = session.epoch if opened else context.epoch
+        kept: FetchedTopics = []
+        for key, parts in topics:
+            for part in parts:
+                if session.epoch != epoch:
+                    return _out_of_turn(session)
+                kept += session.news([(key, [part])])
+                yield
+        return FetchResponse(0, topics if opened else kept, session_id=session.number)
+
+    def _open(
+        self, asked: dict[PartitionKey, _CachedPartition], now: float, *, by_id: bool
+    ) -> _FetchSession | None:
+        """A new session, or none where there is no room."""
         if not asked or not self._has_room(len(asked), now):
-            return NO_SESSION
+            return None
         number = self._new_number()
         while number in self._sessions:
             number = self._new_number()
-        session = _FetchSession(number, context.by_id, now, partitions=asked)
-        session.news(answer.topics)
+        session = _FetchSession(number, by_id, now, partitions=asked)
         self._sessions[number] = session
         self.partitions += len(asked)
-        return number
+        return session
 
     def _has_room(self, count: int, now: float) -> bool:
         while not self._fits(count):
@@ -222,3 +277,19 @@ class FetchSessions:
         session = self._sessions.pop(number, None)
         if session is not None:
             self.partitions -= len(session.partitions)
+
+
+def _caching(context: FetchContext) -> StepWork[dict[PartitionKey, _CachedPartition]]:
+    """The partitions of a new session."""
+    asked: dict[PartitionKey, _CachedPartition] = {}
+    for key, wanted in context.topics:
+        for each in wanted:
+            asked[key, each.partition] = _CachedPartition(each)
+            yield
+    return asked
+
+
+def _out_of_turn(session: _FetchSession) -> FetchResponse:
+    """The next request came before this one was answered."""
+    error = int(ErrorCode.invalid_fetch_session_epoch)
+    return FetchResponse(error, [], session_id=session.number)

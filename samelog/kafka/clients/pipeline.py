@@ -70,6 +70,8 @@ class RequestPipeline:
         self._waiting_bytes = 0
         self._answer_bytes = 0
         """Of answers that are not taken for writing yet."""
+        self.long_answers = 0
+        """Answers that are being made for some turns of the event loop."""
         self.output: list[ByteBuffer] = []
         """What is to be written; `take_output` takes it."""
         self._active_at = now
@@ -101,6 +103,8 @@ class RequestPipeline:
         """The next request to be answered; None if there is none, or too many are under way."""
         under_way = len(self._slots) - len(self.inbox)
         if not self.inbox or under_way >= self._limits.requests or self._stalled_at is not None:
+            return None
+        if self.long_answers:
             return None
         return self.inbox.popleft()
 

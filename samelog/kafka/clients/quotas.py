@@ -130,10 +130,12 @@ class Allowance:
         self._read.per_s = quota.consumer_byte_rate
         self._requests.per_s = quota.request_rate
 
-    def charge(self, now: float, *, written: int = 0, read: int = 0) -> float:
-        """Count a request and its bytes. Returns for how many seconds to read nothing more."""
+    def charge(self, now: float, *, requests: int = 1, written: int = 0, read: int = 0) -> float:
+        """Count a request, as so many, and its bytes. Returns for how many seconds to read nothing
+        more.
+        """
         pause = max(
-            self._requests.charge(1, now),
+            self._requests.charge(requests, now),
             self._written.charge(written, now) if written else 0.0,
             self._read.charge(read, now) if read else 0.0,
         )

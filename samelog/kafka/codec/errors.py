@@ -13,6 +13,10 @@ class MalformedRequest(Exception):
     """Bytes that are no request of the Kafka protocol."""
 
 
+class ManyElements(MalformedRequest):
+    """A message has more elements than its reader or writer may handle."""
+
+
 class UnsupportedRequest(Exception):
     """A request of an API or a version that is not served here."""
 

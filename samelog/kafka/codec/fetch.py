@@ -14,8 +14,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from samelog.format.steps import StepWork
 from samelog.format.transactions import Aborted
-from samelog.kafka.codec.primitives import ByteBuffer, MessageReader, MessageWriter
+from samelog.kafka.codec.primitives import (
+    ELEMENTS_AT_ONCE,
+    ELEMENTS_UNLIMITED,
+    ByteBuffer,
+    MessageReader,
+    MessageWriter,
+)
 
 FLEXIBLE_FROM = 12
 IDS_FROM = 13
@@ -93,7 +100,7 @@ class FetchResponse(msgspec.Struct, frozen=True):
         return size
 
     def encode(self, key: int, version: int, throttle_ms: int) -> list[ByteBuffer]:
-        """The body; `throttle_ms`: how long the client is to wait."""
+        """The body; `throttle_ms`: how long the client is to wait. Raises ManyElements."""
         writer = MessageWriter(flexible=version >= FLEXIBLE_FROM)
         writer.int32(throttle_ms)
         if version >= 7:
@@ -112,10 +119,32 @@ class FetchResponse(msgspec.Struct, frozen=True):
         writer.tags()
         return writer.drain()
 
+    def encoding(self, key: int, version: int, throttle_ms: int) -> StepWork[list[ByteBuffer]]:
+        """As `encode`, in steps, for any number of partitions."""
+        is_flexible = version >= FLEXIBLE_FROM
+        writer = MessageWriter(flexible=is_flexible, elements=ELEMENTS_UNLIMITED)
+        writer.int32(throttle_ms)
+        if version >= 7:
+            writer.int16(self.error)
+            writer.int32(self.session_id)
+        writer.count(len(self.topics))
+        for topic, partitions in self.topics:
+            if isinstance(topic, bytes):
+                writer.raw(topic)
+            else:
+                writer.nullable_string(topic)
+            writer.count(len(partitions))
+            for partition in partitions:
+                _write_partition(writer, version, partition, has_aborted=self.has_aborted)
+                yield
+            writer.tags()
+        writer.tags()
+        return writer.drain()
+
 
 def read_fetch(version: int, body: memoryview) -> FetchRequest:
-    """A request. Raises MalformedRequest."""
-    reader = MessageReader(body, flexible=version >= FLEXIBLE_FROM)
+    """A request. Raises MalformedRequest, ManyElements."""
+    reader = MessageReader(body, flexible=version >= FLEXIBLE_FROM, elements=ELEMENTS_AT_ONCE)
     if version < 15:
         reader.int32()  # of a replica
     wait_ms, min_bytes, max_bytes, isolation = reader.fixed(_LIMITS)
@@ -129,6 +158,46 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
         topics.append((key, partitions))
         reader.skip_tags()
     forgotten = _read_forgotten(reader, version) if version >= 7 else []
+    rack = reader.string() if version >= 11 else ""
+    reader.skip_tags()
+    return FetchRequest(
+        wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation,
+        session_id,
+        session_epoch,
+        topics,
+        forgotten,
+        rack,
+    )
+
+
+def reading_fetch(version: int, reader: MessageReader) -> StepWork[FetchRequest]:
+    """As `read_fetch`, in steps, for as many elements as `reader` takes."""
+    if version < 15:
+        reader.int32()  # of a replica
+    wait_ms, min_bytes, max_bytes, isolation = reader.fixed(_LIMITS)
+    session_id, session_epoch = reader.fixed(_SESSION) if version >= 7 else (0, -1)
+    topics: list[tuple[TopicKey, list[FetchPartition]]] = []
+    for _ in range(reader.count()):
+        key, partitions = _read_key(reader, version), list[FetchPartition]()
+        for _ in range(reader.count()):
+            partitions.append(_read_partition(reader, version))
+            reader.skip_tags()
+            yield
+        topics.append((key, partitions))
+        reader.skip_tags()
+        yield
+    forgotten: list[tuple[TopicKey, list[int]]] = []
+    for _ in range(reader.count() if version >= 7 else 0):
+        key, indexes = _read_key(reader, version), list[int]()
+        for _ in range(reader.count()):
+            indexes.append(reader.int32())
+            yield
+        forgotten.append((key, indexes))
+        reader.skip_tags()
+        yield
     rack = reader.string() if version >= 11 else ""
     reader.skip_tags()
     return FetchRequest(

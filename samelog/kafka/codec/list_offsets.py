@@ -12,7 +12,14 @@ import struct
 
 import msgspec
 
-from samelog.kafka.codec.primitives import ByteBuffer, MessageReader, MessageWriter
+from samelog.format.steps import StepWork, finished
+from samelog.kafka.codec.primitives import (
+    ELEMENTS_AT_ONCE,
+    ELEMENTS_UNLIMITED,
+    ByteBuffer,
+    MessageReader,
+    MessageWriter,
+)
 
 FLEXIBLE_FROM = 6
 _ASKED_1 = struct.Struct(">iq")
@@ -58,8 +65,19 @@ class ListOffsetsResponse(msgspec.Struct, frozen=True):
         return 0
 
     def encode(self, key: int, version: int, throttle_ms: int) -> list[ByteBuffer]:
-        """The body; `throttle_ms`: how long the client is to wait."""
+        """The body; `throttle_ms`: how long the client is to wait. Raises ManyElements."""
         writer = MessageWriter(flexible=version >= FLEXIBLE_FROM)
+        return finished(self._encoding(writer, version, throttle_ms))
+
+    def encoding(self, key: int, version: int, throttle_ms: int) -> StepWork[list[ByteBuffer]]:
+        """As `encode`, in steps, for any number of partitions."""
+        is_flexible = version >= FLEXIBLE_FROM
+        writer = MessageWriter(flexible=is_flexible, elements=ELEMENTS_UNLIMITED)
+        return self._encoding(writer, version, throttle_ms)
+
+    def _encoding(
+        self, writer: MessageWriter, version: int, throttle_ms: int
+    ) -> StepWork[list[ByteBuffer]]:
         if version >= 2:
             writer.int32(throttle_ms)
         writer.count(len(self.topics))
@@ -73,14 +91,20 @@ class ListOffsetsResponse(msgspec.Struct, frozen=True):
                 else:
                     writer.raw(_FOUND_1.pack(*fixed))
                 writer.tags()
+                yield
             writer.tags()
         writer.tags()
         return writer.drain()
 
 
 def read_list_offsets(version: int, body: memoryview) -> ListOffsetsRequest:
-    """A request. Raises MalformedRequest."""
-    reader = MessageReader(body, flexible=version >= FLEXIBLE_FROM)
+    """A request. Raises MalformedRequest, ManyElements."""
+    reader = MessageReader(body, flexible=version >= FLEXIBLE_FROM, elements=ELEMENTS_AT_ONCE)
+    return finished(reading_list_offsets(version, reader))
+
+
+def reading_list_offsets(version: int, reader: MessageReader) -> StepWork[ListOffsetsRequest]:
+    """As `read_list_offsets`, in steps, for as many elements as `reader` takes."""
     reader.int32()  # of a replica
     isolation = reader.int8() if version >= 2 else 0
     topics: list[tuple[str, list[OffsetWanted]]] = []
@@ -89,8 +113,10 @@ def read_list_offsets(version: int, body: memoryview) -> ListOffsetsRequest:
         for _ in range(reader.count()):
             partitions.append(_read_partition(reader, version))
             reader.skip_tags()
+            yield
         topics.append((name, partitions))
         reader.skip_tags()
+        yield
     if version >= 10:
         reader.int32()  # how long the client waits for a remote log
     reader.skip_tags()

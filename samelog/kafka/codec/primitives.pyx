@@ -17,12 +17,15 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from samelog.kafka.codec.errors import MalformedRequest
+from samelog.kafka.codec.errors import ManyElements, MalformedRequest
 
 ByteBuffer = bytes | bytearray | memoryview
 
 UUID_BYTES = 16
 ELEMENTS_MAX = 100_000  # in all arrays of one message: each becomes a value that takes many times its bytes
+ELEMENTS_AT_ONCE = 100  # of a request, for one turn of the event loop
+WRITTEN_AT_ONCE = 500  # of a response
+ELEMENTS_UNLIMITED = 1 << 62
 
 cdef enum:
     VARINT_BYTES = 5
@@ -31,21 +34,22 @@ cdef enum:
 
 @cython.final
 cdef class MessageReader:
-    """Reads values from `data`, one behind the other. All methods raise MalformedRequest."""
+    """Reads values from `data`, one behind the other. All methods raise MalformedRequest; where more
+    than `elements` elements and tagged fields are in it, ManyElements."""
 
     cdef readonly object data
     cdef public Py_ssize_t at
     cdef public bint flexible
-    cdef Py_ssize_t _elements_left
+    cdef public Py_ssize_t elements_left
     cdef Py_buffer _held
     cdef const uint8_t *_bytes
     cdef Py_ssize_t _size
 
-    def __cinit__(self, data, Py_ssize_t at=0, *, bint flexible=False):
+    def __cinit__(self, data, Py_ssize_t at=0, *, bint flexible=False, Py_ssize_t elements=ELEMENTS_MAX):
         self.data = data if type(data) is memoryview else memoryview(data)
         PyObject_GetBuffer(data, &self._held, PyBUF_SIMPLE)
         self._bytes, self._size = <const uint8_t *>self._held.buf, self._held.len
-        self.at, self.flexible, self._elements_left = at, flexible, ELEMENTS_MAX
+        self.at, self.flexible, self.elements_left = at, flexible, elements
 
     def __dealloc__(self):
         PyBuffer_Release(&self._held)
@@ -152,6 +156,14 @@ cdef class MessageReader:
         self._check_count(count)
         return count
 
+    def nullable_count(self):
+        """How many elements an array has; None for null."""
+        cdef int64_t count = self._length(4)
+        if count == NULL_LENGTH:
+            return None
+        self._check_count(count)
+        return count
+
     def array(self, read, *, bint nullable=False):
         """What `read` reads of this reader, as often as the array has elements; None for null."""
         cdef int64_t count = self._length(4)
@@ -165,9 +177,11 @@ cdef class MessageReader:
         return tuple(found)
 
     cdef void _check_count(self, int64_t count) except *:
-        if count < 0 or count > self._elements_left or count > self._size - self.at:
+        if count < 0 or count > self._size - self.at:
             raise MalformedRequest(f"an array claims {count} elements")
-        self._elements_left -= count
+        if count > self.elements_left:
+            raise ManyElements(f"an array claims {count} elements; {self.elements_left} more are taken")
+        self.elements_left -= count
 
     def tags(self):
         """The tagged fields at the end of a structure; none in versions that have none."""
@@ -175,6 +189,7 @@ cdef class MessageReader:
         cdef int64_t tag, left
         if self.flexible:
             left = self._uvarint()
+            self._check_count(left)
             while left > 0:
                 tag = self._uvarint()
                 found[tag] = self.raw(self._uvarint())
@@ -184,6 +199,8 @@ cdef class MessageReader:
     def skip_tags(self):
         """Go behind the tagged fields at the end of a structure, whatever they are."""
         cdef int64_t left = self._uvarint() if self.flexible else 0
+        if left:
+            self._check_count(left)
         while left > 0:
             self._uvarint()
             self._take(self._uvarint())
@@ -192,14 +209,16 @@ cdef class MessageReader:
 
 @cython.final
 cdef class MessageWriter:
-    """Gathers a message as a list of buffers; large ones are taken over as they are."""
+    """Gathers a message as a list of buffers; large ones are taken over as they are. `elements`: how many
+    elements all arrays may have together."""
 
     cdef readonly bint flexible
+    cdef Py_ssize_t _elements_left
     cdef list _parts
     cdef bytearray _open
 
-    def __cinit__(self, *, bint flexible=False):
-        self.flexible, self._parts, self._open = flexible, [], bytearray()
+    def __cinit__(self, *, bint flexible=False, Py_ssize_t elements=WRITTEN_AT_ONCE):
+        self.flexible, self._elements_left, self._parts, self._open = flexible, elements, [], bytearray()
 
     cdef void _fixed(self, int64_t value, Py_ssize_t size) except *:
         cdef uint8_t[8] data
@@ -264,8 +283,15 @@ cdef class MessageWriter:
         if size > 0:
             self._put(data, size)
 
+    def size(self, int64_t value):
+        """How many bytes follow; -1 for null."""
+        self._length(value, 4)
+
     def count(self, int64_t value):
-        """How many elements an array has, or how many bytes follow; -1 for null."""
+        """How many elements an array has; -1 for null. Raises ManyElements."""
+        if value > self._elements_left:
+            raise ManyElements("the response has more elements than one turn writes")
+        self._elements_left -= value if value > 0 else 0
         self._length(value, 4)
 
     def buffers(self, parts):

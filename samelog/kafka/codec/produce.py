@@ -13,8 +13,15 @@ import struct
 
 import msgspec
 
+from samelog.format.steps import StepWork
 from samelog.kafka.codec.fetch import TopicKey
-from samelog.kafka.codec.primitives import ByteBuffer, MessageReader, MessageWriter
+from samelog.kafka.codec.primitives import (
+    ELEMENTS_AT_ONCE,
+    ELEMENTS_UNLIMITED,
+    ByteBuffer,
+    MessageReader,
+    MessageWriter,
+)
 
 FLEXIBLE_FROM = 9
 IDS_FROM = 13
@@ -64,7 +71,7 @@ class ProduceResponse(msgspec.Struct, frozen=True):
         return 0
 
     def encode(self, key: int, version: int, throttle_ms: int) -> list[ByteBuffer]:
-        """The body; `throttle_ms`: how long the client is to wait."""
+        """The body; `throttle_ms`: how long the client is to wait. Raises ManyElements."""
         writer = MessageWriter(flexible=version >= FLEXIBLE_FROM)
         writer.count(len(self.topics))
         for topic, partitions in self.topics:
@@ -81,10 +88,30 @@ class ProduceResponse(msgspec.Struct, frozen=True):
         writer.tags()
         return writer.drain()
 
+    def encoding(self, key: int, version: int, throttle_ms: int) -> StepWork[list[ByteBuffer]]:
+        """As `encode`, in steps, for any number of partitions."""
+        is_flexible = version >= FLEXIBLE_FROM
+        writer = MessageWriter(flexible=is_flexible, elements=ELEMENTS_UNLIMITED)
+        writer.count(len(self.topics))
+        for topic, partitions in self.topics:
+            if isinstance(topic, bytes):
+                writer.raw(topic)
+            else:
+                writer.nullable_string(topic)
+            writer.count(len(partitions))
+            for partition in partitions:
+                _write_partition(writer, version, partition)
+                yield
+            writer.tags()
+        if version >= 1:
+            writer.int32(throttle_ms)
+        writer.tags()
+        return writer.drain()
+
 
 def read_produce(version: int, body: memoryview) -> ProduceRequest:
-    """A request. Raises MalformedRequest."""
-    reader = MessageReader(body, flexible=version >= FLEXIBLE_FROM)
+    """A request. Raises MalformedRequest, ManyElements."""
+    reader = MessageReader(body, flexible=version >= FLEXIBLE_FROM, elements=ELEMENTS_AT_ONCE)
     transactional_id = reader.nullable_string() if version >= 3 else None
     acks, timeout_ms = reader.fixed(_REQUEST)
     topics: list[tuple[TopicKey, list[ProducePartition]]] = []
@@ -96,6 +123,25 @@ def read_produce(version: int, body: memoryview) -> ProduceRequest:
             reader.skip_tags()
         topics.append((topic, partitions))
         reader.skip_tags()
+    reader.skip_tags()
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def reading_produce(version: int, reader: MessageReader) -> StepWork[ProduceRequest]:
+    """As `read_produce`, in steps, for as many elements as `reader` takes."""
+    transactional_id = reader.nullable_string() if version >= 3 else None
+    acks, timeout_ms = reader.fixed(_REQUEST)
+    topics: list[tuple[TopicKey, list[ProducePartition]]] = []
+    for _ in range(reader.count()):
+        topic: TopicKey = reader.uuid() if version >= IDS_FROM else reader.string()
+        partitions: list[ProducePartition] = []
+        for _ in range(reader.count()):
+            partitions.append(ProducePartition(reader.int32(), reader.nullable_bytes()))
+            reader.skip_tags()
+            yield
+        topics.append((topic, partitions))
+        reader.skip_tags()
+        yield
     reader.skip_tags()
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 

@@ -22,6 +22,8 @@ from uuid import UUID
 
 import msgspec
 
+from samelog.format.errors import InvariantError
+from samelog.format.steps import StepWork
 from samelog.kafka.codec.descriptions import (
     NEEDED,
     Field,
@@ -30,10 +32,18 @@ from samelog.kafka.codec.descriptions import (
 )
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import InvalidResponse, MalformedRequest
-from samelog.kafka.codec.primitives import UUID_BYTES, ByteBuffer, MessageReader, MessageWriter
+from samelog.kafka.codec.primitives import (
+    ELEMENTS_AT_ONCE,
+    ELEMENTS_UNLIMITED,
+    UUID_BYTES,
+    WRITTEN_AT_ONCE,
+    ByteBuffer,
+    MessageReader,
+    MessageWriter,
+)
 
 BODY_BYTES = 2 << 20
-"""No request but Produce is ever longer; values take many times as much memory as their bytes."""
+"""Limit of every request but Produce: values take many times as much memory as their bytes."""
 THROTTLE = "throttle_time_ms"
 _FLOAT64 = struct.Struct(">d")
 _UINT16 = 1 << 16
@@ -56,8 +66,18 @@ class ResponseBody(Entity, frozen=True):
         return 0
 
     def encode(self, key: int, version: int, throttle_ms: int) -> list[ByteBuffer]:
-        """The body. Raises InvalidResponse."""
+        """The body. Raises InvalidResponse, ManyElements."""
         return [write_response(key, version, self, throttle_ms)]
+
+    def encoding(self, key: int, version: int, throttle_ms: int) -> StepWork[list[ByteBuffer]]:
+        """As `encode`, in steps, for a response of any size. Raises InvalidResponse."""
+        structure, given = _with_throttle(key, version, self, throttle_ms)
+        writer = MessageWriter(flexible=structure.is_flexible, elements=ELEMENTS_UNLIMITED)
+        try:
+            yield from _writing(structure, writer, given)
+        except (TypeError, OverflowError) as error:
+            raise InvalidResponse(f"{structure.name}: {error}") from error
+        return writer.drain()
 
 
 class TopicAnswers(Entity, Generic[PartT], frozen=True):
@@ -81,12 +101,15 @@ class TopicsResponse(ResponseBody, Generic[PartT], frozen=True):
 
 
 def read_request(key: int, version: int, body: memoryview) -> Any:
-    """A request's body. Raises MalformedRequest."""
-    if len(body) > BODY_BYTES:
-        raise MalformedRequest(
-            f"{len(body)} bytes; at most {BODY_BYTES} are taken of such a request"
-        )
-    return read_message(structure_of("request", key, version), body)
+    """A request's body. Raises MalformedRequest, ManyElements."""
+    structure = structure_of("request", key, version)
+    reader = MessageReader(body, flexible=structure.is_flexible, elements=ELEMENTS_AT_ONCE)
+    return _reader_of(structure)(reader)
+
+
+def reading_request(key: int, version: int, reader: MessageReader) -> StepWork[Any]:
+    """As `read_request`, in steps, for a request of as many elements as `reader` takes."""
+    return _reading(structure_of("request", key, version), reader)
 
 
 def read_response(key: int, version: int, body: ByteBuffer) -> Any:
@@ -101,10 +124,17 @@ def read_message(structure: Structure, body: ByteBuffer) -> Any:
 
 def write_response(key: int, version: int, response: ResponseBody, throttle_ms: int = 0) -> bytes:
     """A response's body; `throttle_ms`: how long the client is to wait. Raises InvalidResponse."""
+    structure, given = _with_throttle(key, version, response, throttle_ms)
+    return write_message(structure, given, WRITTEN_AT_ONCE)
+
+
+def _with_throttle(
+    key: int, version: int, response: ResponseBody, throttle_ms: int
+) -> tuple[Structure, msgspec.Struct | Mapping[str, Any]]:
     structure = structure_of("response", key, version)
     if not structure.has(THROTTLE):
-        return write_message(structure, response)
-    return write_message(structure, msgspec.structs.asdict(response) | {THROTTLE: throttle_ms})
+        return structure, response
+    return structure, msgspec.structs.asdict(response) | {THROTTLE: throttle_ms}
 
 
 def write_request(key: int, version: int, tree: Mapping[str, Any]) -> bytes:
@@ -112,9 +142,13 @@ def write_request(key: int, version: int, tree: Mapping[str, Any]) -> bytes:
     return write_message(structure_of("request", key, version), tree)
 
 
-def write_message(structure: Structure, given: msgspec.Struct | Mapping[str, Any]) -> bytes:
-    """A message that has the fields of a value. Raises InvalidResponse."""
-    writer = MessageWriter(flexible=structure.is_flexible)
+def write_message(
+    structure: Structure,
+    given: msgspec.Struct | Mapping[str, Any],
+    elements: int = ELEMENTS_UNLIMITED,
+) -> bytes:
+    """A message that has the fields of a value. Raises InvalidResponse, ManyElements."""
+    writer = MessageWriter(flexible=structure.is_flexible, elements=elements)
     try:
         _write(structure, writer, given)
     except (TypeError, OverflowError) as error:
@@ -191,12 +225,70 @@ def _reader_of(structure: Structure) -> FieldReader:
         found = reader.tags()
         for tag, default, each in tagged:
             data = found.get(tag)
-            values.append(default if data is None else each(MessageReader(data, flexible=True)))
+            values.append(default if data is None else _tagged(each, data, reader))
         return make(*values)
 
     return read
 
 
+def _tagged(read: FieldReader, data: memoryview, reader: MessageReader) -> Any:
+    """A tagged field's value; its elements are those of the message that `reader` reads."""
+    part = MessageReader(data, flexible=True, elements=reader.elements_left)
+    found = read(part)
+    reader.elements_left = part.elements_left
+    return found
+
+
+def _reading(structure: Structure, reader: MessageReader) -> StepWork[Any]:
+    """As what `_reader_of` returns, with a step for each element of an array."""
+    values: list[Any] = []
+    for field in structure.fields:
+        if _has_arrays(field):
+            values.append((yield from _reading_field(field, reader)))
+        else:
+            values.append(_field_reader(field)(reader))
+    found = reader.tags()
+    for field in structure.tagged:
+        data = found.get(field.tag)
+        read = _field_reader(field)
+        values.append(field.default if data is None else _tagged(read, data, reader))
+    return structure.type(*values)
+
+
+def _reading_field(field: Field, reader: MessageReader) -> StepWork[Any]:
+    if not field.is_array:
+        if field.is_nullable and reader.int8() < 0:
+            return None
+        return (yield from _reading(_structure(field), reader))
+    count = reader.nullable_count() if field.is_nullable else reader.count()
+    if count is None:
+        return None
+    found: list[Any] = []
+    nests = field.structure is not None and any(map(_has_arrays, field.structure.fields))
+    read = _READ[field.kind] if field.structure is None else _reader_of(field.structure)
+    for _ in range(count):
+        if nests:
+            found.append((yield from _reading(_structure(field), reader)))
+        else:
+            found.append(read(reader))
+        yield
+    return tuple(found)
+
+
+def _structure(field: Field) -> Structure:
+    if field.structure is None:
+        raise InvariantError(f"{field.name} is a {field.kind}, no structure")
+    return field.structure
+
+
+@cache
+def _has_arrays(field: Field) -> bool:
+    """Whether an array is in a field, however deep."""
+    within = field.structure is not None and any(map(_has_arrays, field.structure.fields))
+    return field.is_array or within
+
+
+@cache
 def _field_reader(field: Field) -> FieldReader:
     if field.is_array:
         one = _READ[field.kind] if field.structure is None else _reader_of(field.structure)
@@ -217,7 +309,7 @@ def _array(one: FieldReader, is_nullable: bool, reader: MessageReader) -> tuple[
 
 
 def _write_bytes(writer: MessageWriter, value: bytes | None) -> None:
-    writer.count(-1 if value is None else len(value))
+    writer.size(-1 if value is None else len(value))
     writer.raw(b"" if value is None else bytes(value))
 
 
@@ -254,16 +346,53 @@ class _FieldStep(NamedTuple):
     name: str | None
     default: Any
     write: FieldWriter
+    field: Field
 
 
 def _write(structure: Structure, writer: MessageWriter, given: Any) -> None:
-    if isinstance(given, Mapping):
-        names, value_of = tuple(given), given.__getitem__
-    else:
-        names, value_of = given.__struct_fields__, partial(getattr, given)
+    names, value_of = _fields_of(given)
     plain, tagged = _steps(structure, names)
     for step in plain:
         step.write(writer, step.default if step.name is None else value_of(step.name))
+    if tagged:
+        _write_tagged(writer, tagged, value_of)
+    else:
+        writer.tags()
+
+
+def _fields_of(given: Any) -> tuple[tuple[str, ...], Callable[[str], Any]]:
+    """The names of a value's fields, and what returns the field of a name."""
+    if isinstance(given, Mapping):
+        return tuple(given), given.__getitem__
+    return given.__struct_fields__, partial(getattr, given)
+
+
+def _writing(structure: Structure, writer: MessageWriter, given: Any) -> StepWork[None]:
+    """As `_write`, with a step for each element of an array."""
+    names, value_of = _fields_of(given)
+    plain, tagged = _steps(structure, names)
+    for step in plain:
+        value = step.default if step.name is None else value_of(step.name)
+        inner = step.field.structure
+        if inner is None or value is None or not _has_arrays(step.field):
+            step.write(writer, value)
+        elif step.field.is_array:
+            writer.count(len(value))
+            for each in value:
+                yield from _writing(inner, writer, each)
+                yield
+        else:
+            if step.field.is_nullable:
+                writer.int8(1)
+            yield from _writing(inner, writer, value)
+    _write_tagged(writer, tagged, value_of)
+
+
+def _write_tagged(
+    writer: MessageWriter,
+    tagged: Sequence[tuple[int, _FieldStep]],
+    value_of: Callable[[str], Any],
+) -> None:
     fields = []
     for tag, step in tagged:
         value = step.default if step.name is None else value_of(step.name)
@@ -294,9 +423,8 @@ def _step(structure: Structure, field: Field, names: tuple[str, ...]) -> _FieldS
     is_given = field.name in names
     if not is_given and field.default is NEEDED:
         raise InvalidResponse(f"{structure.name} needs {field.name}")
-    return _FieldStep(
-        field.name if is_given else None, field.default, _field_writer(structure, field)
-    )
+    name, write = field.name if is_given else None, _field_writer(structure, field)
+    return _FieldStep(name, field.default, write, field)
 
 
 def _field_writer(structure: Structure, field: Field) -> FieldWriter:

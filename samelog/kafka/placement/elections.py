@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from samelog.format.steps import StepWork
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_topics, no_partition
@@ -24,6 +25,7 @@ from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.placement.table import change, error_unless
 from samelog.placement.reassigning import elect
 from samelog.placement.values import METADATA
+from samelog.runtime.slices import paced
 from samelog.sequencer.state.types import Topic
 
 PREFERRED = 0
@@ -71,7 +73,8 @@ async def elect_leaders(call: NodeCall, request: Any) -> ElectLeadersResponse:
     broker, needed = call.broker, set[int]()
     topics = [*_asked(broker, request.topic_partitions)]
     if getattr(request, "election_type", PREFERRED) == PREFERRED:
-        needed = {group for name, indexes in topics for group in _needed(broker, name, indexes)}
+        for name, indexes in topics:
+            needed.update(await paced(_needed(broker, name, indexes)))
         await _elect(broker, needed, min(LONGEST_S, request.timeout_ms / 1000))
     found = await answer_topics(topics, partial(_outcome, broker, needed), _refuse)
     return ElectLeadersResponse(
@@ -103,14 +106,16 @@ def _others_lead(broker: Broker, topic: Topic, index: int) -> bool:
     return broker.leader_of(topic, index) != broker.nodes_of(topic, index)[0]
 
 
-def _needed(broker: Broker, name: str, indexes: Iterable[int]) -> Iterator[int]:
+def _needed(broker: Broker, name: str, indexes: Iterable[int]) -> StepWork[set[int]]:
     """Groups that the preferred replica does not lead."""
-    topic = broker.topic(name)
+    topic, found = broker.topic(name), set[int]()
     if topic is None:
-        return
+        return found
     for index in indexes:
         if 0 <= index < topic.partitions and _others_lead(broker, topic, index):
-            yield broker.placed.group_of(topic, index)
+            found.add(broker.placed.group_of(topic, index))
+        yield
+    return found
 
 
 async def _elect(broker: Broker, groups: Collection[int], wait_s: float) -> None:

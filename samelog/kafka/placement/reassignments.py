@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from samelog.format.steps import StepWork
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import answer_topics, no_partition
@@ -24,6 +25,7 @@ from samelog.placement.reassigning import reassign, stop_reassigning, under_way
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused
 from samelog.placement.topics import check_assignment
+from samelog.runtime.slices import paced
 from samelog.sequencer.admin.placement import partitions_here
 from samelog.sequencer.state.placement.passing import why_together
 from samelog.sequencer.state.types import Topic
@@ -190,7 +192,7 @@ class ListPartitionReassignmentsResponse(ResponseBody, frozen=True):
     flexible_from=0,
     notes="What moves by any task of placement, not by an operator's wish only.",
 )
-def list_partition_reassignments(
+async def list_partition_reassignments(
     call: NodeCall, request: Any
 ) -> ListPartitionReassignmentsResponse:
     """Which partitions are on their way to other nodes."""
@@ -198,20 +200,29 @@ def list_partition_reassignments(
     if error is not ErrorCode.none:
         return ListPartitionReassignmentsResponse(error)
     broker = call.broker
-    found = [(name, list(_moving(broker, name, only))) for name, only in _asked(broker, request)]
-    topics = [TopicAnswers(name, partitions) for name, partitions in found if partitions]
+    table, topics = table_of(broker), list[TopicAnswers[PartitionReassignment]]()
+    for name, only in await paced(_asking(broker, request)):
+        partitions = await paced(_moving(broker, table, name, only))
+        if partitions:
+            topics.append(TopicAnswers(name, partitions))
     return ListPartitionReassignmentsResponse(error, topics=topics)
 
 
-def _asked(broker: Broker, request: Any) -> Iterator[tuple[str, Sequence[int] | None]]:
+def _asking(broker: Broker, request: Any) -> StepWork[list[tuple[str, Sequence[int] | None]]]:
     """Topics of data groups, with the partitions of them; None: all."""
+    found: list[tuple[str, Sequence[int] | None]] = []
     if request.topics is None:
-        yield from ((each.name, None) for each in broker.topics() if _is_placed(broker, each))
-        return
+        for topic in [*broker.topics()]:
+            if _is_placed(broker, topic):
+                found.append((topic.name, None))
+            yield
+        return found
     for asked in request.topics:
-        topic = broker.topic(asked.name)
-        if topic is not None and _is_placed(broker, topic):
-            yield asked.name, asked.partition_indexes
+        known = broker.topic(asked.name)
+        if known is not None and _is_placed(broker, known):
+            found.append((asked.name, asked.partition_indexes))
+        yield
+    return found
 
 
 def _is_placed(broker: Broker, topic: Topic) -> bool:
@@ -220,10 +231,14 @@ def _is_placed(broker: Broker, topic: Topic) -> bool:
 
 
 def _moving(
-    broker: Broker, name: str, indexes: Sequence[int] | None
-) -> Iterator[PartitionReassignment]:
-    table, topic = table_of(broker), broker.topic(name)
-    for index, number in enumerate(() if topic is None else topic.partition_numbers):
-        found = under_way(table, number) if indexes is None or index in indexes else None
+    broker: Broker, table: PlacementTable, name: str, indexes: Sequence[int] | None
+) -> StepWork[list[PartitionReassignment]]:
+    topic, moving = broker.topic(name), list[PartitionReassignment]()
+    wanted = None if indexes is None else frozenset(indexes)
+    for index, number in enumerate(() if topic is None else [*topic.partition_numbers]):
+        found = under_way(table, number) if wanted is None or index in wanted else None
         if found is not None:
-            yield PartitionReassignment(index, found.replicas, found.adding, found.removing)
+            known = found.replicas, found.adding, found.removing
+            moving.append(PartitionReassignment(index, *known))
+        yield
+    return moving

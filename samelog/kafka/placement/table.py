@@ -5,12 +5,13 @@ Invariant: what was planned from one version of the table changes no other one.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import NodeCall
-from samelog.kafka.broker import Broker
+from samelog.kafka.broker import NOT_CONFIRMED, Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.placement.changes import AnyChange
@@ -19,7 +20,8 @@ from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.placement import table_now
 from samelog.sequencer.state.placement.commands import ChangePlacement
 
-TRIES = 5
+CHANGE_S = 30.0
+"""How long a change of the table is tried; clients of Kafka wait for as long."""
 _CODES: Mapping[str, ErrorCode] = {
     "NO_REASSIGNMENT": ErrorCode.no_reassignment_in_progress,
     "UNKNOWN_PARTITION": ErrorCode.unknown_topic_or_partition,
@@ -57,11 +59,12 @@ def table_of(broker: Broker) -> PlacementTable:
 async def change(
     broker: Broker, planned: Callable[[PlacementTable], Sequence[AnyChange]]
 ) -> ApiError | None:
-    """Have group 0 take what is planned, anew if the table is another one by then; why it does not,
-    if it does not.
+    """Have group 0 take what is planned; why it does not, if it does not. What is refused because
+    the table has changed meanwhile is planned again.
     """
-    failure: ApiError | None = None
-    for _ in range(TRIES):
+    loop = asyncio.get_running_loop()
+    over_at = loop.time() + CHANGE_S
+    while loop.time() < over_at:
         table = table_of(broker)
         try:
             with in_kafkas_words():
@@ -69,9 +72,8 @@ async def change(
             if changes:
                 await broker.propose(ChangePlacement(table.placement.version, changes))
         except ApiError as error:
-            failure = error
             if error.code is not ErrorCode.not_controller:
-                break
+                return error
         else:
             return None
-    return failure
+    return ApiError(ErrorCode.request_timed_out, NOT_CONFIRMED)

@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from types import CoroutineType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from samelog.format.errors import InvariantError
 from samelog.kafka.any_broker import KafkaClient
@@ -26,8 +26,16 @@ from samelog.kafka.api import KafkaApi, MaybeResponse
 from samelog.kafka.apis import produce
 from samelog.kafka.clients.pipeline import NumberedRequest, PipelineLimits, RequestPipeline
 from samelog.kafka.clients.quotas import Memory
-from samelog.kafka.codec.errors import MalformedRequest, Unanswerable, UnsupportedRequest
+from samelog.kafka.codec.errors import (
+    MalformedRequest,
+    Unanswerable,
+    UnsupportedRequest,
+)
+from samelog.kafka.codec.primitives import ByteBuffer
 from samelog.kafka.server.dispatch import ApiDispatcher, StartedRequest
+from samelog.runtime.slices import context_of
+
+T = TypeVar("T")
 
 HIGH_WATER_BYTES = 4 << 20
 LOW_WATER_BYTES = 1 << 20
@@ -221,13 +229,41 @@ class KafkaConnection(asyncio.Protocol):
             return
         now = self._loop.time()
         output, pause_s = started.encode(answer, self._client, now)
-        self._pipeline.answered(number, output)
+        if isinstance(output, CoroutineType):
+            self._encode_long(number, output)
+        else:
+            self._pipeline.answered(number, cast(list[ByteBuffer] | None, output))
         if self._client.refusals.reason:
             self.close(self._client.refusals.reason)
         if pause_s:
             if not self._muted_until:
                 self._loop.call_later(pause_s, self._unmute)
             self._muted_until = max(self._muted_until, now + pause_s)
+
+    def _encode_long(self, number: int, encoding: Coroutine[Any, Any, list[ByteBuffer]]) -> None:
+        """Write an answer in slices of the event loop."""
+
+        def done(future: asyncio.Future[list[ByteBuffer]]) -> None:
+            self._waited.discard(future)
+            self._pipeline.long_answers -= 1
+            if self._phase is not _ConnectionPhase.OPEN or future.cancelled():
+                return
+            if (error := future.exception()) is not None:
+                self._failed(error)
+                return
+            self._pipeline.answered(number, future.result())
+            self._go_on()
+
+        self._pipeline.long_answers += 1
+        task = self._in_slices(encoding)
+        self._waited.add(task)
+        task.add_done_callback(done)
+
+    def _in_slices(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task that has the event loop by turns with those of other clients."""
+        client = self._client
+        context = context_of(None if client is None else client.who)
+        return self._loop.create_task(work, context=context)
 
     def _unmute(self) -> None:
         """Go on, once it is time."""
@@ -246,7 +282,7 @@ class KafkaConnection(asyncio.Protocol):
             outcome = started.outcome
             if isinstance(outcome, CoroutineType):
                 self._busy_with = started.api
-                self._wait(self._loop.create_task(outcome), request.number, started)
+                self._wait(self._in_slices(outcome), request.number, started)
             elif isinstance(outcome, asyncio.Future):
                 self._wait(outcome, request.number, started)
             else:

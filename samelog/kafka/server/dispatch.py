@@ -7,21 +7,31 @@ what authentication takes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from asyncio import Future
+from collections.abc import Coroutine, Mapping
+from types import CoroutineType
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from samelog.kafka.any_broker import AnyBroker, KafkaClient
-from samelog.kafka.api import CallTo, KafkaApi, MaybeResponse, Reply
+from samelog.kafka.any_broker import AnyBroker, KafkaClient, Uncharged
+from samelog.kafka.api import CallTo, KafkaApi, KafkaResponse, MaybeResponse, Reply
 from samelog.kafka.apis import produce, session
 from samelog.kafka.codec.error_codes import ErrorCode
-from samelog.kafka.codec.errors import MalformedRequest, UnsupportedRequest
+from samelog.kafka.codec.errors import MalformedRequest, ManyElements, UnsupportedRequest
 from samelog.kafka.codec.framing import RequestHeader, read_client_id, read_header, response_header
-from samelog.kafka.codec.primitives import ByteBuffer
-from samelog.kafka.codec.schemas import read_request
+from samelog.kafka.codec.primitives import (
+    ELEMENTS_AT_ONCE,
+    ELEMENTS_MAX,
+    ByteBuffer,
+    MessageReader,
+)
+from samelog.kafka.codec.schemas import BODY_BYTES, read_request, reading_request
+from samelog.kafka.parts import JoinedResponse
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.log import RateLimitedLog
+from samelog.runtime.slices import give_way, paced
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +51,10 @@ class StartedRequest(msgspec.Struct, frozen=True):
 
     def encode(
         self, answer: MaybeResponse, client: KafkaClient, now: float
-    ) -> tuple[list[ByteBuffer] | None, float]:
-        """The answer's bytes, None where the client expects none; and for how many seconds to take
-        nothing more from the client. Counts the request for its client.
+    ) -> tuple[list[ByteBuffer] | Coroutine[Any, Any, list[ByteBuffer]] | None, float]:
+        """The answer's bytes, None where the client expects none, or what writes a long answer; and
+        for how many seconds to take nothing more from the client. Counts the request for its
+        client.
         """
         read = 0 if answer is None else answer.record_bytes()
         tally = client.tally
@@ -55,8 +66,15 @@ class StartedRequest(msgspec.Struct, frozen=True):
             pause_s = self._pause_s(client, read, now)
         if answer is None:
             return None, pause_s
-        body = answer.encode(self.api.key, self.version, round(pause_s * 1000))
+        try:
+            body = answer.encode(self.api.key, self.version, round(pause_s * 1000))
+        except ManyElements:
+            return self._encode_long(answer, pause_s), pause_s
         return [self.header, *body], pause_s
+
+    async def _encode_long(self, answer: KafkaResponse, pause_s: float) -> list[ByteBuffer]:
+        encoding = answer.encoding(self.api.key, self.version, round(pause_s * 1000))
+        return [self.header, *await paced(encoding)]
 
     def _pause_s(self, client: KafkaClient, read: int, now: float) -> float:
         """How long the client's quota is exceeded. `read`: bytes of records in the answer."""
@@ -67,9 +85,10 @@ class StartedRequest(msgspec.Struct, frozen=True):
         if client.allowance is None:
             return 0.0
         is_write = self.api.key == produce.produce.key
-        written = self.size + client.unpacked_bytes if is_write else 0
-        client.unpacked_bytes = 0
-        return client.allowance.charge(now, written=written, read=read)
+        beyond, client.uncharged = client.uncharged, Uncharged()
+        written = self.size + beyond.unpacked_bytes if is_write else 0
+        requests = 1 + beyond.elements // ELEMENTS_AT_ONCE
+        return client.allowance.charge(now, requests=requests, written=written, read=read)
 
 
 class ApiDispatcher(Generic[ServingT]):
@@ -94,17 +113,65 @@ class ApiDispatcher(Generic[ServingT]):
         flexible = version >= api.flexible_from
         try:
             client_id, at = read_client_id(frame, flexible=flexible)
-            body = frame[at:]
-            request = api.read(version, body) if api.read else read_request(api.key, version, body)
         except MalformedRequest as error:
             raise MalformedRequest(f"{api.name} version {version}: {error}") from error
-        client.client_id = client_id
-        outcome = api.handle(CallTo(self._broker, client, client_id, version), request)
+        client.client_id, body = client_id, frame[at:]
+        if len(body) > BODY_BYTES:
+            _check_length(api, body)
+        call = CallTo(self._broker, client, client_id, version)
+        try:
+            request = api.read(version, body) if api.read else read_request(api.key, version, body)
+        except ManyElements:
+            call = replace(call, is_long=True)
+            reader = MessageReader(body, flexible=flexible)
+            outcome: Reply = self._handle_long(api, call, reader)
+        except MalformedRequest as error:
+            raise MalformedRequest(f"{api.name} version {version}: {error}") from error
+        else:
+            outcome = api.handle(call, request)
         head = response_header(header, flexible=flexible)
         return StartedRequest(outcome, api, version, head, len(frame))
+
+    async def _handle_long(
+        self, api: KafkaApi[ServingT], call: CallTo[ServingT], reader: MessageReader
+    ) -> Any:
+        """Read and handle a request that is too long for one turn of the event loop. Raises
+        MalformedRequest.
+        """
+        limit = ELEMENTS_MAX if api.creates else call.broker.elements_max
+        reader.elements_left = limit
+        try:
+            if api.reading is not None:
+                request = await paced(api.reading(call.version, reader))
+            else:
+                request = await paced(reading_request(api.key, call.version, reader))
+        except ManyElements as error:
+            text = f"{api.name}: more than {limit} elements, which is more than the cluster has"
+            raise MalformedRequest(text) from error
+        except MalformedRequest as error:
+            raise MalformedRequest(f"{api.name} version {call.version}: {error}") from error
+        call.client.uncharged.elements += limit - reader.elements_left
+        if api.parts is None:
+            outcome: Any = api.handle(call, request)
+            return await outcome if isinstance(outcome, CoroutineType) else outcome
+        joined = JoinedResponse(api.parts)
+        for part in api.parts.cut(request):
+            await give_way()
+            answer: Any = api.handle(call, part)
+            while isinstance(answer, CoroutineType | Future):
+                answer = await answer
+            joined.add(answer)
+        return joined.response()
 
     def _unsupported(self, api: KafkaApi[Any], header: RequestHeader) -> StartedRequest:
         if api.key != session.KEY:
             raise UnsupportedRequest(f"{api.name} has no version {header.version} here")
         answer = session.list_of(self._apis.values(), ErrorCode.unsupported_version)
         return StartedRequest(answer, api, 0, response_header(header, flexible=False), 0)
+
+
+def _check_length(api: KafkaApi[Any], body: memoryview) -> None:
+    """Raises MalformedRequest if a request is too long that has no records."""
+    if api.key != produce.produce.key:
+        text = f"{len(body)} bytes; at most {BODY_BYTES} are taken of such a request"
+        raise MalformedRequest(f"{api.name}: {text}")

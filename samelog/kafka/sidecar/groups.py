@@ -25,6 +25,7 @@ import msgspec
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.kafka import Security
 from samelog.config.values import Address, parse_address
+from samelog.format.steps import StepWork
 from samelog.kafka.any_broker import KafkaClient
 from samelog.kafka.api import KafkaApi
 from samelog.kafka.apis import find_coordinator
@@ -51,6 +52,11 @@ class ForwardedResponse(msgspec.Struct, frozen=True):
 
     def encode(self, key: int, version: int, throttle_ms: int) -> list[ByteBuffer]:
         """The body as it came."""
+        return [self.body]
+
+    def encoding(self, key: int, version: int, throttle_ms: int) -> StepWork[list[ByteBuffer]]:
+        """The same, in one step."""
+        yield
         return [self.body]
 
 

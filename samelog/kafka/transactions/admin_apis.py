@@ -12,11 +12,12 @@ from typing import Any
 from samelog.config.expressions import InvalidPattern, compiled
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, kafka_api
-from samelog.kafka.apis.checks import answer_topics, readable
+from samelog.kafka.apis.checks import Turn, answer_topics, readable
 from samelog.kafka.apis.group_answers import with_topics
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
+from samelog.kafka.parts import Parts
 from samelog.sequencer.state.transactions.state import LogTransactions, Transaction
 
 STATES = frozenset(
@@ -70,7 +71,15 @@ class DescribeTransactionsResponse(ResponseBody, frozen=True):
     transaction_states: Sequence[DescribedTransaction]
 
 
-@kafka_api(65, "DescribeTransactions", 0, 0, flexible_from=0, notes="The Raft leader answers.")
+@kafka_api(
+    65,
+    "DescribeTransactions",
+    0,
+    0,
+    flexible_from=0,
+    parts=Parts(("transactional_ids",), ("transaction_states",)),
+    notes="The Raft leader answers.",
+)
 def describe_transactions(call: NodeCall, request: Any) -> DescribeTransactionsResponse:
     """What is known of transactional ids."""
     return DescribeTransactionsResponse([_state(call, each) for each in request.transactional_ids])
@@ -78,10 +87,10 @@ def describe_transactions(call: NodeCall, request: Any) -> DescribeTransactionsR
 
 def _state(call: NodeCall, transactional_id: str) -> DescribedTransaction:
     transactions = call.broker.transactions
-    known = transactions.known.by_id.get(transactional_id)
     if not may_describe(call, transactional_id):
         denied = ErrorCode.transactional_id_authorization_failed
         return DescribedTransaction(denied, transactional_id)
+    known = transactions.known.by_id.get(transactional_id)
     if not transactions.leads:
         return DescribedTransaction(ErrorCode.not_coordinator, transactional_id)
     if known is None:
@@ -136,19 +145,22 @@ class ListTransactionsResponse(ResponseBody, frozen=True):
     flexible_from=0,
     notes="Tools ask every node: those that do not lead have none.",
 )
-def list_transactions(call: NodeCall, request: Any) -> ListTransactionsResponse:
+async def list_transactions(call: NodeCall, request: Any) -> ListTransactionsResponse:
     """The transactional ids that a tool asks for."""
-    unknown = [each for each in request.state_filters if each not in STATES]
+    states = frozenset(request.state_filters) or STATES
+    producers = frozenset(request.producer_id_filters)
     try:
         pattern = compiled(getattr(request, "transactional_id_pattern", None) or ".*")
     except InvalidPattern:
         return ListTransactionsResponse(ErrorCode.invalid_regular_expression)
-    found = [
-        ListedTransaction(name, known.producer_id, known.state_name)
-        for name, known in _known(call)
-        if _is_wanted(call, request, known) and pattern.fullmatch(name) and may_describe(call, name)
-    ]
-    return ListTransactionsResponse(ErrorCode.none, unknown, found)
+    turn, found = Turn(), []
+    for name, known in [*_known(call)]:
+        await turn.give_way()
+        is_asked = known.state_name in states and (not producers or known.producer_id in producers)
+        is_wanted = is_asked and _is_long(call, request, known) and pattern.fullmatch(name)
+        if is_wanted and may_describe(call, name):
+            found.append(ListedTransaction(name, known.producer_id, known.state_name))
+    return ListTransactionsResponse(ErrorCode.none, sorted(states - STATES), found)
 
 
 def _known(call: NodeCall) -> Iterable[tuple[str, Transaction]]:
@@ -156,12 +168,8 @@ def _known(call: NodeCall) -> Iterable[tuple[str, Transaction]]:
     return transactions.known.by_id.items() if transactions.leads else ()
 
 
-def _is_wanted(call: NodeCall, request: Any, known: Transaction) -> bool:
-    states, producers = request.state_filters, request.producer_id_filters
-    if (states and known.state_name not in states) or (
-        producers and known.producer_id not in producers
-    ):
-        return False
+def _is_long(call: NodeCall, request: Any, known: Transaction) -> bool:
+    """Whether a transaction has been open for as long as is asked for."""
     longer_ms = getattr(request, "duration_filter", -1)
     if longer_ms < 0:
         return True
@@ -200,6 +208,7 @@ DescribeProducersResponse = TopicsResponse[DescribeProducersResponsePartition]
     0,
     0,
     flexible_from=0,
+    parts=Parts(("topics", "partition_indexes"), ("topics", "partitions")),
     notes="The time of a producer's last batch is not returned.",
 )
 async def describe_producers(call: NodeCall, request: Any) -> DescribeProducersResponse:

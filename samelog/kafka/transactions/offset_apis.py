@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from samelog.format.steps import mapped
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.group_answers import by_topic, check_group
 from samelog.kafka.codec.error_codes import ErrorCode
@@ -15,6 +16,7 @@ from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import PartitionError, TopicsResponse
 from samelog.kafka.groups.requests import Caller
 from samelog.kafka.transactions.producer_apis import check_right
+from samelog.runtime.slices import give_way, paced
 from samelog.sequencer.state.group_commands import CommittedOffset
 from samelog.sequencer.state.transactions.commands import CommitInTransaction
 
@@ -27,7 +29,7 @@ TxnOffsetCommitResponse = TopicsResponse[PartitionError]
 async def txn_offset_commit(call: NodeCall, request: Any) -> TxnOffsetCommitResponse:
     """Offsets that are committed with a transaction."""
     asked = [(topic.name, each) for topic in request.topics for each in topic.partitions]
-    errors = [_refusal(call, topic, each) for topic, each in asked]
+    errors = await paced(mapped(lambda each: _refusal(call, *each), asked))
     taken = [each for each, error in zip(asked, errors, strict=True) if not error]
     failure = await _commit(call, request, taken) if taken else ErrorCode.none
     answers = (
@@ -53,19 +55,20 @@ def _refusal(call: NodeCall, topic: str, partition: Any) -> ErrorCode:
 async def _commit(call: NodeCall, request: Any, taken: Sequence[tuple[str, Any]]) -> ErrorCode:
     """What became of those that can be taken."""
     transactions, now_ms = call.broker.transactions, call.broker.clock.wall_ms()
-    offsets = []
+    offsets: dict[int, CommittedOffset] = {}
     for topic, each in taken:
+        await give_way()
         number = call.broker.partition_number(topic, each.partition_index)
         epoch = getattr(each, "committed_leader_epoch", -1)
         if number is not None:
             known = (each.committed_offset, epoch, each.committed_metadata or "", now_ms)
-            offsets.append((number, CommittedOffset(*known)))
+            offsets[number] = CommittedOffset(*known)
     command = CommitInTransaction(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
         request.group_id,
-        offsets,
+        list(offsets.items()),
         call.version >= JOINS_FROM,
         now_ms,
     )

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from samelog.format.steps import mapped
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.api import AnyCall, NodeCall, kafka_api
 from samelog.kafka.apis.checks import catch_up, check_no_mirror
@@ -17,7 +18,9 @@ from samelog.kafka.apis.group_answers import by_topic, check_group
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, PartitionError, ResponseBody, TopicAnswers
+from samelog.kafka.parts import Parts
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
+from samelog.runtime.slices import give_way, paced
 from samelog.sequencer.state.transactions.commands import (
     NO_PRODUCER,
     AddToTransaction,
@@ -150,7 +153,7 @@ async def add_partitions_to_txn(call: NodeCall, request: Any) -> AddPartitionsTo
     asked = [
         (topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions
     ]
-    errors = [_refusal(call, topic, index) for topic, index in asked]
+    errors = await paced(mapped(lambda each: _refusal(call, *each), asked))
     if any(errors):
         errors = [each or ErrorCode.operation_not_attempted for each in errors]
     else:
@@ -175,9 +178,10 @@ def _refusal(call: NodeCall, topic: str, index: int) -> ErrorCode:
 
 async def _add(call: NodeCall, request: Any, asked: Sequence[tuple[str, int]]) -> ErrorCode:
     transactions, name = call.broker.transactions, request.v3_and_below_transactional_id
-    numbers = [call.broker.partition_number(*each) for each in asked]
+    number_of = call.broker.partition_number
+    numbers = await paced(mapped(lambda each: number_of(*each), asked))
     producer = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
-    known = [number for number in numbers if number is not None]
+    known = list(dict.fromkeys(number for number in numbers if number is not None))
     command = AddToTransaction(name, *producer, known, [], transactions.clock.wall_ms())
     try:
         check_right(call, name)
@@ -277,6 +281,7 @@ class WriteTxnMarkersResponse(ResponseBody, frozen=True):
     1,
     1,
     flexible_from=1,
+    parts=Parts(("markers",), ("markers",)),
     notes="Only to abort, as `kafka-transactions abort` does: the whole transaction ends.",
 )
 async def write_txn_markers(call: NodeCall, request: Any) -> WriteTxnMarkersResponse:
@@ -286,6 +291,7 @@ async def write_txn_markers(call: NodeCall, request: Any) -> WriteTxnMarkersResp
     failure = await catch_up(call.broker)
     results = []
     for marker in request.markers:
+        await give_way()
         error = await _abort(call, marker) if failure is None else failure.code
         results.append(MarkerResult(marker.producer_id, by_topic(_answers(marker, error))))
     return WriteTxnMarkersResponse(results)

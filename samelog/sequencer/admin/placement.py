@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from msgspec import structs
+
 from samelog.admin.answers import GroupPlacement, PartitionPlacement, PlacementStatus
 from samelog.admin.placement_requests import GetPlacement
 from samelog.consensus import Raft
@@ -16,9 +18,10 @@ from samelog.placement.converting import change_copies
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.topics import TopicPlacement, place_by_hand, place_topic
-from samelog.placement.values import METADATA
+from samelog.placement.values import METADATA, Placement
 from samelog.sequencer.admin.parts import HeldGroups, ServedNode
 from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.placement.changes import place
 from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
 from samelog.sequencer.state.types import Partition, State, Topic
 
@@ -119,59 +122,72 @@ def other_copies(
     return change_copies(table, states, partitions, copies)
 
 
-def placed_topic(
-    state: State,
-    may_hold: Callable[[int], bool],
-    command: CreateTopicCommand,
-    plan: Plan,
-    now_ms: int,
-) -> PlaceTopic:
-    """A new topic in data groups, planned from the table as it is now. Raises PlacementRefused."""
-    placed = _planned(state, may_hold, plan, command.partitions, now_ms)
-    return PlaceTopic(
-        state.placement.version,
-        command.topic_id,
-        command.name,
-        command.settings,
-        command.at_ms,
-        list(placed.new_groups),
-        list(placed.groups),
-    )
-
-
-def placed_partitions(
-    state: State,
-    may_hold: Callable[[int], bool],
-    topic: Topic,
-    partitions: int,
-    *,
-    by_hand: Plan | None = None,
-    now_ms: int,
-) -> PlacePartitions:
-    """More partitions of a topic in data groups, with as many copies as its others have unless an
-    operator names members. Raises PlacementRefused.
+class PlacementPlan:
+    """Plans where the new partitions of several topics go, each as if those before it were there.
+    All commands together are for one entry.
     """
-    groups = map(state.placement.group_of, topic.partition_numbers)
-    copies = next(state.placement.groups[each].copies for each in groups if each != METADATA)
-    plan = copies if by_hand is None else by_hand
-    placed = _planned(state, may_hold, plan, partitions - topic.partitions, now_ms)
-    return PlacePartitions(
-        state.placement.version,
-        topic.topic_id,
-        partitions,
-        list(placed.new_groups),
-        list(placed.groups),
-    )
+
+    def __init__(self, state: State, may_hold: Callable[[int], bool], now_ms: int) -> None:
+        """`state`: as it is now, which the plan does not change."""
+        self._placement = _copy_of(state.placement)
+        self._table = PlacementTable(self._placement, _members(state, may_hold, now_ms))
+        self._table.own = state.partitions
+        self._now_ms = now_ms
+        self._next_partition = state.next_partition
+
+    def topic(self, command: CreateTopicCommand, plan: Plan) -> PlaceTopic:
+        """A new topic in data groups. Raises PlacementRefused."""
+        placed = self._planned(plan, command.partitions)
+        made = PlaceTopic(
+            self._placement.version,
+            command.topic_id,
+            command.name,
+            command.settings,
+            command.at_ms,
+            list(placed.new_groups),
+            list(placed.groups),
+        )
+        self._note(made, len(placed.groups))
+        return made
+
+    def partitions(
+        self, topic: Topic, partitions: int, *, by_hand: Plan | None = None
+    ) -> PlacePartitions:
+        """More partitions of a topic in data groups, with as many copies as its others have unless
+        an operator names members. Raises PlacementRefused.
+        """
+        groups = map(self._placement.group_of, topic.partition_numbers)
+        copies = next(self._placement.groups[each].copies for each in groups if each != METADATA)
+        plan = copies if by_hand is None else by_hand
+        placed = self._planned(plan, partitions - topic.partitions)
+        made = PlacePartitions(
+            self._placement.version,
+            topic.topic_id,
+            partitions,
+            list(placed.new_groups),
+            list(placed.groups),
+        )
+        self._note(made, len(placed.groups))
+        return made
+
+    def _planned(self, plan: Plan, partitions: int) -> TopicPlacement:
+        if not isinstance(plan, int):
+            return place_by_hand(self._table, plan)
+        limits = PlacementLimits()
+        states = MemberStates(self._table, limits, self._now_ms)
+        return place_topic(self._table, states, limits, partitions, plan)
+
+    def _note(self, command: PlaceTopic | PlacePartitions, count: int) -> None:
+        """Have the table as it is once the command is carried out."""
+        first, self._next_partition = self._next_partition, self._next_partition + count
+        place(self._placement, command, range(first, first + count))
+        self._table.follow(self._placement)
 
 
-def _planned(
-    state: State, may_hold: Callable[[int], bool], plan: Plan, partitions: int, now_ms: int
-) -> TopicPlacement:
-    table = table_now(state, may_hold, now_ms)
-    if not isinstance(plan, int):
-        return place_by_hand(table, plan)
-    limits = PlacementLimits()
-    return place_topic(table, MemberStates(table, limits, now_ms), limits, partitions, plan)
+def _copy_of(placement: Placement) -> Placement:
+    """With its own groups and partitions; their values are replaced, never changed."""
+    groups, partitions = dict(placement.groups), dict(placement.partitions)
+    return structs.replace(placement, groups=groups, partitions=partitions)
 
 
 def _members(state: State, is_there: Callable[[int], bool], now_ms: int) -> list[PlacedMember]:

@@ -6,6 +6,7 @@ answered with success is committed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import UNSET
@@ -28,7 +29,7 @@ from samelog.sequencer.state.types import Rejection, Topic
 from samelog.wire.errors import FaultCode
 
 NOT_BEGUN = -1
-TRIES = 10
+CHANGE_S = 10.0
 _CODES: Mapping[str, FaultCode] = {
     "UNKNOWN_MEMBER": FaultCode.NOT_A_MEMBER,
     "UNKNOWN_TASK": FaultCode.OUT_OF_RANGE,
@@ -150,7 +151,9 @@ async def _change(
     node: ServedNode, plan: Callable[[PlacementDesk], Sequence[AnyChange]]
 ) -> TaskRows:
     """Have the table changed, as planned from what it is; anew if it was changed meanwhile."""
-    for left in reversed(range(TRIES)):
+    loop = asyncio.get_running_loop()
+    over_at = loop.time() + CHANGE_S
+    while True:
         version = node.logs.machine.state.placement.version
         try:
             changes = plan(_desk(node))
@@ -160,7 +163,7 @@ async def _change(
         outcome = await node.raft.proposer.propose(command) if changes else None
         if not isinstance(outcome, Rejection):
             break
-        if outcome.code != "PLACEMENT_MOVED" or not left:
+        if outcome.code != "PLACEMENT_MOVED" or loop.time() > over_at:
             raise refused(PlacementRefused(outcome.code, outcome.message, "try again"))
     return list_tasks(node, place.ListTasks())
 

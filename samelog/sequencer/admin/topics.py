@@ -37,7 +37,7 @@ from samelog.archiver.policy import retention_from, rules_of
 from samelog.config.authorisation import ANONYMOUS
 from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of, where
-from samelog.sequencer.admin.placement import may_hold, placed_partitions, placed_topic
+from samelog.sequencer.admin.placement import PlacementPlan, may_hold
 from samelog.sequencer.admin.tasks import convert_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.judging import libraries
@@ -52,7 +52,7 @@ from samelog.sequencer.state.views.places import place_of
 from samelog.sequencer.state.views.view import View
 from samelog.wire.errors import FaultCode
 
-PLACE_TRIES = 5
+PLACE_S = 10.0
 _CODES = {
     "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
     "TOPIC_EXISTS": FaultCode.ALREADY_EXISTS,
@@ -104,7 +104,7 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
 
     def make() -> PlaceTopic:
         state, now_ms = node.logs.machine.state, node.member.clock.wall_ms()
-        return placed_topic(state, may_hold(node), command, copies, now_ms)
+        return PlacementPlan(state, may_hold(node), now_ms).topic(command, copies)
 
     await _place(node, make, longer_s)
     return _new_topic(node, request.topic)
@@ -137,7 +137,9 @@ async def _place(
     node: ServedNode, make: Callable[[], PlaceTopic | PlacePartitions], longer_s: float
 ) -> None:
     """Have partitions made in data groups, as planned anew each time. Raises ChangeRefused."""
-    for left in reversed(range(PLACE_TRIES)):
+    loop = asyncio.get_running_loop()
+    over_at = loop.time() + PLACE_S + longer_s
+    while True:
         try:
             placed = make()
         except PlacementRefused as error:
@@ -145,7 +147,7 @@ async def _place(
         outcome = await node.raft.proposer.propose(placed, longer_s=longer_s)
         if not isinstance(outcome, Rejection):
             return
-        if outcome.code != "PLACEMENT_MOVED" or not left:
+        if outcome.code != "PLACEMENT_MOVED" or loop.time() > over_at:
             raise _refused(outcome)
 
 
@@ -169,7 +171,7 @@ async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicIn
 def _more(node: ServedNode, request: CreatePartitions) -> PlacePartitions:
     state, now_ms = node.logs.machine.state, node.member.clock.wall_ms()
     topic = find_topic(node, request.topic)
-    return placed_partitions(state, may_hold(node), topic, request.partitions, now_ms=now_ms)
+    return PlacementPlan(state, may_hold(node), now_ms).partitions(topic, request.partitions)
 
 
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:

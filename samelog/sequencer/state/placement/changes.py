@@ -52,12 +52,15 @@ def _problem_with_groups(state: State, since: int, groups: Sequence[NewGroup]) -
 
 def problem_with_place(state: State, command: PlaceTopic | PlacePartitions) -> WhyNot:
     """Why new partitions cannot be where they are to be; None if they can."""
-    problem = _problem_with_groups(state, command.since, command.new_groups)
-    if problem is not None:
-        return problem
+    if command.new_groups:
+        problem = _problem_with_groups(state, command.since, command.new_groups)
+        if problem is not None:
+            return problem
     table = state.placement
     made = range(table.next_group, table.next_group + len(command.new_groups))
     unknown = [each for each in command.groups if each not in table.groups and each not in made]
+    if unknown and command.since != table.version:
+        return "PLACEMENT_MOVED", f"groups {unknown} are gone"
     return ("INVALID_GROUP", f"there are no groups {unknown}") if unknown else None
 
 

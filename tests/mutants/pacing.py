@@ -1,0 +1,54 @@
+"""Planted bugs in what keeps long requests from taking long turns, and from racing each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import Any
+from unittest.mock import patch
+
+from samelog.runtime import slices
+from samelog.sequencer.admin.placement import PlacementPlan
+
+
+@contextmanager
+def one_long_slice() -> Iterator[None]:
+    """Long work ends before others have a turn."""
+    with patch.object(slices, "SLICE_S", 3600.0):
+        yield
+
+
+@contextmanager
+def first_come_first_served() -> Iterator[None]:
+    """Who has many connections has many slices."""
+    with patch.object(slices, "context_of", lambda _: copy_context()):
+        yield
+
+
+@contextmanager
+def plan_each_topic_alone() -> Iterator[None]:
+    """The topics of a request are planned as if none of the others came."""
+
+    def note(self: PlacementPlan, *_: Any) -> None:
+        """Nothing changes."""
+
+    with patch.object(PlacementPlan, "_note", note):
+        yield
+
+
+_TOGETHER = "tests/kafka/test_creating_together.py::"
+_SLICES = "tests/runtime/test_slices.py::"
+PACING = (
+    (360, one_long_slice, _SLICES + "test_no_turn_has_more_than_a_slice"),
+    (
+        360,
+        first_come_first_served,
+        _SLICES + "test_clients_have_slices_in_turn_however_many_connections_they_have",
+    ),
+    (
+        361,
+        plan_each_topic_alone,
+        _TOGETHER + "test_a_request_is_one_entry_and_its_topics_are_spread",
+    ),
+)

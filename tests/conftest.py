@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests import forking, mounts, sharing, tiers
+from tests import forking, mounts, patience, sharing, tiers
 
 # The same code gets the same verdict; `--hypothesis-profile=random` looks where nobody looked yet,
 # `quick` (of `make check`) at a few examples only.
@@ -65,5 +65,8 @@ def pytest_unconfigure() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Only the process that the others report to records."""
     config.pluginmanager.register(tiers)
-    if config.getoption("--record-seconds") and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        return
+    config.pluginmanager.register(patience.SlowTests())
+    if config.getoption("--record-seconds"):
         config.pluginmanager.register(sharing.Recorder())

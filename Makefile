@@ -11,6 +11,7 @@ ARGS ?=
 IN_PROCESS := not campaign and not cluster and not jvm and not browser and not mutant and not docs \
 	and not dist and (not world or sample)
 WORKERS ?= 2
+ALL_WORKERS ?= 6
 
 # This file's own directory. Not $(dir …): make's functions split a path at its spaces.
 HERE := $(shell dirname "$$(printf '%s' "$(MAKEFILE_LIST)" | sed 's/^ *//')")
@@ -38,7 +39,7 @@ test: setup ## the in-process tests, a sample of worlds, a few real clusters (AR
 
 test-all: setup ## all tests but the campaigns
 	@sh "$(HERE)/scripts/clients.sh" kcat java helm kustomize
-	@$(PYTHON) -m pytest -n 4 $(ARGS)
+	@$(PYTHON) -m pytest -n $(ALL_WORKERS) $(ARGS)
 
 console-test: setup ## every page of the console in headless Chromium (ARGS=--record: write pictures and trees anew)
 	@command -v chromium > /dev/null || { echo "console-test: skipped, there is no chromium: apt-get install chromium" >&2; }

@@ -83,6 +83,7 @@ def test_the_sdist_has_all_that_git_has(sdist: Path) -> None:
     assert {name for name in names if name.split("/")[0] not in MADE} == set(kept())
 
 
+@pytest.mark.campaign
 @pytest.mark.timeout(TIMEOUT_S)
 def test_the_wheel_has_modules_data_and_stripped_kernels(wheel: Path) -> None:
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
@@ -99,6 +100,7 @@ def test_the_wheel_has_modules_data_and_stripped_kernels(wheel: Path) -> None:
     assert not [name for name, code in kernels.items() if b".symtab" in code]
 
 
+@pytest.mark.campaign
 @pytest.mark.timeout(TIMEOUT_S)
 def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     found = metadata(wheel)
@@ -111,6 +113,7 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     assert "configuration (`docs/configuration.md`)" in page
 
 
+@pytest.mark.campaign
 @pytest.mark.usefixtures("starts_nodes")
 @pytest.mark.timeout(TIMEOUT_S)
 def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:

@@ -273,6 +273,7 @@ def test_scaling_by_the_documented_steps(cluster: Stateful) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.campaign
 def test_nodes_that_joined_roll_and_go_and_join_again(cluster: Stateful) -> None:
     """From 3 to 5 to 3, twice, all of them rolled in between. The configuration names the first
     three, as the overlays do, or all, also when two were removed; who joins again has a new volume.

@@ -44,7 +44,7 @@ NAMES = [planted.mutant.__name__ for planted in PLANTED]
 @pytest.mark.usefixtures("plants_bugs")
 @pytest.mark.parametrize(
     "names",
-    [NAMES[::6], pytest.param(NAMES, marks=[pytest.mark.campaign, pytest.mark.timeout(600)])],
+    [NAMES[::24], pytest.param(NAMES, marks=[pytest.mark.campaign, pytest.mark.timeout(600)])],
     ids=["some", "all"],
 )
 def test_bugs_that_a_test_must_find_are_found(names: list[str]) -> None:

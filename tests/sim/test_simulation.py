@@ -15,7 +15,7 @@ from tests.sim.run import first_failure, run_seed, run_world
 from tests.sim.world import World
 from tests.tiers import sampled
 
-WHOLE_SEEDS, CI_SEEDS = 400, 2000
+WHOLE_SEEDS, CI_SEEDS = 400, 800
 SHORT_S = 1.5
 """Of faults, in the worlds behind the first ones: most bugs show as early as that."""
 

@@ -211,6 +211,7 @@ def test_a_query_compresses_what_it_writes(spark: SparkSession, world: World, co
     assert {header[3] & 7 for header in batches} == {Codec[codec.upper()].value}
 
 
+@pytest.mark.campaign
 @pytest.mark.usefixtures("starts_java")
 def test_drivers_that_are_killed_write_every_row_once(
     spark: SparkSession, world: World, tmp_path: Path

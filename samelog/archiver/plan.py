@@ -199,11 +199,3 @@ def majority_pressure(disks: Sequence[tuple[int, int]], voters: int, percent: in
     excess = sorted((used - total * percent // 100 for used, total in disks), reverse=True)
     needed = voters // 2 + 1
     return max(0, excess[needed - 1]) if len(excess) >= needed else 0
-
-
-def majority_time(clocks: Sequence[int], voters: int) -> int:
-    """The time (ms) that the clocks of a majority of the voters have reached; 0 unless that many
-    were heard of.
-    """
-    needed = voters // 2 + 1
-    return sorted(clocks, reverse=True)[needed - 1] if len(clocks) >= needed else 0

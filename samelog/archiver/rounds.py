@@ -32,7 +32,6 @@ from samelog.archiver.plan import (
     RolledSegment,
     RoundPlan,
     majority_pressure,
-    majority_time,
     plan_archiving,
 )
 from samelog.archiver.policy import (
@@ -199,7 +198,7 @@ class ArchiveRounds:
             list(self._facts()),
             limit=limit,
             pressure=pressure,
-            now_ms=majority_time([each.wall_ms for each in known], len(voters)),
+            now_ms=self._parts.clock.wall_ms() if self._parts.clock.is_agreed else 0,
         )
 
     def _limit(self, limit: int | None) -> int | None:

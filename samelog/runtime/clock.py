@@ -19,11 +19,16 @@ class Clock(Protocol):
     def wall_ms(self) -> int:
         """Milliseconds since the epoch, as the host believes."""
 
+    @property
+    def is_agreed(self) -> bool:
+        """Whether nobody else's clock has to be heard of before anything expires by `wall_ms`."""
+
 
 class SystemClock:
     """The host's clocks. `now` is the one of the event loop, and no call of ours around it."""
 
     now = staticmethod(time.monotonic)
+    is_agreed = True
 
     def wall_ms(self) -> int:
         """Milliseconds since the epoch."""
@@ -32,6 +37,8 @@ class SystemClock:
 
 class ManualClock:
     """A clock that stands still until it is moved: the simulated twin of SystemClock."""
+
+    is_agreed = True
 
     def __init__(self, *, now: float = 0.0, wall_ms: int = 0) -> None:
         self._now = now

@@ -283,18 +283,17 @@ class GroupReplica:
         except NoSpace as fault:
             log_event(log, logging.WARNING, "durable marks not saved", error=fault)
 
-    def disk_measured(self, used: int, total: int, *, kept: int | None = None) -> None:
+    def disk_measured(self, used: int, total: int, health: Health | None = None) -> None:
         """Tell the intake how much it may accept: what is free below the limit, less what is
-        accepted and not merged, in all groups. The rest of the disk is Raft's. `kept`: if it
-        speaks for the member, what will be used once what is archived is truncated.
+        accepted and not merged, in all groups. The rest of the disk is Raft's. `health`: what the
+        member reports, if this replica speaks for it.
         """
         pending = sum(merge.size for merge in self.logs.merging.pending())
         promised = self.logs.quotas.recount(total, pending)
         limit = total * self._site.given.config.disk_stop_percent // 100
         self.logs.intake.room.set(limit - used - promised, resume_at_bytes=total // 20)
-        if kept is not None:
-            now_ms = max(0, self._site.given.clock.wall_ms())
-            self.reporter.state_health(Health(kept, total, now_ms, self.care.archive.policy.text))
+        if health is not None:
+            self.reporter.state_health(health)
 
     # --- peers ------------------------------------------------------------------------------------
 

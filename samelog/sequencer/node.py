@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from samelog.admin.answers import NodeState
@@ -25,6 +26,7 @@ from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.sequencer.admin.parts import MembersDesk, NodeServices
 from samelog.sequencer.admin.status import tell_state
 from samelog.sequencer.building import Seat
+from samelog.sequencer.cluster.agreed_clock import AgreedClock
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.housekeeping import Housekeeper
 from samelog.sequencer.cluster.links import Links
@@ -56,6 +58,7 @@ from samelog.sequencer.state.sites.commands import SetSiteCommand
 from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
+from samelog.wire.bounds import Health
 from samelog.wire.messages import Hello
 from samelog.wire.peer_messages import LogsHeld, MemberList, PartOfRunClosed, PassReport
 
@@ -73,8 +76,9 @@ class Node:
         """`place`: what the cluster says of a node without a directory; None: what the
         configuration does, which is right for a cluster that is made from it.
         """
-        config, clock = given.config, given.clock
-        self._given = given
+        config, self._clock = given.config, AgreedClock(given.clock)
+        clock = self._clock
+        self._given = given = replace(given, clock=clock)
         self._tasks = Tasks()
         self._server: Server | None = None
         self._watched: WatchedFiles | None = None
@@ -88,7 +92,7 @@ class Node:
         self._events = PeerEvents(self)
         events, told, level = self._events, self._list, self._level
         links = Links(self._hello, given.tls, events, given.rng, clock, told=told, level=level)
-        presence = Presence(record.number)
+        presence = Presence(record.number, clock.heard)
         self.group_replica = GroupReplica(
             given,
             self.member,
@@ -99,6 +103,7 @@ class Node:
             pulls=links,
         )
         self.logs, self.raft = self.group_replica.logs, self.group_replica.raft
+        clock.follow(lambda: self.raft.group.raft.voters)
         self.care = self.group_replica.care
         self.life = OwnLife(directory, self.raft.group, self.logs.machine)
         lives = Lives(self.life.told, self.life.recorded, self.life.acknowledged)
@@ -482,7 +487,9 @@ class Node:
         kept = max(0, usage.used - self.member.shares.pending_bytes)
         total = usage.used + usage.free
         used = total if self._raft_disk_is_full() else usage.used
-        self.group_replica.disk_measured(used, total, kept=kept)
+        now_ms = max(0, self._clock.host.wall_ms())
+        health = Health(kept, total, now_ms, self.care.archive.policy.text)
+        self.group_replica.disk_measured(used, total, health)
         self.data_groups.disk_measured(used, total)
 
     def _raft_disk_is_full(self) -> bool:

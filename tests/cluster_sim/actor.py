@@ -31,6 +31,8 @@ NO_FILES = TlsFiles(ca="", cert="", key="")
 class SimClock:
     """The clock of one machine: it drifts, and its wall time jumps."""
 
+    is_agreed = True
+
     def __init__(self, loop: SimLoop, rate: float) -> None:
         self._jumped_ms = self._furthest_ms = 0
         self._loop = loop

@@ -268,6 +268,47 @@ def test_a_key_counts_for_so_long() -> None:
     assert world.log == [b"a", b"30", b"33", b"x0", b"x1", b"a"]
 
 
+def test_a_key_expires_on_a_quiet_topic() -> None:
+    world = World("a", **{"dedup.key.horizon": "5s"})
+    for seconds in (1, 21, 42):
+        world.now_ms = seconds * 1000
+        world.put(1, b"a")
+        world.run_dry()
+    assert world.log == [b"a", b"a", b"a"]
+
+
+@settings(max_examples=100)
+@given(st.lists(st.integers(1, 90_000), max_size=20))
+def test_a_key_counts_for_its_horizon_and_at_most_a_64th_longer(pauses_ms: list[int]) -> None:
+    """One key, sent again after any pauses."""
+    world, counted_ms = World("a", **{"dedup.key.horizon": "64s"}), -1
+    for pause in [0, *pauses_ms]:
+        world.now_ms += pause
+        before = len(world.log)
+        world.put(1, b"a")
+        world.run_dry()
+        is_new, age = len(world.log) > before, world.now_ms - counted_ms
+        if counted_ms >= 0:
+            assert is_new >= (age > 64_000 + 1_000), age
+            assert is_new <= (age >= 64_000), age
+        counted_ms = world.now_ms if is_new else counted_ms
+
+
+def test_what_is_proposed_and_not_committed_counts_whatever_the_horizon() -> None:
+    world = World("a", **{"dedup.key.horizon": "5s"})
+    world.put(1, b"a")
+    world.run_dry()
+    world.now_ms += 20_000
+    world.put(1, b"a")
+    under_way = world.plan()
+    world.put(1, b"a")
+    world.now_ms += 1_000
+    behind, index = world.plan(), world.index
+    world.commit(under_way, index - 1)
+    world.commit(behind, index)
+    assert world.log == [b"a", b"a"]
+
+
 @settings(max_examples=50)
 @given(
     st.lists(st.lists(st.sampled_from([b"a", b"b", b"c", b"d", None]), min_size=1), max_size=8),

@@ -41,6 +41,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import ARCHIVING
 from tests.mutants.asking import ASKING
+from tests.mutants.clocks import CLOCKS
 from tests.mutants.committing import COMMITTING
 from tests.mutants.compacting import COMPACTING
 from tests.mutants.converting import CONVERTING
@@ -371,6 +372,7 @@ PLANTED = (
             *PLACES,
             *PLACING,
             *SCARCITY,
+            *CLOCKS,
             *DATA_GROUPS,
             *RECOVERING,
             *REMOVING,

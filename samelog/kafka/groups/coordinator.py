@@ -81,8 +81,8 @@ class GroupCoordinator:
 
     # --- time -------------------------------------------------------------------------------------
 
-    def tick(self, now: float, wall_ms: int) -> None:
-        """Handle deadlines that have passed."""
+    def tick(self, now: float, wall_ms: int, *, may_expire: bool = True) -> None:
+        """Handle deadlines that have passed. `may_expire`: whether `wall_ms` can be relied on."""
         self._outbox.at(now, wall_ms)
         short: dict[str, ClassicGroup] = {}
         while (due := self._outbox.timers.due(now)) is not None:
@@ -94,7 +94,7 @@ class GroupCoordinator:
                 short[due[0]] = group
         for group in short.values():  # once, however many were lost
             self._rebalance.left(group)
-        if now >= self._next_expiry:
+        if now >= self._next_expiry and may_expire:
             self._next_expiry = now + self._check_s
             self._expire()
 

@@ -157,7 +157,7 @@ class GroupDriver:
             state = self._machine.state
             self._coordinator = GroupCoordinator(self._limits, state, clock.now(), clock.wall_ms())
             self._term = group.raft.term
-        self._coordinator.tick(clock.now(), clock.wall_ms())
+        self._coordinator.tick(clock.now(), clock.wall_ms(), may_expire=clock.is_agreed)
         return self._coordinator
 
     def _tick(self) -> None:

@@ -48,7 +48,7 @@ class LeaderUpkeep:
         self._tell_of_the_forgotten()
         if (first := self._upgrade.first_level()) is not None:
             self._propose(first)
-        if self._group.is_leader:
+        if self._group.is_leader and self._clock.is_agreed:
             for late in overdue(self._replica.machine, self._clock.wall_ms()):
                 self._propose(late)
         if self._clock.now() >= self._next_expiry:
@@ -84,7 +84,7 @@ class LeaderUpkeep:
                 self._told_ahead[number] = raft.term
 
     def _expire(self) -> None:
-        if not self._group.is_leader:
+        if not (self._group.is_leader and self._clock.is_agreed):
             return
         machine, now_ms, expiry = self._replica.machine, self._clock.wall_ms(), self._config.expiry
         idle = due(machine, now_ms, expiry, is_released=self._replica.is_released)

@@ -7,7 +7,7 @@ this one always is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 from samelog.wire.bounds import Health
 from samelog.wire.peer_messages import MemberState
@@ -20,9 +20,12 @@ OFFLINE = MemberState("offline", "it is not connected", "", "", 0, 0, 0)
 class Presence:
     """The members, as one of them knows them."""
 
-    def __init__(self, number: int) -> None:
-        """`number`: of this member."""
+    def __init__(
+        self, number: int, clock_heard: Callable[[int, int], None] = lambda member, wall_ms: None
+    ) -> None:
+        """`number`: of this member; `clock_heard` is told what each member's wall clock says."""
         self.number = number
+        self._clock_heard = clock_heard
         self.health: dict[int, Health] = {}
         """Of those who have said it, this member included."""
         self.log_bytes: dict[int, int] = {}
@@ -55,6 +58,7 @@ class Presence:
         self._up.add(number)
         if health is not None:
             self.health[number] = health
+            self._clock_heard(number, health.wall_ms)
 
     def say(self, number: int, said: MemberState, now: float) -> None:
         """A member's own word."""

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from samelog.archiver.compaction import GIVEN_UP_AFTER_MS, SEED_BYTES, CompactCommand
 from samelog.archiver.compaction_plan import ClosedSegment, CompactionFacts, due
-from samelog.archiver.plan import majority_time
 from samelog.archiver.policy import CLEANUP_POLICY, hold_of, is_compacted
 from samelog.archiver.rounds import rolled_ms
 from samelog.consensus import Busy, NotLeader
@@ -72,11 +71,8 @@ class CompactionOrders:
         self._closed = {number: each for number, each in self._closed.items() if number in numbers}
 
     def now_ms(self) -> int:
-        """What a majority's clocks have reached."""
-        voters = self._group.raft.voters
-        health = filter(None, map(self._members.health, voters))
-        known = [each.wall_ms for each in health]
-        return majority_time(known, len(voters))
+        """What a majority's clocks have reached; 0 while that is not known."""
+        return self._clock.wall_ms() if self._clock.is_agreed else 0
 
     def order(self, here: MergedPartition, known: Partition) -> None:
         """Propose a compaction that is due, or one anew that does not come to its end."""

@@ -78,9 +78,10 @@ class KeyFilter:
     ) -> tuple[list[bool], dict[bytes, int]]:
         """Record by record, whether it stays; and the keys of those that do, with their offsets."""
         state, offset = self._machine.state, draft.next_offset
-        topic_id = state.partitions[draft.partition].topic_id
-        horizon = horizon_of(state.topics[topic_id].settings)
-        floor, reach = state.keyed[draft.partition].floor, horizon.records
+        partition = state.partitions[draft.partition]
+        settings = state.topics[partition.topic_id].settings
+        reach, keyed = horizon_of(settings).records, state.keyed[draft.partition]
+        floor = keyed.floor_at(draft.append_ms, partition.next_offset, settings)
         new: dict[bytes, int] = {}
         for at, key in enumerate(keys):
             if not stays[at]:

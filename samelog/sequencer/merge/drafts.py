@@ -141,6 +141,8 @@ class Draft(msgspec.Struct):
     left: LeftOut = msgspec.field(default_factory=LeftOut)
     most_bytes: int = 0
     """Of each input."""
+    append_ms: int = 0
+    """When it is planned, by the majority's time; never before the last one."""
     mirrored: MirrorDraft | None = None
 
     def end(self, ends: Sequence[End]) -> None:

@@ -172,7 +172,7 @@ class Planner:
                 break
             draft = drafts.get(entry.partition)
             if draft is None:
-                draft = drafts[entry.partition] = self._draft(entry.partition)
+                draft = drafts[entry.partition] = self._draft(entry.partition, now_ms)
             if draft.left.asked and draft.left.puts_off(entry.number):
                 continue
             try:
@@ -183,7 +183,7 @@ class Planner:
         lost, deciding = state.placement.recovered, self.cluster.state.transactions.deciding
         if any((deciding, lost, state.mirrors.owed)):
             for partition, ends in self._transactions.take_markers():
-                drafts.setdefault(partition, self._draft(partition)).end(ends)
+                drafts.setdefault(partition, self._draft(partition, now_ms)).end(ends)
         return [
             self._finish(draft, epoch=epoch, now_ms=now_ms)
             for draft in drafts.values()
@@ -222,19 +222,19 @@ class Planner:
         """
         merges = []
         for partition, ranges in staged:
-            draft, size = self._draft(partition), 0
+            draft, size = self._draft(partition, now_ms), 0
             for part in ranges:
                 is_full = len(draft.ranges) >= self._limits.entry_ranges
                 if draft.ranges and (is_full or size + part.size > self._limits.entry_bytes):
                     merges.append(self._finish(draft, epoch=epoch, now_ms=now_ms))
-                    draft, size = self._draft(partition), 0
+                    draft, size = self._draft(partition, now_ms), 0
                 draft.add(part)
                 self._places[part.input] = SessionPosition(part.run, part.roll, part.stop)
                 size += part.size
             merges.append(self._finish(draft, epoch=epoch, now_ms=now_ms))
         return merges
 
-    def _draft(self, partition: int) -> Draft:
+    def _draft(self, partition: int, now_ms: int) -> Draft:
         tail = self._tails.get(partition)
         if tail is None:
             known: Partition = self._machine.state.partitions[partition]
@@ -242,6 +242,7 @@ class Planner:
                 known.next_offset, known.segment_bytes, known.segment_started_ms, known.append_ms
             )
         draft = Draft(partition, tail, tail.next_offset, tail.next_offset)
+        draft.append_ms = max(tail.append_ms, now_ms)
         draft.most_bytes = self._most_bytes(draft) if self._active else self._limits.input_bytes
         return draft
 

@@ -1,11 +1,11 @@
 """What is idle for so long that the cluster need not remember it: producer ids, transactional ids
 and sessions; and transactions that are open for longer than their producers said they might be.
 
-The leader looks, by its clock; what is forgotten is in a Raft entry, so that all nodes forget the
-same (invariants.md, rule 12). A session with an open run never expires: its publisher may come back
-with records. Of one that expires, its name, its owner and a number above all its runs stay, so that
-a late sender of an old run and another directory are refused as before. What was staged goes as
-soon as its run is closed, and nothing stays of it.
+The leader judges by the majority's time (invariants.md, rule 373); what is forgotten is in a Raft
+entry, so that all nodes forget the same (rule 12). A session with an open run never expires: its
+publisher may come back with records. Of one that expires, its name, its owner and a number above
+all its runs stay, so that a late sender of an old run and another directory are refused as before.
+What was staged goes as soon as its run is closed, and nothing stays of it.
 
 Invariant: nothing is named that was used after the times given, or that has bytes which a majority
 has not merged durably.

@@ -15,10 +15,14 @@ from tests.chaos.faults.shim import Shims, need_compiler, preload
 from tests.chaos.field import Field
 from tests.chaos.nodes import wait
 from tests.chaos.registry import scenario
+from tests.chaos.scenarios.kafka import need_client
+from tests.chaos.sleepers import Sleepers, look_often
 
 LIFETIME_S = 4.0
 JUMPS_S = (-86_400, -3_600, -5, 5, 3_600, 86_400, 10 * 365 * 86_400)
 SECOND_NS = 1_000_000_000
+TOLD_S = 1.0
+"""So often nodes tell each other their clocks."""
 
 
 def _pki(field: Field) -> Path:
@@ -63,11 +67,27 @@ def certificates_expire(field: Field) -> None:
     _rotate_all(field)
 
 
-@scenario("clock-jumps", prepare=preload, needs=(need_compiler,))
+def preload_and_look(field: Field) -> None:
+    """Nodes get wrong clocks, and look often for what expires."""
+    look_often(field)
+    preload(field)
+
+
+@scenario("clock-jumps", prepare=preload_and_look, needs=(need_compiler, need_client))
 def clock_jumps(field: Field) -> None:
-    """Every second the wall clock of another node jumps, by up to a day back or ten years ahead."""
-    shims = field.tool(Shims)
+    """Half of the time one clock is wrong, the leader's first, and nothing of clients that sleep
+    expires. Then every second the wall clock of another node jumps, by up to a day back or ten
+    years ahead.
+    """
+    shims, sleepers = field.tool(Shims), Sleepers(field)
     end = time.monotonic() + field.seconds
+    while time.monotonic() < end - field.seconds / 2:
+        jump = field.random.choice(JUMPS_S) * SECOND_NS
+        shims[field.leader().name].set("clock_offset_ns", jump)
+        wait(2 * TOLD_S)
+        shims.clear_all()
+        wait(2 * TOLD_S)
+    sleepers.check()
     while time.monotonic() < end:
         jump = field.random.choice(JUMPS_S) * SECOND_NS
         field.random.choice(list(shims.values())).set("clock_offset_ns", jump)

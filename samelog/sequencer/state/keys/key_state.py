@@ -116,6 +116,17 @@ class KeyedPartition(msgspec.Struct):
             del self.marks[0]
         self.floor = max(self.floor, self.marks[0][0])
 
+    def floor_at(self, now_ms: int, next_offset: int, settings: Mapping[str, str]) -> int:
+        """Return the floor at a time, which moves without instructions, too. Records that are
+        proposed and not applied, from `next_offset` on, are above it.
+        """
+        if not self.marks or horizon_of(settings).ms is None:
+            return self.floor
+        marks = list(self.marks)
+        now = KeyedPartition(self.floor, marks, {}, {}, self.step_ms, self.wide_ms, self.wide_below)
+        now.merged(next_offset, next_offset, now_ms, settings)
+        return now.floor
+
     def _step(self, step_ms: int) -> None:
         """Marks are so far apart from now on."""
         if self.marks and step_ms < self.step_ms:

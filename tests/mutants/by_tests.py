@@ -20,6 +20,7 @@ from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.merge import dedup, planner
 from samelog.sequencer.merge.dedup import Judgement
+from samelog.sequencer.merge.drafts import Draft
 from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.peer_events import PeerEvents
@@ -246,13 +247,14 @@ def out_of_range_unasked() -> Iterator[None]:
 @contextmanager
 def append_time_by_the_clock() -> Iterator[None]:
     """Append times follow the leader's clock, also backwards."""
-    original = Planner._finish
+    original = Planner._draft
 
-    def finish(self: Planner, draft: Any, *, epoch: int, now_ms: int) -> Merge:
-        draft.tail.append_ms = 0
-        return original(self, draft, epoch=epoch, now_ms=now_ms)
+    def make(self: Planner, partition: int, now_ms: int) -> Draft:
+        draft = original(self, partition, now_ms)
+        draft.append_ms = now_ms
+        return draft
 
-    with patch.object(Planner, "_finish", finish):
+    with patch.object(Planner, "_draft", make):
         yield
 
 

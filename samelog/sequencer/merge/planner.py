@@ -185,7 +185,7 @@ class Planner:
             for partition, ends in self._transactions.take_markers():
                 drafts.setdefault(partition, self._draft(partition, now_ms)).end(ends)
         return [
-            self._finish(draft, epoch=epoch, now_ms=now_ms)
+            self._finish(draft, epoch=epoch)
             for draft in drafts.values()
             if (draft.ranges, draft.ends) != ([], [])
         ]
@@ -226,12 +226,12 @@ class Planner:
             for part in ranges:
                 is_full = len(draft.ranges) >= self._limits.entry_ranges
                 if draft.ranges and (is_full or size + part.size > self._limits.entry_bytes):
-                    merges.append(self._finish(draft, epoch=epoch, now_ms=now_ms))
+                    merges.append(self._finish(draft, epoch=epoch))
                     draft, size = self._draft(partition, now_ms), 0
                 draft.add(part)
                 self._places[part.input] = SessionPosition(part.run, part.roll, part.stop)
                 size += part.size
-            merges.append(self._finish(draft, epoch=epoch, now_ms=now_ms))
+            merges.append(self._finish(draft, epoch=epoch))
         return merges
 
     def _draft(self, partition: int, now_ms: int) -> Draft:
@@ -448,10 +448,10 @@ class Planner:
 
     # --- finishing --------------------------------------------------------------------------------
 
-    def _finish(self, draft: Draft, *, epoch: int, now_ms: int) -> Merge:
+    def _finish(self, draft: Draft, *, epoch: int) -> Merge:
         """Resolve what remains, segment roll and append time, and move the speculative tail."""
         state, tail, size = self._machine.state, draft.tail, draft.size
-        append_ms = max(tail.append_ms, now_ms)
+        append_ms = draft.append_ms
         settings = state.topics[state.partitions[draft.partition].topic_id].settings
         limit_bytes = int(settings.get(SEGMENT_BYTES, self._limits.segment_bytes))
         full = tail.segment_bytes + size > limit_bytes

@@ -249,10 +249,13 @@ class TruncatePartition(ConfirmedRequest[PartitionTruncated], frozen=True):
 
 
 class DeleteTopic(ConfirmedRequest[TopicInfo], frozen=True):
-    """Delete a topic for good; the answer is what it was."""
+    """Delete a topic for good; the answer is what it was. A topic that is in use stays: one with
+    connected subscribers, members of groups, open runs of publishers, or a mirror.
+    """
 
     CONFIRMS = "topic"
     topic: TopicName
+    in_use: Annotated[bool, Meta(description="Delete it although it is in use.")] = False
 
 
 SCHEMA_CHARACTERS = 64 << 10

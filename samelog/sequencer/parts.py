@@ -9,7 +9,7 @@ Invariant: a record is complete when it is made, and never changes; what changes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from samelog.admin.answers import NodeState
 from samelog.archiver.node_archive import NodeArchive
@@ -29,6 +29,7 @@ from samelog.sequencer.cluster.members import Members
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.peers import Callers
 from samelog.sequencer.cluster.presence import INTAKE_STOPPED, Presence
+from samelog.sequencer.cluster.reader_surveys import ReaderSurveys
 from samelog.sequencer.cluster.repair.merged import MergedRepair
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
@@ -177,6 +178,7 @@ class PeerParts:
     changes: Changes
     presence: Presence
     whereabouts: Whereabouts
+    surveys: ReaderSurveys = field(default_factory=ReaderSurveys)
 
     def counts(self, number: int, state: State) -> bool:
         """Whether what a member promises counts, as far as is known here: it has forgotten nothing,

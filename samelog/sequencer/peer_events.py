@@ -13,6 +13,7 @@ from samelog.placement.cluster_ids import ends
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.siting.promoting import agree
 from samelog.sequencer.admin.status import own_state
+from samelog.sequencer.admin.topic_users import readers_here
 from samelog.sequencer.cluster.lives import Contradiction, KnownLife
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import PeerServer
@@ -24,6 +25,7 @@ from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import GROUP
 from samelog.wire.peer_messages import (
+    READERS_MOST,
     Beat,
     BeatAnswer,
     Forgotten,
@@ -42,6 +44,8 @@ from samelog.wire.peer_messages import (
     PeerMessage,
     PromotionAsked,
     PromotionTold,
+    ReadersAsked,
+    ReadersTold,
     RunAsked,
     RunHeld,
     SiteLag,
@@ -124,6 +128,11 @@ class PeerEvents:
             peers.links.send(node, agree(self._node, node, message))
         elif isinstance(message, PromotionTold):
             peers.whereabouts.agreement.told(node, message.promotion, message.refused)
+        elif isinstance(message, ReadersAsked):
+            readers = readers_here(self._node, message.topic)[:READERS_MOST]
+            peers.links.send(node, ReadersTold(message.question, readers))
+        elif isinstance(message, ReadersTold):
+            peers.surveys.told(node, message.question, message.readers)
         elif isinstance(message, LogsHeld):
             peers.presence.log_bytes[node] = message.size
         elif isinstance(message, OF_DATA_GROUPS):

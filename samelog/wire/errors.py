@@ -37,6 +37,7 @@ class FaultCode(IntEnum):
     CHANGE_PENDING = 22
     UNKNOWN_GROUP = 23
     GROUP_IN_USE = 24
+    TOPIC_IN_USE = 25
 
 
 @unique

@@ -27,6 +27,7 @@ from samelog.wire.bounds import (
 
 ORDERS_MOST = 500
 PIECE_BYTES = 32 << 10
+READERS_MOST = 16
 PIECES_MOST = 1 << 15
 
 
@@ -372,6 +373,22 @@ class PromotionTold(Message, frozen=True, tag=153):
     refused: Text
 
 
+class ReadersAsked(Message, frozen=True, tag=154):
+    """Which subscribers read this topic at the receiver now? `question` is random."""
+
+    needs: ClassVar[int] = 8
+    question: Identifier
+    topic: ShortText
+
+
+class ReadersTold(Message, frozen=True, tag=155):
+    """The answer: their identities, or the first of them."""
+
+    needs: ClassVar[int] = 8
+    question: Identifier
+    readers: Annotated[tuple[Text, ...], msgspec.Meta(max_length=READERS_MOST)]
+
+
 class LogsHeld(Message, frozen=True, tag=73):
     """A member has logs of several groups, with so many bytes that are part of the limit of its
     archiving policy; once a second.
@@ -399,6 +416,8 @@ PeerMessage: TypeAlias = (
     | SiteLag
     | PromotionAsked
     | PromotionTold
+    | ReadersAsked
+    | ReadersTold
     | LogsHeld
     | InGroup
     | Beat

@@ -21,7 +21,6 @@ from samelog.admin.answers import (
     GroupInfo,
     GroupPartition,
     GroupPlacement,
-    GroupRows,
     PartitionInfo,
     PlacementStatus,
     Status,
@@ -36,13 +35,11 @@ from samelog.admin.requests import (
     DescribeGroup,
     DescribeTopic,
     GetRaftStatus,
-    ListGroups,
-    ListSubscribers,
     ListTopics,
     ResetGroup,
 )
 from samelog.admin.task_answers import TaskRows
-from samelog.admin.views import RaftMember, RaftStatus, ReadPartition, SubscriberRow, Subscribers
+from samelog.admin.views import RaftMember, RaftStatus
 from samelog.cli.commands.look.status import combine
 from samelog.cli.main import main
 from samelog.config.schema.render import to_toml
@@ -277,23 +274,21 @@ def _one_of(known: dict[type, AdminAnswer], request: AdminRequest[Any]) -> Answe
     return known[type(request)]
 
 
-def test_everybody_is_asked_for_readers(cluster: FakeCluster, tmp_path: Path) -> None:
-    """A topic is not deleted while a node serves its readers that is not configured."""
-    reader = SubscriberRow(
-        "samelog://subscriber/s", "h:1", 1, 1, 1.0, (ReadPartition("flights", 0, 0, 0, 9),)
-    )
-    for node in cluster.nodes:
-        readers = Subscribers((reader,) if node.name == "n2" else ())
-        groups = GroupRows(())
+def test_everybody_is_asked_for_partitions(cluster: FakeCluster, tmp_path: Path) -> None:
+    """A topic is described as the nodes have it that the configuration does not name."""
+    for number, node in enumerate(cluster.nodes):
+        rows = tuple(row_of(each, here=each == number) for each in range(3))
+        topic = TopicDescription(TopicInfo("t", "a" * 32, 3, {}), rows)
         told = members_of(cluster, node.name)
-        known: dict[type, AdminAnswer] = {ListSubscribers: readers, ListGroups: groups}
-        node.answer = partial(_one_of, {**known, GetRaftStatus: told})
+        known: dict[type, AdminAnswer] = {DescribeTopic: topic, GetRaftStatus: told}
+        node.answer = partial(_one_of, known)
     file = tmp_path / "seed.toml"
     file.write_text(to_toml(seed(cluster)))
-    arguments = ["topic", "delete", "flights", "--confirm", "flights", "--config", str(file)]
+    arguments = ["topic", "describe", "t", "--config", str(file), "--json"]
     result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 1
-    assert "flights is read by samelog://subscriber/s" in result.output
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)["partitions"]
+    assert [each["end_offset"] for each in found] == [100, 101, 102]
 
 
 def test_who_counts_for_nothing_is_told_when_a_group_is_recovered(

@@ -52,6 +52,7 @@ from tests.mutants.elections import PATIENCE
 from tests.mutants.enforcing import ENFORCING
 from tests.mutants.forgetting import FORGETTING
 from tests.mutants.granting import GRANTING
+from tests.mutants.in_use import IN_USE
 from tests.mutants.judging import JUDGING
 from tests.mutants.keys import KEYS
 from tests.mutants.leaving import LEAVING
@@ -368,6 +369,7 @@ PLANTED = (
             *PASSING,
             *PATIENCE,
             *ENFORCING,
+            *IN_USE,
             *JUDGING,
             *PROMISES,
             *PUBLISHER_DAMAGE,

@@ -18,21 +18,16 @@ from samelog.admin.requests import (
     CreateTopic,
     CreateView,
     DeleteTopic,
-    DescribeGroup,
     DescribeTopic,
-    ListGroups,
-    ListSubscribers,
     ListTopics,
     TruncatePartition,
 )
-from samelog.admin.views import Subscribers
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.look.kinds import kinds_of, mirrors_of
 from samelog.cli.confirmation import check_confirmed, confirm_option, replaced_option
 from samelog.cli.live_names import complete_topics
 from samelog.cli.output import (
     client_option,
-    fail,
     json_option,
     print_json,
     print_table,
@@ -294,15 +289,16 @@ def truncate(
 @command.command()
 @click.argument("name", shell_complete=complete_topics)
 @confirm_option("NAME")
-@click.option("--in-use", is_flag=True, help="Also while subscribers or groups read it.")
+@click.option("--in-use", is_flag=True, help="Also while it is read, written or a mirror.")
 @replaced_option("--force", "--confirm NAME, and --in-use for a topic that is read")
 @client_option
 @json_option
 def delete(config: ClientConfig, *, name: str, confirm: str | None, in_use: bool) -> None:
     """Delete the topic NAME with all its records, for good.
 
-    Without --confirm, the command prints how many records would be lost. It refuses a topic that
-    subscribers or consumer groups read; --in-use overrides that.
+    Without --confirm, the command prints how many records would be lost. The cluster refuses a
+    topic with connected subscribers, members of consumer groups, or publishers that have not
+    closed, and a mirror; --in-use overrides that.
 
     \b
     Examples:
@@ -312,9 +308,7 @@ def delete(config: ClientConfig, *, name: str, confirm: str | None, in_use: bool
     """
     if confirm != name:
         check_confirmed(confirm, name, _loss(config, name))
-    if not in_use and (readers := _readers(config, name)):
-        fail(f"topic {name} is read by {', '.join(readers)}. Stop them, or add --in-use")
-    topic_id = ask(config, DeleteTopic(name, confirm=name)).topic_id
+    topic_id = ask(config, DeleteTopic(name, in_use=in_use, confirm=name)).topic_id
     report({"name": name, "topic_id": topic_id}, f"deleted topic {name}")
 
 
@@ -330,37 +324,6 @@ def _loss(config: ClientConfig, name: str) -> str:
 def _records(found: TopicDescription, partitions: Sequence[int]) -> str:
     chosen = [each for each in found.partitions if each.partition in partitions]
     return f"{sum(each.end_offset - each.start_offset for each in chosen):,} records"
-
-
-def _readers(config: ClientConfig, topic: str) -> list[str]:
-    """Who reads a topic now: at the nodes that answer, and in groups that have members."""
-    members = [each.group for each in ask(config, ListGroups()).groups if each.members]
-    groups = [f"group {group}" for group in members if _reads(config, group, topic)]
-    return groups + sorted(_subscribers(config, topic))
-
-
-def _subscribers(config: ClientConfig, topic: str) -> set[str]:
-    from samelog.runtime.network.tls import NODE_PREFIX
-
-    rows = [row for answer in _answers(config) for row in answer.subscribers]
-    found = {row.identity for row in rows if any(each.topic == topic for each in row.partitions)}
-    return {each for each in found if not each.startswith(NODE_PREFIX)}
-
-
-def _answers(config: ClientConfig) -> list[Subscribers]:
-    """Of the nodes that run; where one does not say who reads there, it may be anybody."""
-    answers: list[Subscribers] = []
-    for each in ask_each(config, ListSubscribers()):
-        if isinstance(each, Subscribers):
-            answers.append(each)
-        elif not each.nobody_there:
-            fail(f"a node did not say who reads there: {each}: try again, or add --in-use")
-    return answers
-
-
-def _reads(config: ClientConfig, group: str, topic: str) -> bool:
-    partitions = ask(config, DescribeGroup(group)).partitions
-    return any(each.topic == topic for each in partitions)
 
 
 def _settings(texts: Sequence[str], option: str) -> dict[str, str]:

@@ -28,6 +28,7 @@ from samelog.admin.requests import (
 from samelog.config.authorisation import ANONYMOUS
 from samelog.format.arrow import ArrowMissing
 from samelog.sequencer.admin.parts import ServedNode, parts_here
+from samelog.sequencer.admin.topic_users import check_unused
 from samelog.sequencer.admin.topics import (
     check_no_mirror,
     delete_topic,
@@ -211,6 +212,8 @@ def _command(
 
 async def delete_topic_or_view(node: ServedNode, request: DeleteTopic) -> TopicInfo:
     """Have it deleted: what it was. Raises ChangeRefused, TimeoutError."""
+    if not request.in_use:
+        await check_unused(node, request.topic)
     view = node.logs.machine.state.schemas.view_named(request.topic)
     return await (delete_topic(node, request) if view is None else drop_view(node, view))
 

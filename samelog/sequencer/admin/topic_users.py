@@ -1,0 +1,109 @@
+"""Keeps topics from being deleted while they are in use.
+
+In use is what has a connected subscriber (at any node), a group with a member that subscribes to
+it or has it, committed or not, a publisher with an open run in it, or what is a mirror.
+
+Invariant: nothing is changed here; a member that is connected and does not answer counts as one
+that serves readers (invariants.md, rule 354).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+
+from samelog.config.authorisation import NODE_PREFIX
+from samelog.format.consumer_protocol import assigned_partitions, subscribed_topics
+from samelog.replicator.pull.streams import ServedMerged
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.ingest.node_sessions import node_of
+from samelog.sequencer.state.group_state import GroupState
+from samelog.sequencer.state.types import Input, State
+from samelog.wire.errors import FaultCode
+from samelog.wire.peer_messages import ReadersAsked
+
+ANSWERED_S = 3.0
+SHOWN = 5
+"""How many users an error names."""
+
+
+async def check_unused(node: ServedNode, topic: str) -> None:
+    """Raises ChangeRefused if a topic or view is in use; TimeoutError without a leader."""
+    await node.raft.proposer.catch_up()
+    users = [*users_in_state(node.logs.machine.state, topic), *readers_here(node, topic)]
+    users += () if users else await _readers_elsewhere(node, topic)
+    if not users:
+        return
+    more = f" and {len(users) - SHOWN} more" if len(users) > SHOWN else ""
+    text = f"topic {topic!r} is in use by {', '.join(users[:SHOWN])}{more}; nothing was changed"
+    raise ChangeRefused(FaultCode.TOPIC_IN_USE, text, "stop them, or set in_use (--in-use)")
+
+
+def users_in_state(state: State, topic: str) -> Iterator[str]:
+    """Yield the groups, publishers and the mirror that use a topic, by the replicated state."""
+    for name, group in state.groups.by_id.items():
+        if _uses(group, topic):
+            yield f"group {name}"
+    topic_id = state.names.get(topic)
+    if topic_id is None:
+        return
+    numbers = frozenset(state.topics[topic_id].partition_numbers)
+    if not numbers.isdisjoint(state.mirrors.places):
+        yield "its mirror"
+    inputs = [each for each in state.inputs.values() if each.partition in numbers]
+    for name in sorted({each.session for each in inputs if _is_open(state, each)}):
+        yield f"publisher {name}"
+
+
+def _is_open(state: State, entry: Input) -> bool:
+    """Whether a publisher still writes the run of an input. Nodes write for Kafka clients."""
+    session = state.sessions.get(entry.session)
+    newest = session.runs[-1] if session is not None and session.runs else None
+    is_newest = newest is not None and not newest.closed and newest.number == entry.run
+    return is_newest and node_of(entry.session) is None
+
+
+def _uses(group: GroupState, topic: str) -> bool:
+    """Whether a member of a group subscribes to a topic, or has a partition of it."""
+    if any(topic in member.subscribed for member in group.consumers.values()):
+        return True
+    return any(
+        any(topic in (subscribed_topics(metadata) or ()) for _, metadata in member.protocols)
+        or any(name == topic for name, _ in assigned_partitions(member.assignment))
+        for member in group.members.values()
+    )
+
+
+def readers_here(node: ServedNode, topic: str) -> tuple[str, ...]:
+    """Return the identities of the subscribers that read a topic or view at this node."""
+    found = set()
+    for server in node.member.connections.pulls:
+        identity = str(server.link.identity)
+        reads = any(
+            isinstance(served, ServedMerged) and served.stream.topic == topic
+            for served, _ in server.places
+        )
+        if reads and not identity.startswith(NODE_PREFIX):
+            found.add(identity)
+    return tuple(sorted(found))
+
+
+async def _readers_elsewhere(node: ServedNode, topic: str) -> list[str]:
+    """Return who reads a topic at the other members, and those of them that did not answer."""
+    peers, done, question = node.peers, asyncio.Event(), uuid.uuid4().hex
+    survey = peers.surveys.begin(question, peers.links.open, done.set)
+    try:
+        for member in tuple(survey.silent):
+            if not peers.links.send(member, ReadersAsked(question, topic)):
+                survey.told(member, ())  # it is not connected: it serves nobody
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWERED_S):
+                if survey.silent:
+                    await done.wait()
+    finally:
+        peers.surveys.close(question)
+    silent = sorted(map(peers.members.name, survey.silent))
+    return [*sorted(survey.readers), *(f"readers of {each}, which did not say" for each in silent)]

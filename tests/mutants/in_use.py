@@ -1,0 +1,53 @@
+"""Planted bugs in what counts as a user of a topic that is to be deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from samelog.sequencer.admin import topic_users
+from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.state.group_state import GroupState
+
+
+@contextmanager
+def count_only_readers_that_committed() -> Iterator[None]:
+    """A group without committed positions does not keep a topic."""
+
+    def uses(group: GroupState, topic: str) -> bool:
+        return bool(group.offsets)
+
+    with patch.object(topic_users, "_uses", uses):
+        yield
+
+
+@contextmanager
+def look_at_this_nodes_readers_only() -> Iterator[None]:
+    """Subscribers of other nodes do not keep a topic."""
+
+    async def nobody(node: ServedNode, topic: str) -> list[str]:
+        return []
+
+    with patch.object(topic_users, "_readers_elsewhere", nobody):
+        yield
+
+
+@contextmanager
+def forget_who_writes() -> Iterator[None]:
+    """Publishers with open runs do not keep a topic."""
+    with patch.object(topic_users, "_is_open", lambda state, entry: False):
+        yield
+
+
+_USERS = "tests/sequencer/test_topic_users.py::"
+IN_USE = (
+    (
+        354,
+        count_only_readers_that_committed,
+        _USERS + "test_members_count_whether_or_not_they_committed",
+    ),
+    (354, look_at_this_nodes_readers_only, _USERS + "test_a_reader_at_any_node_keeps_a_topic"),
+    (354, forget_who_writes, _USERS + "test_a_topic_with_an_open_run_stays"),
+)
+"""Rule, bug, and the test that finds it."""

@@ -10,7 +10,7 @@ ARGS ?=
 # several of them.
 IN_PROCESS := not campaign and not cluster and not jvm and not browser and not mutant and not docs \
 	and not dist and (not world or sample)
-WORKERS ?= 2
+WORKERS ?= 3
 ALL_WORKERS ?= 6
 
 # This file's own directory. Not $(dir …): make's functions split a path at its spaces.

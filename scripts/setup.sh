@@ -15,6 +15,8 @@ ALL_STAMP=".venv/packages.stamp"
 PACKAGES_STAMP="$ALL_STAMP"
 [ "$EXTRA" = dev ] || PACKAGES_STAMP=".venv/packages.$EXTRA.stamp"
 KERNELS_STAMP=".venv/kernels.stamp"
+began=$(date +%s)
+worked=""
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -161,10 +163,13 @@ packages=$(packages_hash)
 kernels=$(kernels_hash)
 if ! is_current "$ALL_STAMP" "$packages" && ! is_current "$PACKAGES_STAMP" "$packages"; then
     install_packages
+    worked=yes
     printf '%s\n' "$packages" >"$PACKAGES_STAMP"
     if kernels_exist; then printf '%s\n' "$kernels" >"$KERNELS_STAMP"; fi
 fi
 if ! is_current "$KERNELS_STAMP" "$kernels" || ! kernels_exist; then
     build_kernels
+    worked=yes
     printf '%s\n' "$kernels" >"$KERNELS_STAMP"
 fi
+[ -z "$worked" ] || say "took $(($(date +%s) - began)) s"

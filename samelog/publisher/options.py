@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, TypeVar, cast
 
 from samelog.config.load import load_client
@@ -49,9 +49,19 @@ class PlacingKeywords(TypedDict, total=False):
     first_id: int | None
 
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+TIMESTAMPS = range(-1 << 63, 1 << 63)
+"""In ms since the epoch, as a record holds them."""
+
+
 def as_milliseconds(timestamp: Timestamp) -> int:
-    """Milliseconds since the epoch. Raises TypeError; ValueError for a datetime without zone."""
+    """Milliseconds since the epoch. Raises TypeError; ValueError for a datetime without zone, and
+    for a number that no record can hold.
+    """
     if isinstance(timestamp, int):
+        if timestamp not in TIMESTAMPS:
+            raise ValueError(f"the timestamp {timestamp} ms does not fit into 64 bits")
         return timestamp
     if not isinstance(timestamp, datetime):
         raise TypeError(
@@ -59,7 +69,7 @@ def as_milliseconds(timestamp: Timestamp) -> int:
         )
     if timestamp.tzinfo is None:
         raise ValueError(f"the timestamp {timestamp} has no time zone: add tzinfo=timezone.utc")
-    return int(timestamp.timestamp() * 1000)
+    return (timestamp - EPOCH) // MILLISECOND
 
 
 def as_pairs(headers: Headers) -> Sequence[tuple[str, Buffer | None]]:
@@ -82,7 +92,10 @@ def as_timestamps(timestamps: Timestamp | Iterable[Timestamp]) -> int | list[int
         return as_milliseconds(timestamps)
     given = list(timestamps)
     if {*map(type, given)} <= {int}:
-        return cast("list[int]", given)
+        numbers = cast("list[int]", given)
+        for furthest in (min(numbers, default=0), max(numbers, default=0)):
+            as_milliseconds(furthest)
+        return numbers
     return [as_milliseconds(timestamp) for timestamp in given]
 
 

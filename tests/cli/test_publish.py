@@ -13,16 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from samelog import Publisher
-from samelog.cli.commands.publish import (
-    Fields,
-    InputFiles,
-    InputRecords,
-    Row,
-    parse_timestamp,
-    read_rows,
-)
+from samelog.cli.commands.publish import InputFiles, InputRecords
 from samelog.cli.main import main
 from samelog.cli.output import OperatorError
+from samelog.cli.text_records import Fields, Row, parse_timestamp, read_rows
 
 PIPE = InputFiles([io.BytesIO()])
 
@@ -40,7 +34,7 @@ def test_lines_are_values_without_their_end() -> None:
 
 def test_json_lines_stay_as_they_are_and_give_key_and_time() -> None:
     (row,) = rows(b'{"k": 5, "t": 1234}\n\n', "jsonl", key="k", timestamp="t")
-    assert row == Row(b'{"k": 5, "t": 1234}', b"5", 1234)
+    assert row == Row(b'{"k": 5, "t": 1234}', b"5", 1234, "input", 1)
 
 
 def test_csv_rows_become_objects() -> None:

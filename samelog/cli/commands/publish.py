@@ -6,8 +6,6 @@ all of them are merged on a majority. Any other end says how many are, and how t
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 import os
 import stat
@@ -15,10 +13,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import IO, NamedTuple, TypedDict, Unpack
+from typing import IO, TypedDict, Unpack
 
 import click
-import msgspec
 
 from samelog.cli.errors import operator_error
 from samelog.cli.live_names import complete_sessions, complete_topics
@@ -32,31 +29,18 @@ from samelog.cli.output import (
     progress,
     report,
 )
+from samelog.cli.text_records import FORMATS, Fields, Row, read_rows
 from samelog.config.tables.client import ClientConfig, Compression
+from samelog.format.errors import RecordTooLarge
 from samelog.publisher.backlog import left_records
 from samelog.publisher.publisher import Publisher
 from samelog.publisher.records import Positions
 from samelog.replicator.client_errors import PublisherError
+from samelog.typed.misfits import RowMisfit
 
 LINK_LOG = logging.getLogger("samelog.runtime.network.link")
 PUBLISHER_LOG = logging.getLogger("samelog.publisher")
 CHUNK_RECORDS = 1000
-FORMATS = ("lines", "csv", "jsonl")
-
-
-class Row(NamedTuple):
-    """One record to be."""
-
-    value: bytes
-    key: bytes | None
-    timestamp_ms: int
-
-
-class Fields(NamedTuple):
-    """Which fields of a row give its key and its timestamp."""
-
-    key: str | None
-    timestamp: str | None
 
 
 class Publishing(TypedDict):
@@ -275,23 +259,40 @@ class InputRecords:
     def _append(self, chunk: list[Row]) -> None:
         if not chunk:
             return
-        values, keys, timestamps = zip(*chunk, strict=True)
-        first_id = self._skipped + self._count if self._is_numbered else None
         try:
-            with api_usage():
-                self._publisher.append_many(
-                    values,
-                    keys=keys,
-                    timestamps=timestamps,
-                    partition=self._partition,
-                    first_id=first_id,
-                )
+            self._append_whole(chunk)
+        except (RecordTooLarge, RowMisfit):  # of one record, which refuses all
+            self._append_singly(chunk)
         except Exception as error:
             told = operator_error(error)
             if told is None:
                 raise
             raise OperatorError(f"{told.message}; {self._how_to_go_on()}") from error
+
+    def _append_whole(self, chunk: list[Row]) -> None:
+        values, keys, timestamps, *_ = zip(*chunk, strict=True)
+        first_id = self._skipped + self._count if self._is_numbered else None
+        try:
+            self._publisher.append_many(
+                values,
+                keys=keys,
+                timestamps=timestamps,
+                partition=self._partition,
+                first_id=first_id,
+            )
+        except (RecordTooLarge, RowMisfit):
+            raise
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
         self._count += len(chunk)
+
+    def _append_singly(self, chunk: list[Row]) -> None:
+        """Append what precedes the record that is refused, and name that record."""
+        for row in chunk:
+            try:
+                self._append_whole([row])
+            except (RecordTooLarge, RowMisfit) as error:
+                raise OperatorError(f"{row.where}: {error}; {self._how_to_go_on()}") from error
 
     def _how_to_go_on(self) -> str:
         done = self._skipped + self._count
@@ -308,72 +309,3 @@ def _take_some(rows: Iterator[Row]) -> tuple[list[Row], str | None]:
     except KeyboardInterrupt:
         return chunk, "interrupted"
     return chunk, None
-
-
-def read_rows(file: IO[bytes], kind: str, fields: Fields) -> Iterator[Row]:
-    """The records of one file; fails naming file and line for what cannot be one."""
-    if kind == "lines":
-        for line in file:
-            yield Row(line.rstrip(b"\r\n"), None, int(time.time() * 1000))
-    elif kind == "jsonl":
-        yield from _json_rows(file, fields)
-    else:
-        yield from _csv_rows(file, fields)
-
-
-def _json_rows(file: IO[bytes], fields: Fields) -> Iterator[Row]:
-    for number, line in enumerate(file, 1):
-        text = line.strip()
-        if not text:
-            continue
-        try:
-            row = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            fail(f"{file.name}, line {number}: not JSON: {error}")
-        if not isinstance(row, dict):
-            fail(f"{file.name}, line {number}: not a JSON object")
-        yield _row(text, row, fields, f"{file.name}, line {number}")
-
-
-def _csv_rows(file: IO[bytes], fields: Fields) -> Iterator[Row]:
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    reader = csv.DictReader(text, strict=True)
-    try:
-        for row in reader:
-            if None in row or None in row.values():
-                fail(f"{file.name}, line {reader.line_num}: not as many fields as the first row")
-            where = f"{file.name}, line {reader.line_num}"
-            yield _row(msgspec.json.encode(row), row, fields, where)
-    except (csv.Error, UnicodeDecodeError) as error:
-        fail(f"{file.name}, line {reader.line_num}: {error}")
-    finally:
-        text.detach()  # it would close the file
-
-
-def _row(value: bytes, row: dict[str, object], fields: Fields, where: str) -> Row:
-    for field in fields:
-        if field is not None and field not in row:
-            fail(f"{where}: there is no field {field!r}; there are: {', '.join(row)}")
-    key = None if fields.key is None else row[fields.key]
-    stamp = None if fields.timestamp is None else row[fields.timestamp]
-    return Row(
-        value,
-        None if key is None else str(key).encode(),
-        int(time.time() * 1000) if stamp is None else parse_timestamp(stamp, where),
-    )
-
-
-def parse_timestamp(stamp: object, where: str) -> int:
-    """Milliseconds since the epoch from a number of them, or from ISO 8601 (UTC unless it says)."""
-    from datetime import UTC, datetime
-
-    text = str(stamp)
-    if text.lstrip("-").isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        fail(f"{where}: {text!r} is no time: give milliseconds since 1970, or ISO 8601")
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)

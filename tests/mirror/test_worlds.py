@@ -31,6 +31,8 @@ def run(seed: int, *, is_compacted: bool = False) -> World:
         return world
 
 
+@pytest.mark.sample
+@pytest.mark.usefixtures("simulates")
 def test_worlds_keep_one_history_in_each_mirror() -> None:
     seen: Counter[str] = Counter()
     for seed in SEEDS:
@@ -46,10 +48,12 @@ def test_worlds_keep_one_history_in_each_mirror() -> None:
     assert seen["records"] > 20 * len(SEEDS), seen
 
 
+@pytest.mark.usefixtures("simulates")
 def test_a_seed_is_one_world() -> None:
     assert run(5).mirror.merges == run(5).mirror.merges
 
 
+@pytest.mark.usefixtures("simulates", "plants_bugs")
 @pytest.mark.parametrize("mutant", FOUND_IN, ids=lambda mutant: mutant.__name__)
 def test_planted_bugs_are_found(mutant: Callable[[], AbstractContextManager[None]]) -> None:
     run(FOUND_IN[mutant])
@@ -57,6 +61,7 @@ def test_planted_bugs_are_found(mutant: Callable[[], AbstractContextManager[None
         run(FOUND_IN[mutant])
 
 
+@pytest.mark.usefixtures("simulates")
 def test_what_a_source_compacts_is_where_it_was_or_gone() -> None:
     seen: Counter[str] = Counter()
     for seed in SEEDS:
@@ -70,6 +75,7 @@ def test_what_a_source_compacts_is_where_it_was_or_gone() -> None:
     assert seen["goes on"] > len(SEEDS) / 4, seen
 
 
+@pytest.mark.usefixtures("simulates")
 def test_a_mirror_that_stops_at_what_is_compacted_is_found() -> None:
     with planted.stop_at_what_is_compacted(), pytest.raises(Harm):
         _run_all()

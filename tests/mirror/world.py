@@ -39,6 +39,7 @@ from samelog.sequencer.state.commands import Merge
 from samelog.sequencer.state.group_commands import CommittedOffset
 from samelog.sequencer.state.mirrors.commands import FollowSource, MirrorGap, PromoteMirrors
 from samelog.sequencer.state.types import Rejection
+from tests import tiers
 from tests.mirror.fakes import WHERE, next_of
 from tests.sequencer.mirroring import MirrorWorld, compacted, content, source_batch
 
@@ -210,6 +211,7 @@ class World:
     """One source, one mirror of it, and a sidecar that is killed and started again."""
 
     def __init__(self, seed: int, *, is_compacted: bool = False) -> None:
+        tiers.require("simulates")
         self.chance = random.Random(seed)
         self.source = ModelSource(self.chance)
         self.mirror = MirrorWorld()

@@ -17,6 +17,8 @@ DEADLY_WORLDS, DEATHS = 80, 0.2
 OVER = {TaskState.DONE, TaskState.CANCELLED}
 
 
+@pytest.mark.sample
+@pytest.mark.usefixtures("simulates")
 def test_worlds_keep_their_promises() -> None:
     started: Counter[TaskKind] = Counter()
     for seed in range(1, WORLDS + 1):
@@ -26,6 +28,7 @@ def test_worlds_keep_their_promises() -> None:
     assert set(started) == set(TaskKind), "every kind of task has to occur"
 
 
+@pytest.mark.usefixtures("simulates")
 def test_goals_beyond_hosts_and_dead_members_block_nothing() -> None:
     """Topics want up to 7 copies on 1 to 9 hosts, members die whatever they have, and operators
     delete what is lost: every dead member can be removed in the end, and nothing is left to do.
@@ -34,6 +37,7 @@ def test_goals_beyond_hosts_and_dead_members_block_nothing() -> None:
         World(seed, is_scarce=True).run()
 
 
+@pytest.mark.usefixtures("simulates")
 def test_leaders_of_group_0_die_in_every_phase_of_every_task() -> None:
     died_in: set[Phase] = set()
     for seed in range(1, DEADLY_WORLDS + 1):
@@ -45,6 +49,7 @@ def test_leaders_of_group_0_die_in_every_phase_of_every_task() -> None:
     assert {action for _, _, action in died_in} == {"", *(each.name for each in Action)}
 
 
+@pytest.mark.usefixtures("simulates")
 @pytest.mark.campaign
 def test_many_worlds_keep_their_promises() -> None:
     for seed in range(1, 2_001):

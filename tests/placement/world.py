@@ -30,6 +30,7 @@ from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
 from samelog.placement.topics import place_by_hand, place_topic
 from samelog.placement.values import PlacedPartition, Placement
+from tests import tiers
 from tests.placement.cluster import Cluster, Harm, RealGroup, RealPartition
 from tests.placement.far_sites import check_readers, put_in_site, turn_site
 
@@ -51,6 +52,7 @@ class World:
         share of the times after that; members are replaced in such worlds, too. `is_scarce`: topics
         want more copies than there are hosts, and members die whatever is lost with them.
         """
+        tiers.require("simulates")
         self.is_scarce = is_scarce
         self.chance = random.Random(seed)
         self.deaths, self.fate = deaths, random.Random(f"deaths {seed}")

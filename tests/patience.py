@@ -13,7 +13,7 @@ from collections.abc import Container
 
 import pytest
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 SHORT_S, USUAL_S, LONG_S = 5.0, 30.0, 120.0
 """What a test takes at most on a quiet machine: within this process, with a cluster or simulated

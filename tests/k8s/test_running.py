@@ -212,7 +212,6 @@ class KafkaLoad:
             self.failed.append(str(error))
 
 
-@pytest.mark.timeout(300)
 def test_rolling_fails_no_write_and_loses_no_record(
     cluster: Stateful, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,7 +238,6 @@ def test_rolling_fails_no_write_and_loses_no_record(
     assert done.stdout.count('"live"') == 3, done.stdout + done.stderr
 
 
-@pytest.mark.timeout(300)
 def test_scaling_by_the_documented_steps(cluster: Stateful) -> None:
     cluster.apply("dev")
     cluster.wait_ready()
@@ -272,7 +270,6 @@ def test_scaling_by_the_documented_steps(cluster: Stateful) -> None:
     assert done.stdout.count('"live"') == 3, done.stdout + done.stderr
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.campaign
 def test_nodes_that_joined_roll_and_go_and_join_again(cluster: Stateful) -> None:
     """From 3 to 5 to 3, twice, all of them rolled in between. The configuration names the first
@@ -307,7 +304,6 @@ def test_nodes_that_joined_roll_and_go_and_join_again(cluster: Stateful) -> None
     assert cluster.pods[0].execute([*LIST, "--json"]).stdout.count('"live"') == 3
 
 
-@pytest.mark.timeout(300)
 def test_the_examples_publish_and_copy(cluster: Stateful) -> None:
     """The program and its sidecar, and the copy of what they publish."""
     cluster.apply("dev")

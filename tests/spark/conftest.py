@@ -35,7 +35,7 @@ CONF = {
 
 WORKERS_NICE = "-10"
 
-TIMEOUT_S = 400
+TIMEOUT_S = 900
 """The first also starts the session; one that is interrupted leaves it unusable for all others."""
 
 

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from samelog.runtime import slices
 from samelog.sequencer.admin.placement import PlacementPlan
+from samelog.sequencer.state.transactions import changes
 
 
 @contextmanager
@@ -37,6 +38,18 @@ def plan_each_topic_alone() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def fence_the_overdue() -> Iterator[None]:
+    """A producer whose transaction timed out is fenced as if by a rival."""
+    original = changes._said_again
+
+    def said_again(state: Any, command: Any) -> Any:
+        return original(state, command) if command.bumps else None
+
+    with patch.object(changes, "_said_again", said_again):
+        yield
+
+
 _TOGETHER = "tests/kafka/test_creating_together.py::"
 _SLICES = "tests/runtime/test_slices.py::"
 PACING = (
@@ -50,5 +63,11 @@ PACING = (
         361,
         plan_each_topic_alone,
         _TOGETHER + "test_a_request_is_one_entry_and_its_topics_are_spread",
+    ),
+    (
+        362,
+        fence_the_overdue,
+        "tests/sequencer/test_transaction_state.py::"
+        + "test_a_producer_whose_transaction_timed_out_aborts_and_goes_on",
     ),
 )

@@ -93,12 +93,64 @@ def test_who_is_overdue_is_aborted_and_fenced() -> None:
     machine = begun()
     assert isinstance(machine.apply(TimeOutTransaction("x", 1, 1004)), Rejection)
     assert machine.apply(TimeOutTransaction("x", 1, 1005)) == ProducerIdAndEpoch(77, 1)
-    refused = machine.apply(end(commit=True))
-    assert isinstance(refused, Rejection)
-    assert refused.code == "PRODUCER_FENCED"
+    assert code_of(machine.apply(end(commit=True))) == "INVALID_TXN_STATE"
+    assert code_of(machine.apply(AddToTransaction("x", 77, 0, [1], [], 8))) == "PRODUCER_FENCED"
     machine.apply(marker(machine, 1))
     assert machine.state.transactions.by_id["x"].state_name == "CompleteAbort"
     assert machine.state.groups.by_id == {}
+
+
+def code_of(outcome: object) -> str:
+    assert isinstance(outcome, Rejection)
+    return outcome.code
+
+
+def timed_out() -> StateMachine:
+    """The marker of the abort is written, too."""
+    machine = begun()
+    machine.apply(TimeOutTransaction("x", 1, 1005))
+    assert code_of(machine.apply(end(commit=False))) == "CONCURRENT_TRANSACTIONS"
+    machine.apply(marker(machine, 1))
+    return machine
+
+
+@pytest.mark.parametrize("bumps", [False, True])
+def test_a_producer_whose_transaction_timed_out_aborts_and_goes_on(bumps: bool) -> None:
+    machine = timed_out()
+    assert code_of(machine.apply(end(commit=True, bumps=bumps))) == "INVALID_TXN_STATE"
+    for _ in range(2):
+        aborted = machine.apply(end(commit=False, bumps=bumps))
+        assert aborted == ProducerIdAndEpoch(77, 1)
+    for _ in range(2):
+        assert machine.apply(InitProducer("x", 1000, 77, 0, 99, 9)) == ProducerIdAndEpoch(77, 1)
+    machine.apply(AddToTransaction("x", 77, 1, [1], [], 10))
+    assert machine.apply(EndTransaction("x", 77, 1, True, bumps, 88, 11)).producer_id == 77
+
+
+def test_whoever_has_the_epoch_before_is_fenced_once_the_next_transaction_has_begun() -> None:
+    machine = timed_out()
+    machine.apply(InitProducer("x", 1000, 77, 0, 99, 9))
+    machine.apply(AddToTransaction("x", 77, 1, [1], [], 10))
+    machine.apply(EndTransaction("x", 77, 1, False, False, 88, 11))
+    for commit in (False, True):
+        assert code_of(machine.apply(end(commit=commit))) == "PRODUCER_FENCED"
+    machine.apply(marker_of_second(machine))
+    assert code_of(machine.apply(InitProducer("x", 1000, 77, 0, 99, 12))) == "PRODUCER_FENCED"
+
+
+def marker_of_second(machine: StateMachine) -> MergeTransactions:
+    ends = [End(77, 1, 2, False)]
+    return MergeTransactions(1, 1, 3, 9, False, [], begins=[], ends=ends)
+
+
+def test_a_rival_fences_the_producer_whose_transaction_it_ends() -> None:
+    machine = begun()
+    assert machine.apply(InitProducer("x", 1000, -1, -1, 99, 9)).must_wait
+    for commit in (False, True):
+        assert code_of(machine.apply(end(commit=commit))) == "PRODUCER_FENCED"
+    machine.apply(marker(machine, 1))
+    assert machine.apply(InitProducer("x", 1000, -1, -1, 99, 10)) == ProducerIdAndEpoch(77, 2)
+    assert code_of(machine.apply(InitProducer("x", 1000, 77, 0, 99, 11))) == "PRODUCER_FENCED"
 
 
 def test_the_leader_finds_what_is_overdue_and_what_nobody_uses() -> None:

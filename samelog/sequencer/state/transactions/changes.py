@@ -173,7 +173,7 @@ def _begun(state: State, name: str, known: Transaction, at_ms: int) -> TwoPhase:
     if known.is_deciding:
         raise TransactionRefused(CONCURRENT, "the last transaction is being carried out")
     if known.unit is None or not known.unit.is_open:
-        known.number += 1
+        known.number, known.last_epoch = known.number + 1, -1
         known.unit = TwoPhase(known.number, at_ms, known.timeout_ms)
         state.transactions.ongoing[name] = at_ms
     known.used_ms = at_ms
@@ -221,9 +221,11 @@ def _wanted(command: EndTransaction) -> Decision:
 
 
 def _said_again(state: State, command: EndTransaction) -> ProducerIdAndEpoch | None:
-    """The answer to a client that did not get the first one, and so has the epoch before."""
+    """The answer to a client that has the epoch before the present one: it did not get the first
+    answer, or its transaction has timed out.
+    """
     known = state.transactions.by_id.get(command.transactional_id)
-    if known is None or not command.bumps:
+    if known is None:
         return None
     is_next = (known.producer_id, known.epoch) == (command.producer_id, command.epoch + 1)
     is_rotated = (known.previous_producer_id, known.epoch) == (command.producer_id, 0)
@@ -296,7 +298,10 @@ def _time_out(state: State, command: TimeOutTransaction) -> ProducerIdAndEpoch:
         raise TransactionRefused(INVALID, "that transaction is over")
     if not unit.is_overdue(command.at_ms):
         raise TransactionRefused(INVALID, "the transaction is not overdue")
+    before = known.epoch
     _fence(state, command.transactional_id, known, command.at_ms)
+    if not known.is_exhausted:
+        known.last_epoch = before  # its producer may abort, and ask for the next epoch
     return ProducerIdAndEpoch(known.producer_id, known.epoch)
 
 

@@ -404,6 +404,10 @@ class AnyBroker(ABC):
         """Whether it may be the producer of this transactional id."""
         return False
 
+    def is_granted_transactions(self, client: KafkaClient, transactional_id: str) -> bool:
+        """Whether it may be, whoever owns the id."""
+        return False
+
     @abstractmethod
     def may_administer(self, client: KafkaClient) -> bool:
         """Whether it may change everything, by the grants of the configuration file."""

@@ -453,12 +453,27 @@ class Broker(AnyBroker):
         return granted or self._acls_allow(client, AclOperation.WRITE, AclResource.TOPIC, topic)
 
     def may_use_transactions(self, client: KafkaClient, transactional_id: str) -> bool:
-        """Whether it may be the producer of this transactional id: a grant to publish as Kafka's
-        producers do is enough.
+        """Whether it may be the producer of this transactional id. ACLs about the id decide, if
+        there are any; else its owner may, and while it has none, whoever may publish as Kafka's
+        producers do.
         """
-        granted = self.parts.member.rights.may_push(client.identity, PRODUCER_SESSION)
-        kind = AclResource.TRANSACTIONAL_ID
-        return granted or self._acls_allow(client, AclOperation.WRITE, kind, transactional_id)
+        decided = self._decision_about(client, transactional_id)
+        if decided is not None:
+            return decided
+        known = self.machine.state.transactions.by_id.get(transactional_id)
+        if known is not None and known.owner not in ("", client.identity):
+            return False
+        return self.parts.member.rights.may_push(client.identity, PRODUCER_SESSION)
+
+    def is_granted_transactions(self, client: KafkaClient, transactional_id: str) -> bool:
+        return bool(self._decision_about(client, transactional_id))
+
+    def _decision_about(self, client: KafkaClient, transactional_id: str) -> bool | None:
+        """What administrators have decided about a client and a transactional id."""
+        if self.may_administer(client):
+            return True
+        who, about = (client.identity, client.host), AclResource.TRANSACTIONAL_ID
+        return self._acls.decision(who, AclOperation.WRITE, (about, transactional_id))
 
     def may_use_group(self, client: KafkaClient, group: str) -> bool:
         """Whether it may be a member of a group, commit to it, and look at it."""

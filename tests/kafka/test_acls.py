@@ -12,7 +12,7 @@ from samelog.kafka.access.acls import (
     AclOperation,
     AclPermission,
     AclResource,
-    allows,
+    decision,
     fits,
 )
 from samelog.sequencer.state.access_commands import AclBinding
@@ -38,7 +38,7 @@ def acl(
 
 
 def may(acls: list[AclBinding], operation: AclOperation = READ, name: str = "topic") -> bool:
-    return allows(acls, (ANN, HOST), operation, (TOPIC, name))
+    return bool(decision(acls, (ANN, HOST), operation, (TOPIC, name)))
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,12 @@ from samelog.sequencer.state.commands import decode_commands
 @contextmanager
 def forget_denials() -> Iterator[None]:
     """What one ACL denies another may allow."""
-    original = acls.allows
+    original = acls.decision
 
-    def allows(given: Sequence[AclBinding], *asked: Any) -> bool:
+    def decision(given: Sequence[AclBinding], *asked: Any) -> bool | None:
         return original([acl for acl in given if acl.permission != AclPermission.DENY], *asked)
 
-    with patch.object(acls, "allows", allows):
+    with patch.object(acls, "decision", decision):
         yield
 
 
@@ -38,19 +38,19 @@ def forget_denials() -> Iterator[None]:
 def decide_once() -> Iterator[None]:
     """What ACLs allowed once they allow for ever."""
 
-    def allow(
+    def decision(
         self: AclDecisions,
         client: tuple[str, str],
         operation: AclOperation,
         resource: tuple[AclResource, str],
-    ) -> bool:
+    ) -> bool | None:
         question = (client, operation, resource)
         if question not in self._decided:
             who = acls.principal_of(client[0]), client[1]
-            self._decided[question] = acls.allows(self._access().acls, who, operation, resource)
+            self._decided[question] = acls.decision(self._access().acls, who, operation, resource)
         return self._decided[question]
 
-    with patch.object(AclDecisions, "allow", allow):
+    with patch.object(AclDecisions, "decision", decision):
         yield
 
 

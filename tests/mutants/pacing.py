@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
+
+from msgspec import structs
 
 from samelog.runtime import slices
 from samelog.sequencer.admin.placement import PlacementPlan
 from samelog.sequencer.state.transactions import changes
+from samelog.sequencer.state.transactions.commands import InitProducer
 
 
 @contextmanager
@@ -50,6 +53,19 @@ def fence_the_overdue() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def let_anyone_take_it() -> Iterator[None]:
+    """Whoever asks for a transactional id is its owner."""
+
+    def init(state: Any, command: Any) -> Any:
+        return original(state, structs.replace(command, owner=""))
+
+    original = changes._CHANGES[InitProducer]
+    with patch.dict(cast(Any, changes._CHANGES), {InitProducer: init}):
+        yield
+
+
+_TRANSACTIONS = "tests/sequencer/test_transaction_state.py::"
 _TOGETHER = "tests/kafka/test_creating_together.py::"
 _SLICES = "tests/runtime/test_slices.py::"
 PACING = (
@@ -67,7 +83,12 @@ PACING = (
     (
         362,
         fence_the_overdue,
-        "tests/sequencer/test_transaction_state.py::"
-        + "test_a_producer_whose_transaction_timed_out_aborts_and_goes_on",
+        _TRANSACTIONS + "test_a_producer_whose_transaction_timed_out_aborts_and_goes_on",
+    ),
+    (
+        363,
+        let_anyone_take_it,
+        _TRANSACTIONS
+        + "test_a_transactional_id_belongs_to_whoever_used_it_first_until_it_is_forgotten",
     ),
 )

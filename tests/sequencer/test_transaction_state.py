@@ -309,3 +309,17 @@ def test_what_is_open_and_aborted_follows_from_the_bytes() -> None:
     assert known.last_stable_offset == 4
     entries = [Aborted(2, 1, 2, 0), Aborted(5, 7, 9, 10)]
     assert decode_aborted(encode_aborted(entries) + b"cut") == entries
+
+
+def test_a_transactional_id_belongs_to_whoever_used_it_first_until_it_is_forgotten() -> None:
+    machine = StateMachine()
+    ann, bob = "samelog://user/ann", "samelog://user/bob"
+    machine.apply(InitProducer("x", 1000, -1, -1, 77, 0, ann))
+    assert code_of(machine.apply(InitProducer("x", 1000, -1, -1, 88, 1, bob))) == "NOT_OWNER"
+    assert machine.state.transactions.by_id["x"].epoch == 0, "a refusal fences nobody"
+    granted = InitProducer("x", 1000, -1, -1, 88, 2, bob, is_granted=True)
+    assert machine.apply(granted) == ProducerIdAndEpoch(77, 1)
+    assert machine.state.transactions.by_id["x"].owner == ann
+    machine.apply(ForgetTransactionalIds([("x", 2)]))
+    machine.apply(InitProducer("x", 1000, -1, -1, 99, 3, bob))
+    assert machine.state.transactions.by_id["x"].owner == bob

@@ -83,21 +83,23 @@ def principal_of(identity: str) -> str:
     return PRINCIPAL + identity.removeprefix(USER_PREFIX)
 
 
-def allows(
+def decision(
     acls: Iterable[AclBinding],
     client: tuple[str, str],
     operation: AclOperation,
     resource: tuple[AclResource, str],
-) -> bool:
-    """Whether these allow it to a client, (principal, host). Allowing more may imply it; denying
-    more does not deny it.
+) -> bool | None:
+    """Whether these allow it to a client, (principal, host), or deny it; None if they do neither.
+    Allowing more may imply it; denying more does not deny it.
     """
     about = [acl for acl in acls if _is_about(acl, client, resource)]
     denied = (AclOperation.ALL, operation)
     if any(acl.permission == AclPermission.DENY and acl.operation in denied for acl in about):
         return False
     allowed = (*denied, *_IMPLIED_BY.get(operation, ()))
-    return any(acl.permission == AclPermission.ALLOW and acl.operation in allowed for acl in about)
+    if any(acl.permission == AclPermission.ALLOW and acl.operation in allowed for acl in about):
+        return True
+    return None
 
 
 def _is_about(acl: AclBinding, client: tuple[str, str], resource: tuple[AclResource, str]) -> bool:
@@ -143,7 +145,7 @@ class AclDecisions:
     def __init__(self, access: Callable[[], AccessState]) -> None:
         self._access = access
         self._version = -1
-        self._decided: dict[tuple[Any, ...], bool] = {}
+        self._decided: dict[tuple[Any, ...], bool | None] = {}
 
     def allow(
         self,
@@ -152,14 +154,22 @@ class AclDecisions:
         resource: tuple[AclResource, str],
     ) -> bool:
         """Whether a client, (identity, host), may do this with it."""
+        return bool(self.decision(client, operation, resource))
+
+    def decision(
+        self,
+        client: tuple[str, str],
+        operation: AclOperation,
+        resource: tuple[AclResource, str],
+    ) -> bool | None:
+        """Whether a client, (identity, host), may do this with it; None if no ACL says so."""
         access = self._access()
         if not access.acls:
-            return False
+            return None
         if access.version != self._version or len(self._decided) >= DECIDED_MAX:
             self._version, self._decided = access.version, {}
         question = (client, operation, resource)
-        decided = self._decided.get(question)
-        if decided is None:
+        if question not in self._decided:
             who = principal_of(client[0]), client[1]
-            decided = self._decided[question] = allows(access.acls, who, operation, resource)
-        return decided
+            self._decided[question] = decision(access.acls, who, operation, resource)
+        return self._decided[question]

@@ -45,6 +45,7 @@ ERRORS = {
     "INVALID_PRODUCER_ID_MAPPING": ErrorCode.invalid_producer_id_mapping,
     "UNKNOWN_TOPIC": ErrorCode.unknown_topic_or_partition,
     "TOO_MANY": ErrorCode.policy_violation,
+    "NOT_OWNER": ErrorCode.transactional_id_authorization_failed,
 }
 Asked = InitProducer | AddToTransaction | CommitInTransaction | EndTransaction
 """What a client asks for."""

@@ -112,6 +112,8 @@ async def _init(
         getattr(request, "producer_epoch", NO_EPOCH),
         new_producer_id(),
         coordinator.clock.wall_ms(),
+        call.client.identity,
+        call.broker.is_granted_transactions(call.client, name),
     )
     producer = await coordinator.decide(command)
     return InitProducerIdResponse(ErrorCode.none, producer.producer_id, producer.epoch)

@@ -45,6 +45,7 @@ IDS_MAX = 100_000
 CONCURRENT = "CONCURRENT_TRANSACTIONS"
 FENCED = "PRODUCER_FENCED"
 INVALID = "INVALID_TXN_STATE"
+NOT_OWNER = "NOT_OWNER"
 UNKNOWN = "INVALID_PRODUCER_ID_MAPPING"
 
 
@@ -83,6 +84,9 @@ def _init(state: State, command: InitProducer) -> ProducerIdAndEpoch:
             raise TransactionRefused("TOO_MANY", f"there are {IDS_MAX} transactional ids already")
         known = transactions.by_id[name] = Transaction(command.new_producer_id)
         transactions.producers[command.new_producer_id] = name
+    if known.owner not in ("", command.owner) and not command.is_granted:
+        raise TransactionRefused(NOT_OWNER, f"another identity owns transactional id {name!r}")
+    known.owner = known.owner or command.owner
     _check_claim(known, command)
     if known.is_deciding:
         text = f"the last transaction of {name!r} is being carried out"

@@ -26,7 +26,8 @@ class InitProducer(Command, frozen=True, tag=61):
     """Give a transactional id's producer its id and a new epoch, which fences all before it.
 
     `producer_id` and `epoch` are what the client says it has, -1 if it says nothing.
-    `new_producer_id` is taken where it needs another one.
+    `new_producer_id` is taken where it needs another one. `owner` is the client's identity;
+    `is_granted`: it may use the id whoever owns it.
     """
 
     needs: ClassVar[int] = TRANSACTIONS
@@ -36,6 +37,8 @@ class InitProducer(Command, frozen=True, tag=61):
     epoch: int
     new_producer_id: int
     at_ms: int
+    owner: str = ""
+    is_granted: bool = False
 
 
 class AddToTransaction(Command, frozen=True, tag=62):

@@ -43,6 +43,8 @@ class Transaction(msgspec.Struct):
     groups: dict[str, dict[int, CommittedOffset]] = {}
     """Consumer group -> partition -> what is committed with the transaction."""
     used_ms: int = -1
+    owner: str = ""
+    """The identity that used the id first."""
 
     @property
     def is_open(self) -> bool:

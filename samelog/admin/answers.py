@@ -114,6 +114,17 @@ class NodeInfo(AdminAnswer, frozen=True):
     age_s: float = 0.0
 
 
+class HeldRecords(AdminAnswer, frozen=True):
+    """Records of a partition that a connected publisher holds, because their topic was deleted
+    before they were merged.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    size_bytes: int
+
+
 class SessionInfo(AdminAnswer, frozen=True):
     """One session: its newest run, and what the answering node holds of it but has not merged."""
 
@@ -123,6 +134,7 @@ class SessionInfo(AdminAnswer, frozen=True):
     is_open: bool
     unmerged_bytes: int
     dedup_id: str = ""
+    held: tuple[HeldRecords, ...] = ()
 
 
 class Status(AdminAnswer, frozen=True):
@@ -137,6 +149,13 @@ class Status(AdminAnswer, frozen=True):
     partitions: tuple[PartitionInfo, ...]
     sessions: tuple[SessionInfo, ...]
     events: tuple[EventInfo, ...] = ()
+
+
+class SessionDecided(AdminAnswer, frozen=True):
+    """The session whose publisher was told to continue or discard so many held bytes."""
+
+    session: str
+    held_bytes: int
 
 
 class SessionRetired(AdminAnswer, frozen=True):

@@ -25,6 +25,7 @@ from samelog.admin.answers import (
     NodeRemoved,
     SchemaPage,
     SchemaSet,
+    SessionDecided,
     SessionRetired,
     StageDropped,
     StageHeld,
@@ -357,6 +358,19 @@ class ListSessions(AdminRequest[PublisherSessions], frozen=True):
 
 class RetireSession(ConfirmedRequest[SessionRetired], frozen=True):
     """Fence a session, so that another directory may take the name."""
+
+    CONFIRMS = "session"
+    session: SessionName
+
+
+class ContinueSession(AdminRequest[SessionDecided], frozen=True):
+    """Let a session's held records continue into the next topics of their names."""
+
+    session: SessionName
+
+
+class DiscardSession(ConfirmedRequest[SessionDecided], frozen=True):
+    """Discard a session's held records."""
 
     CONFIRMS = "session"
     session: SessionName

@@ -291,6 +291,16 @@ OPERATIONS = (
         "Fence a session's directory, so that another may use the name.",
         ask.RetireSession,
     ),
+    _change(
+        "/sessions/{session}/continue",
+        "Let records that are held for a deleted topic continue into the next one of its name.",
+        ask.ContinueSession,
+    ),
+    _change(
+        "/sessions/{session}/discard",
+        "Discard records that are held for a deleted topic.",
+        ask.DiscardSession,
+    ),
     _member("/groups/{group}/beat", "Join a group, stay, commit, or leave.", of_groups.BeatGroup),
     _member(
         "/groups/{group}/positions",

@@ -5,7 +5,7 @@ Invariant: as in `samelog.admin.answers`.
 
 from __future__ import annotations
 
-from samelog.admin.answers import AdminAnswer
+from samelog.admin.answers import AdminAnswer, HeldRecords
 
 
 class SessionPlace(AdminAnswer, frozen=True):
@@ -46,6 +46,7 @@ class SessionRow(AdminAnswer, frozen=True):
     unmerged_bytes: int
     dedup_id: str
     partitions: tuple[SessionPartition, ...]
+    held: tuple[HeldRecords, ...] = ()
 
 
 class PublisherSessions(AdminAnswer, frozen=True):

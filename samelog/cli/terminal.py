@@ -35,7 +35,7 @@ STYLES = {
 STATES = {"state", "role", "verdict"}
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 ALARMING = {"trouble": "red"}
-SIZES = {"bytes", "bytes/s", "unmerged bytes"}
+SIZES = {"bytes", "bytes/s", "held bytes", "unmerged bytes"}
 
 
 def size_text(count: float) -> str:

@@ -66,7 +66,8 @@ class DamagedRecords(NamedTuple):
 
 class ShippedSession(NamedTuple):
     """One session. `stopped`: why nothing of it will be shipped any more; `fault`: what is wrong
-    with its directory now; `damaged`: records that were damaged on disk before they were shipped.
+    with its directory now; `damaged`: records that were damaged on disk before they were shipped;
+    `held`: what is held because its topic was deleted, and the remedy.
     """
 
     directory: str
@@ -75,6 +76,7 @@ class ShippedSession(NamedTuple):
     nodes: tuple[ShippedTo, ...]
     partitions: tuple[ShippedPartition, ...]
     damaged: tuple[DamagedRecords, ...]
+    held: tuple[str, ...]
 
 
 class Shipping(NamedTuple):
@@ -104,6 +106,7 @@ def _session(path: str, client: PushClient) -> ShippedSession:
         tuple(map(_link, status.nodes)),
         tuple(_input(name, each) for name, each in client.progress.items()),
         tuple(map(_damaged, status.damaged)),
+        tuple(f"{each.topic}: {each.explain()}" for each in status.held.values()),
     )
 
 

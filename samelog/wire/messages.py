@@ -50,6 +50,7 @@ from samelog.wire.frames import (
     FrameType,
     bad_header,
 )
+from samelog.wire.holds import HoldMessage
 from samelog.wire.peer_messages import Forgotten, PeerMessage, Superseded
 from samelog.wire.refusals import RefusalMessage
 from samelog.wire.transaction_messages import TransactionMessage
@@ -475,6 +476,7 @@ AnyMessage: TypeAlias = (
     | PeerMessage
     | TransactionMessage
     | RefusalMessage
+    | HoldMessage
 )
 
 _CONTROL = (FrameType.CONTROL.value, FRAME_VERSION, 0, GROUP)

@@ -20,6 +20,7 @@ from samelog.admin.answers import (
     NodeInfo,
     NodeState,
     PartitionInfo,
+    SessionDecided,
     SessionInfo,
     SessionRetired,
     Status,
@@ -32,10 +33,12 @@ from samelog.admin.errors import AdminError
 from samelog.admin.mirror_requests import ListMirrors
 from samelog.admin.requests import (
     AdminRequest,
+    ContinueSession,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
     DescribeTopic,
+    DiscardSession,
     ListTopics,
     RetireSession,
 )
@@ -146,6 +149,14 @@ def test_retire_a_session(cluster: FakeCluster) -> None:
     assert "retired session ewr" in run(cluster, *retire).stderr
     assert cluster.nodes[0].asked == [RetireSession("ewr", confirm="ewr")] * 2
     assert run(cluster, "session", "retire", "E/R", "--confirm", "E/R").exit_code == 2
+
+
+def test_decide_on_held_records(cluster: FakeCluster) -> None:
+    answer_all(cluster, SessionDecided("ewr", 70))
+    assert run_json(cluster, "session", "continue", "ewr") == {"session": "ewr", "held_bytes": 70}
+    discard = "session", "discard", "ewr", "--confirm", "ewr"
+    assert "70 held bytes of session ewr are discarded" in run(cluster, *discard).stderr
+    assert cluster.nodes[0].asked == [ContinueSession("ewr"), DiscardSession("ewr", confirm="ewr")]
 
 
 def test_a_refusal_is_one_message_and_asks_nobody_else(cluster: FakeCluster) -> None:

@@ -179,6 +179,9 @@ class PushSenderScript(EndScript):
     def on_topic_gone(self, run: int, name: Any) -> None:
         self.trace.append(f"run {run} {_name(name)}: topic gone")
 
+    def on_holds_decided(self, *, continues: bool) -> None:
+        self.trace.append(f"what is held {'continues' if continues else 'is discarded'}")
+
     def wanted_topics(self) -> dict[str, int]:
         return {}
 

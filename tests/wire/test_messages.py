@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.wire import messages, peer_messages, refusals, transaction_messages
+from samelog.wire import holds, messages, peer_messages, refusals, transaction_messages
 from samelog.wire.bounds import RunEnd
 from samelog.wire.errors import FaultCode, FrameError, ProtocolFault
 from samelog.wire.frames import CONTROL_LIMIT_BYTES, HEADER_BYTES
@@ -101,7 +101,7 @@ def test_every_message_round_trips(kind: type[AnyMessage]) -> None:
 def test_every_message_is_in_the_union() -> None:
     structs = {
         kind
-        for module in (messages, peer_messages, refusals, transaction_messages)
+        for module in (holds, messages, peer_messages, refusals, transaction_messages)
         for kind in vars(module).values()
         if isinstance(kind, type)
         and issubclass(kind, msgspec.Struct)

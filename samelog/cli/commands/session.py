@@ -1,4 +1,4 @@
-"""`samelog session`: list publishers' sessions, and retire those that are lost.
+"""`samelog session`: list publishers' sessions, retire lost ones, decide on held records.
 
 Invariant: a retired session's old directory can never ship another byte.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import click
 
-from samelog.admin.answers import SessionInfo
+from samelog.admin.answers import SessionDecided, SessionInfo
 from samelog.admin.client import ask
-from samelog.admin.requests import GetStatus, RetireSession
+from samelog.admin.requests import ContinueSession, DiscardSession, GetStatus, RetireSession
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.confirmation import check_confirmed, confirm_option
 from samelog.cli.live_names import complete_sessions
@@ -41,7 +41,10 @@ def command() -> None:
 @json_option
 @watchable
 def list_command(config: ClientConfig) -> None:
-    """List all sessions: who owns them, their newest run, and what is not merged yet.
+    """List all sessions: owner, newest run, unmerged and held bytes.
+
+    Held bytes are those that a connected publisher neither ships nor removes, because their topic
+    was deleted before they were merged.
 
     \b
     Example:
@@ -51,14 +54,15 @@ def list_command(config: ClientConfig) -> None:
     if wants_json():
         print_json(sessions)
         return
-    columns = ("session", "identity", "run", "open", "unmerged bytes", "dedup id")
+    columns = ("session", "identity", "run", "open", "unmerged bytes", "held bytes", "dedup id")
     print_table(columns, [_row(session) for session in sessions])
 
 
 def _row(session: SessionInfo) -> tuple[object, ...]:
     is_open = "yes" if session.is_open else "no"
     name = session.session, session.identity, session.run
-    return (*name, is_open, session.unmerged_bytes, session.dedup_id)
+    held = sum(each.size_bytes for each in session.held)
+    return (*name, is_open, session.unmerged_bytes, held, session.dedup_id)
 
 
 @command.command()
@@ -80,3 +84,45 @@ def retire(config: ClientConfig, *, name: str, confirm: str | None) -> None:
     check_confirmed(confirm, name, loss)
     session = ask(config, RetireSession(name, confirm=name)).session
     report({"session": session}, f"retired session {session}")
+
+
+@command.command("continue")
+@click.argument("name", shell_complete=complete_sessions)
+@client_option
+@json_option
+def continue_command(config: ClientConfig, *, name: str) -> None:
+    """Ship the held records of session NAME to the next topic.
+
+    They are held because their topic was deleted before they were merged. They continue, in their
+    order, into the topic that has the name now, or gets it when they arrive. The publisher or its
+    sidecar must be connected.
+
+    \b
+    Example:
+      samelog session continue ewr --config client.toml
+    """
+    _report(ask(config, ContinueSession(name)), "continue")
+
+
+@command.command()
+@click.argument("name", shell_complete=complete_sessions)
+@confirm_option("NAME")
+@client_option
+@json_option
+def discard(config: ClientConfig, *, name: str, confirm: str | None) -> None:
+    """Discard the held records of session NAME.
+
+    They are held because their topic was deleted before they were merged. What is appended later
+    goes to the next topic of that name. The publisher or its sidecar must be connected.
+
+    \b
+    Example:
+      samelog session discard ewr --confirm ewr --config client.toml
+    """
+    check_confirmed(confirm, name, f"The held records of session {name} would be lost")
+    _report(ask(config, DiscardSession(name, confirm=name)), "are discarded")
+
+
+def _report(decided: SessionDecided, what: str) -> None:
+    found = {"session": decided.session, "held_bytes": decided.held_bytes}
+    report(found, f"{decided.held_bytes} held bytes of session {decided.session} {what}")

@@ -81,6 +81,16 @@ def _partitions(document: Document) -> Iterator[Alarm]:
             yield Alarm(CRITICAL, "SamelogRecordsMissing", key, text)
 
 
+def _sessions(document: Document) -> Iterator[Alarm]:
+    for name, session in document.get("sessions", {}).items():
+        for held in session.get("held", ()):
+            text = (
+                f"{held['size_bytes']} bytes for topic {held['topic']} are held: it was deleted "
+                f"before they were merged. Decide with samelog session continue {name}, or discard"
+            )
+            yield Alarm(WARNING, "SamelogRecordsHeld", name, text)
+
+
 TROUBLES: tuple[tuple[str, str, str], ...] = (
     (CRITICAL, "replica_halted", "SamelogReplicaHalted"),
     (CRITICAL, "may_not_vote", "SamelogMayNotVote"),
@@ -129,6 +139,7 @@ LOOKS: tuple[Callable[[Document], Iterator[Any]], ...] = (
     _nodes,
     _sites,
     _partitions,
+    _sessions,
     _troubles,
     _host,
 )

@@ -22,7 +22,7 @@ from samelog.sequencer.admin.access import node_tls_files
 from samelog.sequencer.admin.groups import group_lags
 from samelog.sequencer.admin.parts import ServedNode, parts_of
 from samelog.sequencer.admin.readers import read_partitions
-from samelog.sequencer.admin.sessions import inputs_by_session
+from samelog.sequencer.admin.sessions import held_records, inputs_by_session
 from samelog.sequencer.admin.status import node_info, records_lacked
 from samelog.sequencer.admin.topics import partition_name
 from samelog.sequencer.cluster.catching_up import History
@@ -175,6 +175,7 @@ def _sessions(node: ServedNode) -> Iterator[Sample]:
     known = node.logs.machine.state.sessions
     node.logs.intake.traffic.keep(known)
     there = {server.session for server in node.member.connections.pushes}
+    held = held_records(node)
     offset_s = node.member.clock.wall_ms() / 1000 - node.member.clock.now()
     for name, entries in inputs_by_session(node).items():
         meter = node.logs.intake.traffic.sessions.get(name)
@@ -185,6 +186,8 @@ def _sessions(node: ServedNode) -> Iterator[Sample]:
         records = node.logs.intake.traffic.records[name]
         yield "samelog_session_received_records_total", (name,), records
         yield "samelog_session_unmerged_bytes", (name,), unmerged
+        held_bytes = sum(each.size_bytes for each in held.get(name, ()))
+        yield "samelog_session_held_bytes", (name,), held_bytes
         yield "samelog_session_connected", (name,), name in there
         if last:
             yield "samelog_session_last_received_timestamp_seconds", (name,), last + offset_s

@@ -121,6 +121,8 @@ gauge samelog_node_lag_records{node}: Committed records, of all partitions, that
     merged durably, as far as this node knows; the leader knows it of all.
 gauge samelog_session_unmerged_bytes{session}: Bytes of a session that this node has and that are
     not merged yet.
+gauge samelog_session_held_bytes{session}: Bytes that a connected publisher holds, because their
+    topic was deleted before they were merged.
 gauge samelog_session_connected{session}: 1: a publisher ships the session to this node now.
 gauge samelog_session_last_received_timestamp_seconds{session}: When this node last received bytes
     of a session, since it was started.

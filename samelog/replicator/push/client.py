@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from samelog.config.tables.client import ClientConfig
+from samelog.config.tables.client import ClientConfig, OnRecreate
 from samelog.config.values import Address
 from samelog.format.directory_files import RunFile
 from samelog.format.errors import LogFormatError
@@ -218,6 +218,7 @@ class PushClient:
             for link in self._links:
                 if link.conversation is not None:
                     link.conversation.time_passed()
+            self._tell_holds()
             if self._release_wanted:
                 self._release_soon()
 
@@ -413,8 +414,24 @@ class PushClient:
         for link in self._links:
             if link.conversation is not None:
                 link.conversation.reset_input(name)
+        self._tell_holds()
         self._tell_soon()
         self._release_soon()
+
+    def _tell_holds(self) -> None:
+        """Tell all nodes what is held, for people who look there."""
+        parts = self.beside.recreation.told()
+        for link in self._links:
+            if link.conversation is not None:
+                link.conversation.tell_holds(parts)
+
+    def on_holds_decided(self, *, continues: bool) -> None:
+        """An operator has decided; where that cannot be noted, nothing changes."""
+        try:
+            decision = OnRecreate.CONTINUE if continues else OnRecreate.DISCARD
+            self.beside.recreation.decide(decision)
+        except LogFormatError as error:
+            log.error("session %s: the decision is not noted: %s", self._session.path, error)
 
     def is_given_up(self, run: int, name: InputName) -> bool:
         """Whether an input is left behind: no node takes it, and a newer run waits."""

@@ -22,6 +22,7 @@ from samelog.wire.bounds import Holder
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.frames import LONGEST_IN_DATA_BYTES, PART_BYTES, encode_part
+from samelog.wire.holds import HeldPart, SessionHolds
 from samelog.wire.messages import AnyMessage, Welcome
 from samelog.wire.push.effects import (
     BeginAt,
@@ -32,6 +33,7 @@ from samelog.wire.push.effects import (
     FollowNone,
     Forked,
     HoldersTold,
+    HoldsDecided,
     InputIsGone,
     InputName,
     KeepRefused,
@@ -83,6 +85,9 @@ class PushEvents(ClusterKnowledge, Protocol):
     def on_holders(self, nodes: Sequence[Holder]) -> None:
         """These nodes have a partition that this one has not."""
 
+    def on_holds_decided(self, *, continues: bool) -> None:
+        """An operator decides on what is held."""
+
     def on_fork(self, fault: ProtocolFault) -> None:
         """A node holds other bytes than this side at the same place."""
 
@@ -110,6 +115,7 @@ class PushConversation(ReplicatorHandler):
         self._on_over = on_over
         self._sender = PushSender(session, events, cluster)
         self._turns = Turns(connection, self._step, self._rest, clock)
+        self._told_holds: tuple[HeldPart, ...] = ()
         self._followed: dict[ShippedInput, tuple[RunTail, Callable[[], None]]] = {}
 
     @property
@@ -144,6 +150,13 @@ class PushConversation(ReplicatorHandler):
             tail, listener = self._followed.pop(shipped)
             tail.remove_listener(listener)
         self.session_changed()
+
+    def tell_holds(self, parts: tuple[HeldPart, ...]) -> None:
+        """Report what is held, if that is news to the node."""
+        is_connected = self.phase not in (PushPhase.GREETING, PushPhase.OVER)
+        if is_connected and parts != self._told_holds:
+            self._told_holds = parts
+            self._connection.send(SessionHolds(parts))
 
     def topics_wanted(self) -> None:
         """The client wants to know more topics."""
@@ -231,6 +244,8 @@ class PushConversation(ReplicatorHandler):
                 self._events.on_topic_told(topic, partitions, is_checked=is_checked)
             case HoldersTold(nodes):
                 self._events.on_holders(nodes)
+            case HoldsDecided(continues):
+                self._events.on_holds_decided(continues=continues)
             case KeepRefused(handle, run, name, batch):
                 self._events.on_refused(run, name, batch)
                 self._connection.send(RefusalsKept(handle, batch.roll, batch.start))

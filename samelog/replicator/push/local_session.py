@@ -240,8 +240,10 @@ class LocalSession:
         """
         is_newest = bool(self.runs) and run == self.runs[-1].run
         has_ids = any(each.run == run and each.dedup_id is not None for each in self.runs)
-        return (is_newest or has_ids) and any(
-            run in each.names and each.shipping.holds(run) for each in self._inputs.values()
+        return any(
+            is_newest or (has_ids and run in each.names)
+            for each in self._inputs.values()
+            if each.shipping.holds(run)
         )
 
     def shipping(self, name: InputName) -> ShippingFile:

@@ -26,6 +26,7 @@ from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import SessionProgress
 from samelog.runtime.clock import Clock
+from samelog.wire.holds import HELD_PARTS_TOLD, HeldPart
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,15 @@ class Recreation:
             session = (self._session.identity or (self._path,))[0]
             found[name] = HeldBytes(*name, topic_id, begin, size, shipping.decision, session)
         return found
+
+    def told(self) -> tuple[HeldPart, ...]:
+        """The same for nodes: of many inputs those with the most bytes."""
+        parts = [
+            HeldPart(each.topic, each.partition, each.topic_id, each.size_bytes)
+            for each in self.held.values()
+        ]
+        parts.sort(key=lambda part: (-part.size_bytes, part))
+        return tuple(parts[:HELD_PARTS_TOLD])
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -207,6 +217,8 @@ class Recreation:
         newest = self._session.runs[-1].run
         if newest in self._progress.ends:
             self._begin_run(held.run)
+            newest = self._session.runs[-1].run
+        if newest in self._progress.ends:
             return False
         if held.run == newest:
             self._change_topic(name, shipping, held, ())

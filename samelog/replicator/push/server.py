@@ -25,6 +25,7 @@ from samelog.replicator.interfaces import (
 from samelog.replicator.push.requests import Requests
 from samelog.runtime.loop import spawn
 from samelog.runtime.network.transport import Connection
+from samelog.wire.holds import DecideHolds, HeldPart, SessionHolds
 from samelog.wire.messages import (
     AnyMessage,
     Close,
@@ -62,6 +63,8 @@ class PushServer(ReplicatorHandler):
         self._loop = asyncio.get_running_loop()
         self.since = self._loop.time()
         self._on_over = on_over
+        self.holds: tuple[HeldPart, ...] = ()
+        """What the publisher holds because topics were deleted, as it reports."""
         self._ack_timer: asyncio.Handle | None = None
         intake.watch(self)
 
@@ -74,6 +77,10 @@ class PushServer(ReplicatorHandler):
     def session(self) -> str:
         """Whose bytes come."""
         return self._receiver.session
+
+    def decide_holds(self, *, continues: bool) -> None:
+        """Tell the publisher what becomes of what it holds."""
+        self._connection.send(DecideHolds(continues))
 
     # --- from the connection ------------------------------------------------------------------
 
@@ -90,6 +97,8 @@ class PushServer(ReplicatorHandler):
                 self._start_at(message)
             case RefusalsKept():
                 self._note_kept(message)
+            case SessionHolds(parts):
+                self.holds = parts
             case _:
                 raise unexpected(message)
 

@@ -62,6 +62,8 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.PlanArchive: archiving.plan_archive,
     ask.ListSessions: sessions.list_sessions,
     ask.RetireSession: sessions.retire_session,
+    ask.ContinueSession: sessions.decide_holds,
+    ask.DiscardSession: sessions.decide_holds,
     ask.ListDedupIds: sessions.list_dedup_ids,
     ask.ListSubscribers: readers.list_subscribers,
     ask.ListGroups: groups.list_groups,

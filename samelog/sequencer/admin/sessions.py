@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from samelog.admin import requests
-from samelog.admin.answers import SessionInfo, SessionRetired
+from samelog.admin.answers import HeldRecords, SessionDecided, SessionInfo, SessionRetired
 from samelog.admin.views import (
     DedupPublisher,
     DedupRow,
@@ -70,6 +70,31 @@ async def retire_session(node: ServedNode, request: requests.RetireSession) -> S
     return SessionRetired(request.session)
 
 
+def decide_holds(
+    node: ServedNode, request: requests.ContinueSession | requests.DiscardSession
+) -> SessionDecided:
+    """Tell a connected publisher what becomes of its held records. Raises ChangeRefused."""
+    name = request.session
+    for server in reversed(node.member.connections.pushes):
+        if server.session == name and server.holds:
+            server.decide_holds(continues=isinstance(request, requests.ContinueSession))
+            return SessionDecided(name, sum(part.size_bytes for part in server.holds))
+    raise ChangeRefused(
+        FaultCode.UNKNOWN_TOPIC,
+        f"no publisher that is connected to this node holds records of session {name!r}",
+        "start the publisher, or samelog sidecar publisher for its directory",
+    )
+
+
+def held_records(node: ServedNode) -> dict[str, tuple[HeldRecords, ...]]:
+    """What connected publishers hold, by their sessions."""
+    return {
+        server.session: tuple(HeldRecords(*part) for part in server.holds)
+        for server in node.member.connections.pushes
+        if server.holds
+    }
+
+
 def list_sessions(node: ServedNode, request: requests.ListSessions) -> PublisherSessions:
     """Every session that the cluster remembers."""
     return PublisherSessions(tuple(session_rows(node)))
@@ -80,10 +105,10 @@ def session_rows(node: ServedNode) -> Iterator[SessionRow]:
     state = node.logs.machine.state
     node.logs.intake.traffic.keep(state.sessions)
     since = {server.session: server.since for server in reversed(node.member.connections.pushes)}
-    inputs = inputs_by_session(node)
+    inputs, held = inputs_by_session(node), held_records(node)
     for name, session in tuple(state.sessions.items()):
         entries = [each for each in inputs[name] if each.is_there]
-        yield _session(node, session, entries, since.get(name))
+        yield _session(node, session, entries, since.get(name), held.get(name, ()))
 
 
 def inputs_by_session(node: ServedNode) -> defaultdict[str, list[GroupInput]]:
@@ -104,7 +129,9 @@ def wall_ms(clock: Clock, at: float | None) -> int:
     return NEVER_MS if at is None else clock.wall_ms() - round(1000 * (clock.now() - at))
 
 
-def session_info(session: Session, entries: Sequence[GroupInput]) -> SessionInfo:
+def session_info(
+    session: Session, entries: Sequence[GroupInput], held: tuple[HeldRecords, ...] = ()
+) -> SessionInfo:
     """A session with its inputs, and what this node holds of it but has not merged."""
     run = session.runs[-1] if session.runs else None
     return SessionInfo(
@@ -114,11 +141,16 @@ def session_info(session: Session, entries: Sequence[GroupInput]) -> SessionInfo
         is_open=run is not None and not run.closed,
         unmerged_bytes=sum(each.unmerged_bytes for each in entries),
         dedup_id="" if run is None or run.dedup_id is None else run.dedup_id,
+        held=held,
     )
 
 
 def _session(
-    node: ServedNode, session: Session, entries: Sequence[GroupInput], since: float | None
+    node: ServedNode,
+    session: Session,
+    entries: Sequence[GroupInput],
+    since: float | None,
+    held: tuple[HeldRecords, ...],
 ) -> SessionRow:
     info, clock = session_info(session, entries), node.member.clock
     meter = node.logs.intake.traffic.sessions.get(session.name)
@@ -136,6 +168,7 @@ def _session(
         unmerged_bytes=info.unmerged_bytes,
         dedup_id=info.dedup_id,
         partitions=tuple(_part(node, entry) for entry in entries),
+        held=held,
     )
 
 

@@ -283,7 +283,22 @@ class HoldersTold(msgspec.Struct, frozen=True):
     nodes: tuple[Holder, ...]
 
 
-News = RunIsClosed | InputIsGone | TopicTold | HoldersTold | KeepRefused | Forked | StatusChanged
+class HoldsDecided(msgspec.Struct, frozen=True):
+    """An operator decides on what is held: it continues, or is discarded."""
+
+    continues: bool
+
+
+News = (
+    HoldsDecided
+    | RunIsClosed
+    | InputIsGone
+    | TopicTold
+    | HoldersTold
+    | KeepRefused
+    | Forked
+    | StatusChanged
+)
 """What all connections of a session tell the one who shipped it, beside `Reached`."""
 
 PushEffect = (

@@ -21,6 +21,7 @@ from samelog.wire.bounds import RunEnd
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import LONGEST_IN_DATA_BYTES
+from samelog.wire.holds import DecideHolds
 from samelog.wire.messages import (
     Ack,
     AnyMessage,
@@ -42,6 +43,7 @@ from samelog.wire.push.effects import (
     CHECKED,
     ClusterKnowledge,
     HoldersTold,
+    HoldsDecided,
     InputIsGone,
     InputName,
     KeepRefused,
@@ -128,16 +130,18 @@ class PushSender:
                 self._run_opened(message, now)
             case RunClosed():
                 self._run_closed(message.run_id, message.ends, now)
-            case TopicOpened() | Holders() | RecordsRefused():
+            case TopicOpened() | Holders() | RecordsRefused() | DecideHolds():
                 self._told(message)
             case Welcome():
                 self._welcomed(message, now)
             case _:
                 raise _unexpected(message)
 
-    def _told(self, message: TopicOpened | Holders | RecordsRefused) -> None:
+    def _told(self, message: TopicOpened | Holders | RecordsRefused | DecideHolds) -> None:
         if isinstance(message, RecordsRefused):
             self._refused(message)
+        elif isinstance(message, DecideHolds):
+            self.effects.append(HoldsDecided(message.continues))
         elif isinstance(message, TopicOpened):
             is_checked = message.reason == CHECKED
             self.effects.append(TopicTold(message.topic, message.partitions, is_checked))

@@ -131,7 +131,7 @@ def _print(found: dict[str, Any]) -> None:
     )
     part()
     print_table(
-        ("session", "identity", "run", "open", "unmerged bytes"),
+        ("session", "identity", "run", "open", "unmerged bytes", "held bytes"),
         [_session_row(session) for session in found["sessions"]],
         title="sessions",
     )
@@ -181,7 +181,8 @@ def _trouble(partition: dict[str, Any]) -> str:
 
 def _session_row(session: dict[str, Any]) -> list[object]:
     keys = ("session", "identity", "run", "is_open", "unmerged_bytes")
-    return [_shown(session[key]) for key in keys]
+    held = sum(each["size_bytes"] for each in session.get("held", ()))
+    return [*(_shown(session[key]) for key in keys), held]
 
 
 def _shown(value: object) -> object:

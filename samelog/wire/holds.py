@@ -1,0 +1,39 @@
+"""Messages about bytes that a publisher holds because their topic was deleted.
+
+Invariant: as that of `wire.messages`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple, TypeAlias
+
+import msgspec
+
+from samelog.wire.bounds import Message, OptionalIdentifier, Partition, Place63, ShortText
+
+HELD_PARTS_TOLD = 256
+"""In one message; the largest ones."""
+
+
+class HeldPart(NamedTuple):
+    """Held bytes of one partition; `topic_id` is that of the deleted topic."""
+
+    topic: ShortText
+    partition: Partition
+    topic_id: OptionalIdentifier
+    size_bytes: Place63
+
+
+class SessionHolds(Message, frozen=True, tag=24):
+    """Of a publisher: what it holds of its session now."""
+
+    parts: Annotated[tuple[HeldPart, ...], msgspec.Meta(max_length=HELD_PARTS_TOLD)] = ()
+
+
+class DecideHolds(Message, frozen=True, tag=25):
+    """To a publisher: held bytes continue into the next topics of the names, or are discarded."""
+
+    continues: bool
+
+
+HoldMessage: TypeAlias = SessionHolds | DecideHolds

@@ -1,0 +1,198 @@
+"""Publishers of a topic that is deleted and created again under its name, one of each kind."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from samelog import Publisher, TopicDeleted
+from samelog.config.load import load_client
+from samelog.http.sidecar_api import shipping_view
+from samelog.publisher.sidecar import PublisherSidecar
+from samelog.runtime.clock import SystemClock
+from samelog.runtime.loop import LoopThread
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.store.disk.files import OsFileSystem
+from tests.e2e.commands import samelog
+from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
+
+OLD, NEW = [b"old-%d" % n for n in range(20)], [b"new-%d" % n for n in range(5)]
+
+
+def run(world: World, *arguments: str) -> Any:
+    """A command's JSON."""
+    ran = samelog(*arguments, "--config", world.cluster.client_file, "--json")
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+def recreate(world: World, topic: str = "t") -> None:
+    run(world, "topic", "delete", topic, "--confirm", topic, "--in-use")
+    run(world, "topic", "create", topic)
+
+
+def values(world: World, count: int, name: str, topic: str = "t") -> list[bytes | None]:
+    return [record.value for record in world.read(count, name=name, topic=topic)]
+
+
+@contextmanager
+def sidecar(world: World) -> Iterator[PublisherSidecar]:
+    """A publisher sidecar, in a thread."""
+    config = load_client(world.cluster.client_file)
+    thread = LoopThread("sidecar")
+    made = PublisherSidecar(
+        str(world.directory / "publishers"),
+        config,
+        tls=ReloadingContext(config.tls),
+        fs=OsFileSystem(),
+        clock=SystemClock(),
+        random=random.Random(1),
+    )
+
+    async def start() -> None:
+        made.start()
+
+    thread.run(start())
+    try:
+        yield made
+    finally:
+        thread.run(made.stop())
+        thread.stop()
+
+
+def local(world: World, session: str = "p") -> Publisher:
+    """A publisher that leaves shipping to the sidecar."""
+    directory = world.directory / "publishers"
+    directory.mkdir(exist_ok=True)
+    return Publisher("t", session=session, directory=str(directory))
+
+
+def held(world: World) -> dict[str, int]:
+    """Held bytes by session, as an operator sees them."""
+    sessions = run(world, "session", "list")
+    found = {each["session"]: sum(h["size_bytes"] for h in each["held"]) for each in sessions}
+    return {session: size for session, size in found.items() if size}
+
+
+def test_a_publisher_goes_on_in_the_new_topic(
+    single: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with single.publisher("p") as publisher:
+        publisher.append_many(OLD)
+        publisher.wait_merged(timeout=PATIENCE_S)
+        caplog.set_level(logging.WARNING, "samelog")
+        recreate(single)
+        wait_for(lambda: "was deleted" in caplog.text, "the publisher knows of it")
+        publisher.append_many(NEW)
+        publisher.wait_merged(timeout=PATIENCE_S)
+        assert values(single, 5, "s") == NEW
+    assert len([each for each in caplog.records if each.name.startswith("samelog")]) == 1
+
+
+def test_what_a_sidecar_could_not_ship_in_time_is_held_and_continues(single: World) -> None:
+    with local(single) as publisher:
+        with sidecar(single) as made:
+            publisher.append_many(OLD)
+            publisher.append(b"other", topic="u")
+            wait_for(lambda: _merged(made) == {"t", "u"}, "all is merged")
+        publisher.append_many(NEW)
+        recreate(single)
+        with sidecar(single) as made:
+            wait_for(lambda: list(held(single)) == ["p"], "the records are held")
+            publisher.append(b"behind")
+            publisher.append(b"more", topic="u")
+            assert values(single, 2, "u", "u") == [b"other", b"more"]
+            [session] = shipping_view(made, "", "").sessions
+            assert "samelog session continue p" in session.held[0]
+            ran = samelog("status", "--config", single.cluster.client_file)
+            assert "HELD BYTES" in ran.stdout
+            assert run(single, "session", "continue", "p")["held_bytes"] > 0
+            assert values(single, 6, "s") == [*NEW, b"behind"]
+            wait_for(lambda: not held(single), "nothing is held any more")
+
+
+def _merged(made: PublisherSidecar) -> set[str]:
+    return {
+        topic
+        for client in made.clients.values()
+        for (topic, _), reached in tuple(client.progress.items())
+        if reached.merged.byte > 0
+    }
+
+
+def test_held_records_are_discarded_and_a_publisher_is_told_of_them(single: World) -> None:
+    with local(single) as publisher:
+        with sidecar(single) as made:
+            publisher.append_many(OLD)
+            wait_for(lambda: _merged(made) == {"t"}, "all is merged")
+        publisher.append_many(NEW)
+    recreate(single)
+    with single.publisher("p") as publisher:
+        with pytest.raises(TopicDeleted, match="samelog session discard p --confirm p"):
+            publisher.wait_merged(timeout=PATIENCE_S)
+        publisher.flush(durable=True)
+        wait_for(lambda: list(held(single)) == ["p"], "the records are held")
+        run(single, "session", "discard", "p", "--confirm", "p")
+        publisher.append(b"later")
+        publisher.wait_merged(timeout=PATIENCE_S)
+        assert values(single, 1, "s") == [b"later"]
+
+
+def test_a_decision_needs_the_publisher(single: World) -> None:
+    options = ("--config", single.cluster.client_file)
+    ran = samelog("session", "continue", "p", *options)
+    assert ran.returncode == 1
+    assert "holds records of session 'p'" in ran.stderr
+
+
+@pytest.mark.parametrize("settings", [{}, {"enable.idempotence": True}, {"transactional.id": "x"}])
+def test_a_kafka_producer_goes_on_in_the_new_topic(
+    single: World, settings: dict[str, object]
+) -> None:
+    run(single, "topic", "create", "t")
+    bootstrap = single.cluster.client_config().kafka_bootstrap
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, **settings})
+    is_transactional = "transactional.id" in settings
+    if is_transactional:
+        producer.init_transactions(PATIENCE_S)
+
+    def send(sent: list[bytes]) -> None:
+        failed: list[object] = []
+        if is_transactional:
+            producer.begin_transaction()
+        for value in sent:
+            producer.produce("t", value, on_delivery=lambda error, _: failed.append(error))
+        assert producer.flush(PATIENCE_S) == 0
+        assert failed == [None] * len(sent)
+        if is_transactional:
+            producer.commit_transaction(PATIENCE_S)
+
+    send(OLD)
+    recreate(single)
+    send(NEW)
+    send([b"last"])
+    found = [value for value in values(single, 6, "s") if value is not None]
+    assert found == [*NEW, b"last"]
+
+
+def test_nothing_of_a_deleted_topic_is_left_beside_the_sessions(
+    single: World, tmp_path: Path
+) -> None:
+    with local(single) as publisher, sidecar(single) as made:
+        publisher.append_many(OLD)
+        wait_for(lambda: _merged(made) == {"t"}, "all is merged")
+        recreate(single)
+        publisher.append_many(NEW)
+        assert values(single, 5, "s") == NEW
+        publisher.close()
+        files = single.directory / "publishers" / "p" / "t-0"
+        wait_for(lambda: not list(files.glob("log.*")), "the files are released")

@@ -29,8 +29,8 @@ from samelog.admin.requests import AdminRequest
 from samelog.admin.table import CLUSTER_HEADER, FOR_CERTIFICATES, Operation, WhoMayAsk
 from samelog.config.authorisation import ANONYMOUS
 from samelog.format.errors import InvalidName, InvariantError
-from samelog.http.console.assets import Asset, secure
-from samelog.http.origin import is_of_another_page, is_of_this_host
+from samelog.http.console.assets import SERVER, Asset, secure
+from samelog.http.origin import host_of, is_of_another_page, is_of_this_host
 from samelog.http.routes import (
     EventStream,
     HttpApi,
@@ -116,6 +116,7 @@ class HttpConnection(web.RequestHandler):
             raise ConnectionError("the answer was begun already") from exc
         text = "this is no HTTP request that can be read"
         response = problem_response(HttpProblem(HTTPStatus(status), text))
+        response.headers["Server"] = SERVER
         response.force_close()
         return response
 
@@ -219,8 +220,9 @@ class HttpApplication:
 
     def _refusal(self, request: web.Request) -> HttpProblem | None:
         """Why a request is refused before it is read; None if it is not."""
-        if self._is_local and not is_of_this_host(request.host):
-            text = f"this is not {request.host!r}: without TLS, ask by a name of this host"
+        host = host_of(request)
+        if self._is_local and not is_of_this_host(host):
+            text = f"this is not {host!r}: without TLS, ask by a name of this host, in Host"
             return HttpProblem(HTTPStatus.MISDIRECTED_REQUEST, text)
         if is_of_another_page(request):
             text = "this is a request of another site's page"
@@ -259,7 +261,8 @@ class HttpApplication:
             return await _stream(request, answer)
         response = _response(answer)
         if self._is_crowded:
-            response.force_close()
+            response.headers["Server"] = SERVER
+        response.force_close()
         return response
 
     def _identity(self, request: web.Request) -> str | None:

@@ -98,6 +98,10 @@ def check_readiness(api: NodeApi, node: Node) -> None:
         node.member.status.state = state
         assert api.not_ready().startswith("the node")
     node.member.status.state = NodeState.LIVE
+    node.logs.intake.room.stop("the disk is full")
+    assert api.not_ready() == "it accepts no records: the disk is full"
+    node.logs.intake.room.stopped = None
+    assert api.not_ready() == ""
     node.raft.group.leader_lost()
     assert api.not_ready() == "no leader is known"
 

@@ -435,6 +435,33 @@ def test_a_page_that_means_another_host_sees_nothing(node: LocalNode) -> None:
     assert ask(node, "GET", "/status", None, Host="localhost:1234").status == 200
 
 
+def test_a_request_without_host_is_refused(node: LocalNode) -> None:
+    """HTTP/1.0 does not need one; a page of a stranger must not get around the check by that."""
+    for version, head in (("1.0", ""), ("1.1", "Host:\r\n"), ("1.0", "Host: evil.example\r\n")):
+        assert node.http is not None
+        with socket.create_connection(node.http, timeout=PATIENCE_S) as connection:
+            line = f"GET /status HTTP/{version}\r\n{head}Connection: close\r\n\r\n"
+            connection.sendall(line.encode())
+            said = b"".join(iter(lambda: connection.recv(4096), b""))
+        assert b" 421 " in said[:20], said[:200]
+        assert b"leader" not in said
+
+
+def test_no_answer_names_versions(node: LocalNode) -> None:
+    assert node.http is not None
+    for request in (
+        b"GET /status HTTP/1.1\r\nHost: localhost\r\n",
+        b"BAD\r\n",
+        b"GET /no HTTP/1.0\r\n",
+    ):
+        with socket.create_connection(node.http, timeout=PATIENCE_S) as connection:
+            connection.sendall(request + b"Connection: close\r\n\r\n")
+            said = b"".join(iter(lambda: connection.recv(4096), b""))
+        assert b"\r\nServer: samelog\r\n" in said
+        assert b"aiohttp" not in said
+        assert b"Python" not in said
+
+
 def test_what_is_no_http_is_answered(node: LocalNode) -> None:
     assert node.http is not None
     for bad in (b"BAD\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/9.9\r\n\r\n"):

@@ -152,6 +152,20 @@ def test_a_nonce_that_librdkafka_repeats_is_taken(mechanism: str) -> None:
     assert scram(mechanism, "ann", USERS["ann"], again="client").user == "ann"
 
 
+@pytest.mark.parametrize(
+    ("header", "repeated"),
+    [("n,,", "y,,"), ("y,,", "n,,"), ("n,a=ann,", "n,,"), ("n,,", "n,,x"), ("n,,", "n")],
+)
+def test_the_header_has_to_be_repeated_under_the_proof(header: str, repeated: str) -> None:
+    """RFC 5802, 5.1: else somebody between could have changed it."""
+    exchange = begin("SCRAM-SHA-256")
+    fields = exchange.step(f"{header}n=ann,r=x".encode()).decode()
+    nonce = fields.split(",")[0]
+    binding = b64encode(repeated.encode()).decode()
+    with pytest.raises(AuthenticationFailed, match="GS2 header"):
+        exchange.step(f"c={binding},{nonce},p=AAAA".encode())
+
+
 def test_a_proof_for_another_nonce_is_worth_nothing() -> None:
     exchange = begin("SCRAM-SHA-256")
     exchange.step(b"n,,n=ann,r=x")

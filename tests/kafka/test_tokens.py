@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jwt
 import pytest
@@ -105,6 +105,16 @@ def test_other_tokens_are_refused(claims: dict[str, Any]) -> None:
     }
     with pytest.raises(AuthenticationFailed, match="the token is refused"):
         tokens().user_of(ISSUED.token(**given))
+
+
+@pytest.mark.parametrize("name", ["exp", "nbf", "iat"])
+@pytest.mark.parametrize("kind", [str, bool, lambda number: [number]])
+def test_times_are_numbers(name: str, kind: Callable[[int], object]) -> None:
+    """RFC 7519, 2: a NumericDate is a JSON number. The library also takes a text of digits."""
+    moment = int(time.time()) + (3600 if name == "exp" else -5)
+    assert tokens().user_of(ISSUED.token(**cast(Any, {name: moment}))) == "ann"
+    with pytest.raises(AuthenticationFailed, match="the token is refused"):
+        tokens().user_of(ISSUED.token(**cast(Any, {name: kind(moment)})))
 
 
 def test_only_the_issuers_keys_sign() -> None:

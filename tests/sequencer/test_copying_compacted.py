@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
+
+from samelog.sequencer.cluster.repair import merged
 from samelog.sequencer.cluster.repair.compacted import begin_next, place_to_cut
+from samelog.sequencer.merge.merging import Merging
 from tests.store.compacting import random_log, read_all, rewrite
 from tests.store.storage import open_merged
 
@@ -39,3 +46,29 @@ def test_what_ends_elsewhere_is_not(tmp_path: Path) -> None:
     begin_next(keyed.log, written)
     assert keyed.log.end() == end
     keyed.log.close()
+
+
+def test_a_copy_that_starts_again_behind_a_compaction_is_no_damage(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node that lost its disk and is filled again logs nothing that wakes an operator."""
+    partition = SimpleNamespace(
+        topic="t", index=0, log=SimpleNamespace(cut_back=lambda place: None, close=lambda: None)
+    )
+    merging = Merging.__new__(Merging)
+    merging.partitions = {1: cast(Any, partition)}
+    monkeypatch.setattr(Merging, "_close", lambda *_: None)
+    monkeypatch.setattr(Merging, "_open_again", lambda *_: None)
+    monkeypatch.setattr(merged, "place_to_cut", lambda *_: 5)
+    compactions = SimpleNamespace(segments=())
+    machine = SimpleNamespace(
+        state=SimpleNamespace(partitions={1: SimpleNamespace(compactions=compactions)})
+    )
+    repair = SimpleNamespace(_machine=machine, _merging=merging)
+    with caplog.at_level(logging.INFO):
+        assert not merged.MergedRepair._takes_compacted(cast(Any, repair), 1, cast(Any, partition))
+        merging.reopen(1, "its files were removed or cut")
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("INFO", "partition t-0 is opened again: the cluster compacted it, from offset 5 on"),
+        ("CRITICAL", "partition t-0 is opened again: its files were removed or cut"),
+    ]

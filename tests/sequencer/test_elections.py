@@ -47,7 +47,7 @@ def test_a_leader_that_is_gone_is_the_reason(
     caplog: pytest.LogCaptureFixture, is_cut: bool, why: str
 ) -> None:
     raft = SimpleNamespace(node_id=1, voters=(0, 1, 2), role=Role.FOLLOWER, term=4, leader=0)
-    seen = ElectionLog(cast(Raft, raft), lambda: 7)
+    seen = ElectionLog(cast(Raft, raft), 3, lambda: 7)
     with caplog.at_level(logging.INFO, "samelog.sequencer.raft.elections"):
         seen.note()
         if is_cut:
@@ -60,9 +60,11 @@ def test_a_leader_that_is_gone_is_the_reason(
             raft.role, raft.term, raft.leader = role, term, leader
             seen.note()
             seen.note()
-    assert len(said(caplog, "stands for election", 5)) == 1
+    assert len(said(caplog, "stands for election group=3", 5)) == 1
     assert why in said(caplog, "stands for election", 5)[0]
-    assert [why in line for line in said(caplog, "a leader is elected leader=1", 5)] == [True]
+    assert [why in line for line in said(caplog, "a leader is elected group=3 leader=1", 5)] == [
+        True
+    ]
     assert seen.count == 2
     assert [each[:3] for each in seen.newest] == [(7, 4, 0), (7, 5, 1)]
     assert why in seen.newest[-1].why

@@ -76,6 +76,17 @@ def test_offsets_behind_the_end_are_lowered_to_it_and_told(cluster: StateMachine
     assert (told.kind, told.subject, told.detail) == (event.kind, "group 1", event.text)
 
 
+def test_the_status_of_the_cluster_lists_that_a_group_went_on_alone(cluster: StateMachine) -> None:
+    """`samelog recover group` says so; the event in the group's own log is on its replicas only."""
+    for _ in range(2):  # its fate may not be known
+        assert cluster.apply(lowered(cluster)) == lowered(cluster)
+    (event,) = [each for each in cluster.state.events if each.kind == "majority-lost"]
+    assert event.text.startswith("group 1 went on with one replica alone.")
+    assert event.text.endswith("Partitions: t-0 at 4000")
+    told = untold(cluster.state, cluster.state.topics["e" * 32])
+    assert ("majority-lost", event.text) in {(each.kind, each.detail) for each in told}
+
+
 def test_what_a_transaction_will_commit_is_lowered_too(cluster: StateMachine) -> None:
     cluster.apply(InitProducer("x", 1000, -1, -1, 77, 0))
     cluster.apply(AddToTransaction("x", 77, 0, [], ["g"], 5))

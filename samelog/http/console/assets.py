@@ -21,6 +21,8 @@ CONTENT_TYPES = {
     "woff2": "font/woff2",
 }
 """By the end of a file's name; other files are not served."""
+SERVER = "samelog"
+"""Without versions, which would tell a stranger what to try."""
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; "
@@ -52,6 +54,7 @@ class Asset(msgspec.Struct, frozen=True):
 async def secure(request: web.Request, response: web.StreamResponse) -> None:
     """Let a page do little, whatever the answer is."""
     response.headers.update(SECURITY_HEADERS)
+    response.headers["Server"] = SERVER
 
 
 @cache

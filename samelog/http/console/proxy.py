@@ -23,7 +23,7 @@ from samelog.config.values import Address, parse_address
 from samelog.http.console.assets import INDEX, PAGES, assets, secure
 from samelog.http.console.gathering import body_of, is_of_all_nodes, joined
 from samelog.http.console.upstream import NodeUnreachable, NodeUpstream, UpstreamAnswer
-from samelog.http.origin import is_of_another_page, is_of_this_host
+from samelog.http.origin import host_of, is_of_another_page, is_of_this_host
 from samelog.http.routes import HttpProblem, problem_response
 
 COOKIE = "samelog-console"
@@ -82,8 +82,9 @@ class ConsoleProxy:
 
     def _check(self, request: web.Request) -> None:
         """Raises HttpProblem."""
-        if not is_of_this_host(request.host):
-            text = f"this is not {request.host!r}: ask by a name of this host"
+        host = host_of(request)
+        if not is_of_this_host(host):
+            text = f"this is not {host!r}: ask by a name of this host"
             raise HttpProblem(HTTPStatus.MISDIRECTED_REQUEST, text)
         if request.path == "/login":
             return

@@ -113,6 +113,8 @@ class ScramExchange:
         self._nonce = nonce
         self._secret = secret
         self._name = ""
+        self._header = ""
+        """The GS2 header, which the client repeats under its proof."""
         self._bare = ""
         self._first = ""
         self._verifier: Verifier | None = None
@@ -136,6 +138,7 @@ class ScramExchange:
             raise AuthenticationFailed(
                 "channel binding and other authorization ids are unsupported"
             )
+        self._header = f"{binding},{authorization},"
         known = self._verifier = self._find()
         self._nonce = fields["r"] + self._nonce
         self._bare = bare
@@ -157,8 +160,8 @@ class ScramExchange:
         """client-final: `c=binding,r=nonce,p=proof`."""
         without_proof, _, proof = text.rpartition(",p=")
         fields = _fields(without_proof)
-        if b64decode(fields["c"], validate=True)[:1] not in (b"n", b"y"):
-            raise AuthenticationFailed("channel binding is not supported")
+        if b64decode(fields["c"], validate=True) != self._header.encode():
+            raise AuthenticationFailed("c= does not repeat the GS2 header of the first message")
         known = self._verifier
         # librdkafka before 2.6 puts its own nonce in front once more; Kafka takes that, too.
         if known is None or not fields["r"].endswith(self._nonce):

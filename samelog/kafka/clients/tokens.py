@@ -26,6 +26,8 @@ _FAMILIES = ("RSA", "EC", "OKP")
 _NAME = re.compile(r"[A-Za-z0-9._@|:+=-]{1,250}")
 """What is like no identity of a certificate."""
 _SEPARATOR = "\x01"
+TIMES = ("exp", "nbf", "iat")
+"""Claims that are numbers of seconds; the library also reads texts."""
 
 
 class UnusableKeys(Exception):
@@ -70,6 +72,10 @@ class Tokens:
             )
         except (jwt.PyJWTError, ValueError) as error:
             raise AuthenticationFailed(f"the token is refused: {error}") from error
+        for name in TIMES:
+            if name in claims and type(claims[name]) not in (int, float):
+                text = f"the token is refused: {name} is not a number (RFC 7519, NumericDate)"
+                raise AuthenticationFailed(text)
         return _name_in(claims[issuer.claim])
 
     def _key_of(self, token: str) -> jwt.PyJWK:

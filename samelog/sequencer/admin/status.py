@@ -109,6 +109,8 @@ def not_ready(node: ServedNode) -> str:
         return NOT_READY_STATES[status.state] + (counts_not and f", and {counts_not}")
     if raft.leader is None:
         return "no leader is known"
+    if stopped := node.logs.intake.stopped:
+        return f"it accepts no records: {stopped}"
     return counts_not and f"the node {counts_not}"
 
 

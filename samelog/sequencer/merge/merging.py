@@ -359,14 +359,14 @@ class Merging:
         log.critical("%s; what was here is kept as %s", text, aside)
         self._open_again(number, old)
 
-    def reopen(self, number: int, reason: str) -> None:
-        """Open a log anew, as after a start: what its files lack comes from peers. Raises
-        LogFormatError.
+    def reopen(self, number: int, reason: str, *, level: int = logging.CRITICAL) -> None:
+        """Open a log again, as after a start: peers send what its files lack. `level`: of the line
+        in the log; below CRITICAL where no damage is the reason. Raises LogFormatError.
         """
         old = self.partitions[number]
-        text = f"partition {old.topic}-{old.index} is opened anew: {reason}"
+        text = f"partition {old.topic}-{old.index} is opened again: {reason}"
         self._close(number, old, text)
-        log.critical("%s", text)
+        log.log(level, "%s", text)
         self._open_again(number, old)
 
     def _close(self, number: int, old: MergedPartition, why: str) -> None:

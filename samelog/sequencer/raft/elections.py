@@ -41,8 +41,9 @@ class SeenElection(NamedTuple):
 class ElectionLog:
     """What one node sees of its group's elections."""
 
-    def __init__(self, raft: Raft, wall_ms: Callable[[], int]) -> None:
-        self._raft = raft
+    def __init__(self, raft: Raft, group: int, wall_ms: Callable[[], int]) -> None:
+        """`group`: its number, for the log; 0 is that of the metadata."""
+        self._raft, self._group = raft, group
         self._wall_ms = wall_ms
         self.newest: tuple[SeenElection, ...] = ()
         self.count = 0
@@ -77,7 +78,8 @@ class ElectionLog:
     def _stood(self, why: str) -> None:
         self._stood_in, self._lost = self._raft.term, self._lost or why
         term = self._raft.term
-        log_event(log, logging.INFO, "stands for election", term=term, why=self._lost)
+        facts = {"group": self._group, "term": term, "why": self._lost}
+        log_event(log, logging.INFO, "stands for election", **facts)
 
     def _elected(self, leader: int) -> None:
         why, term = self._lost or self._or_first(OTHER), self._raft.term
@@ -85,4 +87,5 @@ class ElectionLog:
         self.count += 1
         seen = SeenElection(self._wall_ms(), term, leader, why)
         self.newest = (*self.newest[1 - KEPT :], seen)
-        log_event(log, logging.INFO, "a leader is elected", leader=leader, term=term, why=why)
+        facts = {"group": self._group, "leader": leader, "term": term, "why": why}
+        log_event(log, logging.INFO, "a leader is elected", **facts)

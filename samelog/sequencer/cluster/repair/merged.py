@@ -230,7 +230,8 @@ class MergedRepair:
                     raise
                 place = copied.base
         partition.log.cut_back(place)
-        self._merging.reopen(number, f"it was compacted from offset {place} on")
+        reason = f"the cluster compacted it, from offset {place} on"
+        self._merging.reopen(number, reason, level=logging.INFO)
         return False
 
     # --- what nobody has --------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from samelog.sequencer.state.views.places import base_number, place_of
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
 
-EVENT = "offsets-lowered"
+EVENT, LOST = "offsets-lowered", "majority-lost"
 TEXT_MOST = 1000
 
 
@@ -42,12 +42,12 @@ def lower_offsets(machine: LoweringMachine, command: LowerOffsets) -> LowerOffse
     state = machine.state
     if not _is_owed(state, command):
         return Rejection("OVERTAKEN", f"group {command.group} has confirmed that it goes on")
-    event, ends = lowering_event(state, command), dict(command.ends)
+    events, ends = recovery_events(state, command), dict(command.ends)
     moved = list(_ahead(state, ends))
     for name, number, _, end in moved:
         _lower(state.groups.by_id[name].offsets, number, end)
     _lower_undecided(state, ends)
-    if event is not None:
+    for event in events:
         state.remember(event)
     if moved and is_told(state):
         note_groups(state, [(name, number) for name, number, _, _ in moved])
@@ -55,18 +55,27 @@ def lower_offsets(machine: LoweringMachine, command: LowerOffsets) -> LowerOffse
     return command
 
 
-def lowering_event(state: State, command: LowerOffsets) -> RecordEvent | None:
-    """What will be remembered, and told, of it; None: nothing is lowered."""
+def recovery_events(state: State, command: LowerOffsets) -> list[RecordEvent]:
+    """The events that the command will add: that the group went on alone, and which offsets it
+    lowered, if any.
+    """
     if not _is_owed(state, command):
-        return None
+        return []
+    ends = ", ".join(f"{_name(state, number)} at {end}" for number, end in command.ends)
+    text = (
+        f"group {command.group} went on with one replica alone. Records that others acknowledged "
+        f"after that may be lost. Partitions: {ends or 'none'}"
+    )
+    is_known = any((each.kind, each.text) == (LOST, text[:TEXT_MOST]) for each in state.events)
+    lost = [] if is_known else [RecordEvent(command.at_ms, LOST, text[:TEXT_MOST])]
     found = [
         f"{name} in {_name(state, number)} from {offset} to {end}"
         for name, number, offset, end in _ahead(state, dict(command.ends))
     ]
     if not found:
-        return None
+        return lost
     text = f"group {command.group} went on alone, behind what was committed of it. Lowered: "
-    return RecordEvent(command.at_ms, EVENT, (text + ", ".join(found))[:TEXT_MOST])
+    return [*lost, RecordEvent(command.at_ms, EVENT, (text + ", ".join(found))[:TEXT_MOST])]
 
 
 def _is_owed(state: State, command: LowerOffsets) -> bool:

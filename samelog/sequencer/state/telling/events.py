@@ -27,7 +27,7 @@ from samelog.sequencer.state.placement.commands import (
     PlacePartitions,
     PlaceTopic,
 )
-from samelog.sequencer.state.placement.lowering import lowering_event
+from samelog.sequencer.state.placement.lowering import recovery_events
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.sites.commands import (
@@ -208,8 +208,7 @@ def _placed(state: State, command: ChangePlacement) -> Iterable[Happened]:
 
 
 def _lowered(state: State, command: LowerOffsets) -> Iterable[Happened]:
-    event = lowering_event(state, command)
-    if event is not None:
+    for event in recovery_events(state, command):
         yield event.at_ms, event.kind, f"group {command.group}", event.text
 
 

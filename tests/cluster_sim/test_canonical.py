@@ -9,7 +9,7 @@ def test_a_copy_that_begins_within_a_transaction_knows_it_from_its_first_batch_t
     """A node that went on behind an archive was taken for one that tells readers something wrong
     (world 9100381106 of many groups).
     """
-    log = CanonicalLog("t", "id", 0)
+    log = CanonicalLog("t", 0, lambda *_: True)
     log.batches = {7: [82, 135], 8: [90]}
     aborted = [(7, 82, 136), (8, 90, 140)]
     assert log.behind(0, aborted) == aborted

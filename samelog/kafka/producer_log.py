@@ -112,8 +112,9 @@ class ProducerLog:
         self._intake.watch_verdicts(self)
 
     def close(self) -> None:
-        """Stop; nobody waits for an answer any more. May be called without `start`."""
+        """Answer the batches whose fate is not known, and stop. May be called without `start`."""
         self._intake.unwatch_verdicts(self)
+        self._end_run()
 
     # --- opening ----------------------------------------------------------------------------------
 

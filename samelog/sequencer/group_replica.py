@@ -207,7 +207,8 @@ class GroupReplica:
         return bool(self._at_work) or any(busy)
 
     async def stop(self) -> None:
-        """Stop repair and copying from other members."""
+        """Answer the requests that wait for entries, and stop copying from other members."""
+        self.raft.group.end()
         await self.logs.repair.merged.close()
         await self.logs.repair.sessions.close()
         await self.following.close()

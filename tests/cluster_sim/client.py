@@ -8,8 +8,10 @@ Invariant: at most one request is under way; an answer that comes late is nobody
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from samelog.consensus import NotLeader
@@ -19,6 +21,7 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.admin.parts import parts_of
 from samelog.sequencer.cluster.changes import ChangeRefused
 from tests.cluster_sim.history import Name
+from tests.cluster_sim.process import Process
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
@@ -27,9 +30,25 @@ if TYPE_CHECKING:
 
 ANSWER_S = 4.0
 """A client waits no longer."""
+OVERDUE_S = 45.0
+"""A request that a node still works on after so long has no deadline."""
 PROBLEMS = (ApiError, RequestRefused, ChangeRefused, NotLeader, TimeoutError)
 Asked = tuple["NodeActor", Any, Any] | None
 Script = Generator[Asked, str, None]
+
+
+@dataclass(slots=True)
+class _Served:
+    """A request that a node works on."""
+
+    process: Process
+    task: asyncio.Task[None]
+    name: str
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it is to be answered yet."""
+        return self.process.is_alive and not self.task.done()
 
 
 class RemoteClient:
@@ -41,6 +60,7 @@ class RemoteClient:
         self._chance = random.Random(f"{chance} {world.options.seed}")
         self._script: Script | None = None
         self._step = 0
+        self._under_way: list[_Served] = []
 
     def _ask(
         self, request: Any, *what: Any, where: Callable[[NodeActor], bool] | None = None
@@ -73,7 +93,23 @@ class RemoteClient:
         self.world.later(ANSWER_S, lambda: self._answered(step, "no answer"))
 
     def _begin(self, step: int, actor: NodeActor, request: Any, what: Any) -> None:
-        self.world.loop.create_task(self._served(step, actor, request, what))
+        task = self.world.loop.create_task(self._served(step, actor, request, what))
+        served = _Served(self.world.loop.current, task, getattr(request, "__name__", str(request)))
+        self._under_way = [each for each in self._under_way if each.is_under_way]
+        self._under_way.append(served)
+        self.world.later(OVERDUE_S, lambda: self._look_at(served))
+
+    def _look_at(self, served: _Served) -> None:
+        """A client may have given up long ago: who would wait for it hears nothing for ever."""
+        if served.is_under_way and not served.process.is_paused:
+            text = f"{self.tag}: {served.process.name} still works on {served.name}"
+            self.world.violated(Violation("every request is answered", text))
+
+    @property
+    def waits_for(self) -> str:
+        """What a node still works on for this client; empty: nothing."""
+        left = next((each for each in self._under_way if each.is_under_way), None)
+        return "" if left is None else f"{left.process.name} works on {self.tag}'s {left.name}"
 
     async def _served(self, step: int, actor: NodeActor, request: Any, what: Any) -> None:
         """On the node."""

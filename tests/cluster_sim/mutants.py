@@ -209,6 +209,12 @@ FOCUS: dict[str, dict[str, Any]] = {
     "end_in_one_partition": {"kinds": (), **IN_TRANSACTIONS},
     "commit_what_is_overdue": {"kinds": ("kill_leader",), **IN_TRANSACTIONS},
     "forget_what_is_open": {"kinds": ("kill", "kill_leader"), **IN_TRANSACTIONS},
+    "forget_who_waits": {
+        "kinds": ("isolate_leader", "mend", "kill_leader", "cut"),
+        **IN_TRANSACTIONS,
+        "nodes": 3,
+        "fault_every_s": 0.3,
+    },
     "ask_only_who_has_reported": {
         "kinds": ("kill_leader", "wipe"),
         **IN_TRANSACTIONS,

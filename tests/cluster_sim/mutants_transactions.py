@@ -8,10 +8,14 @@ from inspect import getclosurevars
 from typing import Any
 from unittest.mock import patch
 
+from samelog.consensus import Entry
 from samelog.format.marks import LogCheckpoint
 from samelog.format.transactions import OpenTransactions
+from samelog.kafka.transactions import coordinator
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
+from samelog.sequencer.data_groups import stages
+from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.transactions import changes
 from samelog.sequencer.state.transactions.commands import End
 from samelog.sequencer.state.transactions.state import Transaction, Transactions
@@ -86,10 +90,31 @@ def ask_only_who_has_reported() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forget_who_waits() -> Iterator[None]:
+    """A request whose entry is lost with its leader's term is not answered, and has no deadline."""
+    original = RaftGroup._apply
+
+    def apply(self: RaftGroup, entry: Entry) -> None:
+        known = self._waiting.get(entry.index)
+        if known is not None and known[0] != entry.term:
+            del self._waiting[entry.index]
+        original(self, entry)
+
+    with (
+        patch.object(RaftGroup, "_apply", apply),
+        patch.object(RaftGroup, "_fail_lost_proposals", lambda self: self._proposed.clear()),
+        patch.object(coordinator, "ANSWER_S", 1e9),
+        patch.object(stages, "DECIDE_S", 1e9),
+    ):
+        yield
+
+
 TRANSACTIONS = (
     ask_only_who_has_reported,
     begin_before_all_know,
     end_in_one_partition,
     commit_what_is_overdue,
     forget_what_is_open,
+    forget_who_waits,
 )

@@ -266,6 +266,8 @@ class Spanning:
         for client in self.clients:
             if not client.is_at_rest:
                 return f"{client.tag} is at a batch"
+            if waits := client.waits_for:
+                return waits
         for actor in self._world.nodes:
             if actor.is_up and actor.node is not None and (waits := _unfinished(actor)):
                 return f"{actor.host} {waits}"

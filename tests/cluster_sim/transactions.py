@@ -282,6 +282,8 @@ class Transactions:
         for client in self.clients:
             if not client.is_at_rest:
                 return f"{client.tag} is in a transaction"
+            if waits := client.waits_for:
+                return waits
         for actor in self._world.nodes:
             if actor.node is not None and actor.is_up:
                 known = actor.node.logs.machine.state.transactions

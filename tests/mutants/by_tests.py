@@ -87,6 +87,7 @@ from tests.mutants.telling import TELLING, believe_any_checksum
 from tests.mutants.topic_changes import TOPIC_CHANGES
 from tests.mutants.typed import TYPED
 from tests.mutants.upgrading import UPGRADING
+from tests.mutants.waiting import WAITING
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
@@ -362,6 +363,7 @@ PLANTED = (
             *LONG_BATCHES,
             *LOOKING,
             *RECREATION,
+            *WAITING,
             *ASKING,
             *LIMITS,
             *ONE_ROUND,

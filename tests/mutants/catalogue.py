@@ -111,6 +111,7 @@ CLUSTER_RULES = {
     "end_in_one_partition": "rule 75",
     "commit_what_is_overdue": "rule 75",
     "forget_what_is_open": "rule 76",
+    "forget_who_waits": "rule 320",
     "begin_before_all_know": "rule 40",
     "ask_only_who_has_reported": "rule 43",
     "use_what_only_some_know": "rule 40",

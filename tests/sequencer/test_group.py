@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from samelog.consensus import Entry, HardState, Raft, RaftConfig, Snapshot
+from samelog.consensus import Entry, HardState, HistoryConflict, Raft, RaftConfig, Snapshot
 from samelog.runtime.clock import ManualClock
-from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import RetireSessionCommand
@@ -167,5 +167,30 @@ def test_a_failed_sync_of_one_group_fails_all(tmp_path: Path) -> None:
                 await group.sync_now()
         assert not any(group.is_leader for group in groups)
         assert [len(each.indexes) for each in applied] == [1, 1]
+
+    asyncio.run(main())
+
+
+def test_who_waits_for_an_entry_hears_of_the_end_of_the_replica_and_of_the_term(
+    tmp_path: Path,
+) -> None:
+    """A group of one may step down and lead again in one step: its older proposals are lost."""
+    applied, syncer = [Applied(), Applied()], Syncer()
+
+    async def main() -> None:
+        group, other = await two_leaders(tmp_path, applied, syncer)
+        _, kept = group.ask([RetireSessionCommand("s")])
+        lost: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        group._waiting[1000] = group.raft.term - 1, lost
+        group._fail_lost_proposals()
+        assert isinstance(lost.exception(), ProposalLost)
+        assert not kept.done()
+        reads = asyncio.ensure_future(other.read_index())
+        _, waits = other.ask([RetireSessionCommand("s")])
+        other.end()
+        assert isinstance(waits.exception(), ProposalLost)
+        group.halt(HistoryConflict("it differs"))
+        assert isinstance(kept.exception(), ProposalLost)
+        await reads
 
     asyncio.run(main())

@@ -11,7 +11,7 @@ answered, and a refusal ends the connection, as with Kafka's broker.
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop, wait
+from asyncio import Future, get_running_loop, timeout_at, wait
 from collections.abc import Sequence
 from functools import partial
 from itertools import filterfalse, islice
@@ -51,6 +51,8 @@ JOINS_FROM = 12
 """From this version on a batch's partition takes part in its transaction by the batch (KIP-890)."""
 TIMED_OUT = AppendResult(ErrorCode.request_timed_out)
 REPEATED = ApiError(ErrorCode.invalid_request, "the request names the partition twice")
+LEAST_TIMEOUT_MS = 5_000
+"""Opening a partition takes some entries, which a client with a short timeout needs, too."""
 
 
 @kafka_api(
@@ -341,11 +343,25 @@ class ProduceWork:
         return self._settle()
 
     async def _open_and_append_all(self, unopened: Sequence[_PartitionWrite]) -> None:
-        """Open what is not open yet, and check what takes long; then append. A topic that is not
-        known might only be new.
+        """Open what is not open yet, and check what takes long; then append, in the time that the
+        client gives: while this waits, its connection does nothing else. After a restart each group
+        may close the node's run of before first, one after the other.
         """
-        broker = self._call.broker
-        await broker.look_for(write.key for write in unopened)
+        loop = get_running_loop()
+        over_at = loop.time() + max(self._timeout_ms, LEAST_TIMEOUT_MS) / 1000
+        try:
+            async with timeout_at(over_at):
+                await self._open_all(unopened)
+        except TimeoutError:
+            text = "the partition could not be opened in time: ask again"
+            for write in unopened:
+                if write.error is None and write.result is None:
+                    write.error = ApiError(ErrorCode.request_timed_out, text)
+        self._timeout_ms = max(0, int((over_at - loop.time()) * 1000))
+
+    async def _open_all(self, unopened: Sequence[_PartitionWrite]) -> None:
+        """A topic that is not known might only be new."""
+        await self._call.broker.look_for(write.key for write in unopened)
         for write in unopened:
             await give_way()
             await self._open(write)

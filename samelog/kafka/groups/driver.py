@@ -28,6 +28,8 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
 
 TICK_S = 0.05
+COMMIT_S = 10.0
+"""A request whose decision is not committed by then is refused."""
 ENTRY_BYTES = 1 << 20
 """More than this is split into several entries, between commands."""
 
@@ -98,6 +100,8 @@ class GroupDriver:
         """Rounds that Raft had no room for yet."""
         self._sent: deque[Round] = deque()
         """Rounds that are proposed and not committed yet; the oldest first."""
+        self._held_since: float | None = None
+        """Since when the oldest round of all waits."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_scheduled = False
 
@@ -133,7 +137,11 @@ class GroupDriver:
         index = await self._raft.group.read_index()
         if index is None:
             return False
-        await self._raft.replica.wait_applied(index)
+        try:
+            async with asyncio.timeout(COMMIT_S):
+                await self._raft.replica.wait_applied(index)
+        except TimeoutError:
+            return False
         return self._current() is not None
 
     def may_fetch(self, caller: Caller) -> ErrorCode:
@@ -164,6 +172,21 @@ class GroupDriver:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         if self._current() is not None:
             self._carry_out()
+        self._answer_overdue()
+
+    def _answer_overdue(self) -> None:
+        """Refuse the requests of rounds that are not committed in time, so that their clients ask
+        again. The decisions stay proposed.
+        """
+        rounds = (*self._sent, *self._unsent)
+        now = self._clock.now()
+        if not rounds or self._held_since is None:
+            self._held_since = now if rounds else None
+        elif now - self._held_since > COMMIT_S:
+            for made in rounds:
+                for waiter, _ in made.answers:
+                    if isinstance(waiter, asyncio.Future) and not waiter.done():
+                        waiter.set_result(None)
 
     def _resign(self) -> None:
         self._coordinator = None
@@ -218,6 +241,7 @@ class GroupDriver:
         if not is_sure:
             self._resign()
             return
+        self._held_since = None
         while self._sent:
             first = self._sent.popleft()
             _answer(first)

@@ -306,7 +306,10 @@ class KafkaConnection(asyncio.Protocol):
         if self._phase is _ConnectionPhase.ENDING:
             self._take_rest()
         error = None if future.cancelled() else future.exception()
-        if self._phase is not _ConnectionPhase.OPEN or future.cancelled():
+        if self._phase is not _ConnectionPhase.OPEN:
+            return
+        if future.cancelled():  # by the part that was to answer, such as a replica that ends
+            self.close("the node stopped working on a request")
             return
         if error is not None:
             self._failed(error)

@@ -40,6 +40,8 @@ from samelog.wire.errors import FaultCode
 
 HOLD_WAIT_S = 5.0
 """How long one request waits for a majority."""
+COMMIT_S = 10.0
+"""Deadline of the entry that publishes a batch, in seconds."""
 ABANDONED_S = 3600.0
 ATTEMPTS = 5
 RETRY_S = 0.05
@@ -214,6 +216,8 @@ class Staging:
             except (Busy, ProposalLost):
                 await asyncio.sleep(RETRY_S)
                 continue
+            except TimeoutError:
+                break  # it may be committed yet: asking again tells
             if not isinstance(outcome, Rejection):
                 return None
             if outcome.code != "PRECONDITION":  # else what was planned before it did not come
@@ -229,7 +233,8 @@ class Staging:
         future = self._coordinator.propose_stage(
             ranges, lambda merges: PublishStageCommand(*name, runs, merges, now_ms)
         )
-        outcome: PublishStageCommand | Rejection = (await future)[0]
+        async with asyncio.timeout(COMMIT_S):
+            outcome: PublishStageCommand | Rejection = (await future)[0]
         return outcome
 
     # --- giving up --------------------------------------------------------------------------------

@@ -215,8 +215,9 @@ class Stages:
         asked = request.stage, request.writer, request.batch
         command = BeginStage(*asked, self._known_parts(request), self._clock.wall_ms())
         try:
-            begun: list[Any] = await self._raft.group.ask([command])[1]
-        except (Busy, ProposalLost) as error:
+            async with asyncio.timeout(DECIDE_S):
+                begun: list[Any] = await self._raft.group.ask([command])[1]
+        except (Busy, ProposalLost, TimeoutError) as error:
             raise ChangeRefused(
                 FaultCode.NOT_READY, "it could not be begun", "ask again"
             ) from error

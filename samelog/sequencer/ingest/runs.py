@@ -97,7 +97,7 @@ class RunIntake(ABC):
                 return self._opened(self._known_run(session, run_id))
             if outcome.code == "RUN_FORGOTTEN":  # closed, and nobody knows where: nothing is taken
                 return OpenedRun(run, closed=True, ends={})
-            if outcome.code != "RUN_OPEN":
+            if outcome.code != "RUN_OPEN" or asyncio.get_running_loop().time() > deadline:
                 raise refused(outcome)
             await self._close_open_run(command, deadline)
 

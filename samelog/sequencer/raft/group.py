@@ -187,6 +187,7 @@ class RaftGroup:
     def halt(self, reason: HistoryConflict | OtherVersion) -> None:
         """Take no part any more; the process stays, to say why."""
         self._fault = reason
+        self.end()
         log_event(log, logging.CRITICAL, "replica halted", reason=reason, remedy=reason.remedy)
 
     def tick(self, late_s: float = 0.0) -> None:
@@ -379,16 +380,29 @@ class RaftGroup:
             waiting[1].set_exception(ProposalLost())
 
     def _fail_lost_proposals(self) -> None:
-        """A proposal of an older term than ours cannot be told committed from lost by waiting for
-        it.
+        """Answer proposals of older terms: waiting does not tell whether they are committed. A
+        group of one may step down and lead again in one step.
         """
-        if self.raft.role is Role.LEADER:
-            return
+        term = self.raft.term if self.raft.role is Role.LEADER else None
+        lost = {index for index, (proposed_in, _) in self._waiting.items() if proposed_in != term}
+        for index in lost:
+            _, future = self._waiting.pop(index)
+            if not future.done():
+                future.set_exception(ProposalLost())
+        if term is None:
+            self._proposed.clear()
+
+    def end(self) -> None:
+        """Answer every request that waits for this replica, which stops: none of its entries is
+        applied any more.
+        """
         for _, future in self._waiting.values():
             if not future.done():
                 future.set_exception(ProposalLost())
         self._waiting.clear()
-        self._proposed.clear()
+        for read in self._reads.values():
+            if not read.done():
+                read.set_result(None)
 
     # --- time -------------------------------------------------------------------------------------
 

@@ -1,0 +1,153 @@
+"""Planted bugs in what answers requests that wait inside a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from samelog.consensus import quiet
+from samelog.kafka.apis import produce
+from samelog.kafka.groups import driver
+from samelog.kafka.producer_log import ProducerLog
+from samelog.replicator.pull.repair_pull import _Request
+from samelog.sequencer.cluster.repair.sessions import SessionRepair
+from samelog.sequencer.data_groups import stages
+from samelog.sequencer.data_groups.keeping import ReplicaKeeper
+from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.state.types import Input
+
+NEVER_S = 1e9
+
+
+@contextmanager
+def wait_for_partitions_to_open() -> Iterator[None]:
+    """A batch whose partition is not open waits however long opening takes."""
+    with patch.object(produce, "LEAST_TIMEOUT_MS", NEVER_S * 1000):
+        yield
+
+
+@contextmanager
+def wait_for_decisions() -> Iterator[None]:
+    """A group's request waits however long its decision takes to be committed."""
+    with patch.object(driver, "COMMIT_S", NEVER_S):
+        yield
+
+
+@contextmanager
+def wait_for_the_begin_of_a_stage() -> Iterator[None]:
+    """A writer waits however long its batch takes to be begun."""
+    with patch.object(stages, "DECIDE_S", NEVER_S):
+        yield
+
+
+@contextmanager
+def close_without_an_answer() -> Iterator[None]:
+    """Batches whose fate is not known when their log is closed are not answered."""
+    with patch.object(ProducerLog, "_end_run", lambda self: None):
+        yield
+
+
+@contextmanager
+def end_without_an_answer() -> Iterator[None]:
+    """Requests that wait for entries of a replica that ends are not answered."""
+    with patch.object(RaftGroup, "end", lambda self: None):
+        yield
+
+
+@contextmanager
+def leave_errors_of_cancelled_pulls() -> Iterator[None]:
+    """The outcome of a pull that was cancelled is not retrieved."""
+    with patch.object(_Request, "abandon", lambda self: None):
+        yield
+
+
+@contextmanager
+def pull_what_is_gone() -> Iterator[None]:
+    """An input counts as lacking although it was removed."""
+    original = SessionRepair._lacking
+    known: dict[int, Input] = {}
+
+    def lacking(self: SessionRepair, number: int, place: object) -> Input | None:
+        found = original(self, number, place)  # type: ignore[arg-type]
+        if found is not None:
+            known[number] = found
+        return known.get(number)
+
+    with patch.object(SessionRepair, "_lacking", lacking):
+        yield
+
+
+@contextmanager
+def rest_without_newcomers() -> Iterator[None]:
+    """A leader that is awake takes no note of a replica that has begun."""
+    with patch.object(quiet, "stay_awake", quiet.wake):
+        yield
+
+
+@contextmanager
+def take_an_empty_table_for_none() -> Iterator[None]:
+    """Version 0 of the table counts as not confirmed."""
+    original = ReplicaKeeper._claim
+
+    def claim(self: ReplicaKeeper, number: int, named: object) -> None:
+        self._confirmed_at = self._confirmed_at or None
+        original(self, number, named)  # type: ignore[arg-type]
+
+    with patch.object(ReplicaKeeper, "_claim", claim):
+        yield
+
+
+_GROUP = "tests/sequencer/test_group.py::"
+_PULLS = "tests/replicator/test_repair_pull.py::"
+_QUIET = "tests/consensus/test_quiet.py::"
+_SEATS = "tests/sequencer/test_seats.py::"
+_WAITING = "tests/kafka/test_waiting.py::"
+WAITING = (
+    (
+        320,
+        wait_for_partitions_to_open,
+        _WAITING + "test_a_batch_whose_partition_is_not_opened_in_time_is_answered",
+    ),
+    (
+        320,
+        wait_for_decisions,
+        _WAITING + "test_a_group_request_whose_decision_is_not_committed_is_refused",
+    ),
+    (
+        320,
+        wait_for_the_begin_of_a_stage,
+        _WAITING + "test_a_writer_of_a_stage_hears_of_a_batch_that_is_not_begun_in_time",
+    ),
+    (
+        320,
+        close_without_an_answer,
+        _WAITING + "test_batches_of_a_log_that_is_closed_are_not_taken",
+    ),
+    (
+        320,
+        end_without_an_answer,
+        _GROUP + "test_who_waits_for_an_entry_hears_of_the_end_of_the_replica_and_of_the_term",
+    ),
+    (
+        321,
+        leave_errors_of_cancelled_pulls,
+        _PULLS + "test_a_pull_that_is_cancelled_in_the_turn_of_its_refusal_leaves_nothing_behind",
+    ),
+    (
+        321,
+        pull_what_is_gone,
+        "tests/sequencer/test_repair.py::test_a_pull_of_an_input_that_goes_meanwhile_ends",
+    ),
+    (
+        322,
+        rest_without_newcomers,
+        _QUIET + "test_a_leader_that_hears_of_a_late_follower_does_not_rest_without_it",
+    ),
+    (
+        323,
+        take_an_empty_table_for_none,
+        _SEATS + "test_a_table_that_was_empty_when_it_was_confirmed_has_given_no_older_replica",
+    ),
+)
+"""Rule, bug, and the test that finds it."""

@@ -77,11 +77,24 @@ class PartitionInfo(AdminAnswer, frozen=True):
     newest_unread: int = -1
 
 
+class MisplacedKeys(AdminAnswer, frozen=True):
+    """A session that writes keys into a partition in which Kafka's murmur2 does not put them, of a
+    topic with `dedup.key` or compaction: `misplaced` of the `compared` records of a sample.
+    """
+
+    session: str
+    partition: int
+    compared: int
+    misplaced: int
+    remedy: str
+
+
 class TopicDescription(AdminAnswer, frozen=True):
-    """One topic and its partitions."""
+    """One topic and its partitions. `misplaced_keys`: by those leaders that are on this node."""
 
     topic: TopicInfo
     partitions: tuple[PartitionInfo, ...]
+    misplaced_keys: tuple[MisplacedKeys, ...] = ()
 
 
 # --- the cluster --------------------------------------------------------------------------------

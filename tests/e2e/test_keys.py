@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
+from confluent_kafka import Producer
+
 from samelog import Publisher
 from samelog.admin.client import ask
 from samelog.admin.requests import CreateTopic
+from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
 
@@ -52,3 +55,18 @@ def test_no_key_comes_twice_and_none_is_lost_when_leaders_are_killed(world: Worl
     assert {record.value for record in records} == {b"up", b"down"}, "both brought some first"
     world.wait_offset(KEYS)
     world.assert_identical()
+
+
+def test_librdkafkas_default_partitioner_is_told(single: World) -> None:
+    """Its CRC32 puts equal keys into other partitions than murmur2 does."""
+    config = ("--config", single.cluster.client_file)
+    made = samelog("topic", "create", "t", "--partitions", "3", "--set", "dedup.key=first", *config)
+    assert made.returncode == 0, made.stderr
+    boot = single.cluster.client_config().kafka_bootstrap
+    for partitioner in ("murmur2_random", "consistent_random"):
+        producer = Producer({"bootstrap.servers": boot, "partitioner": partitioner})
+        for number in range(60):
+            producer.produce("t", b"v", key=b"k%d" % number)
+        assert producer.flush(PATIENCE_S) == 0
+        shown = samelog("topic", "describe", "t", *config).stdout
+        assert ("partitioner=murmur2_random" in shown) == (partitioner == "consistent_random")

@@ -1,4 +1,6 @@
-"""Planted bugs in what counts as a user of a topic that is to be deleted."""
+"""Planted bugs in what counts as a user of a topic that is to be deleted, and in what is noticed of
+its keys.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from unittest.mock import patch
 
 from samelog.sequencer.admin import topic_users
 from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.state.group_state import GroupState
 
 
@@ -40,6 +43,14 @@ def forget_who_writes() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def compare_no_keys() -> Iterator[None]:
+    """Keys in other partitions than their own are not noticed."""
+    with patch.object(Intake, "_compare_keys", lambda self, entry, topic, index, data: None):
+        yield
+
+
+_KEYS = "tests/sequencer/test_key_placement.py::"
 _USERS = "tests/sequencer/test_topic_users.py::"
 IN_USE = (
     (
@@ -48,6 +59,7 @@ IN_USE = (
         _USERS + "test_members_count_whether_or_not_they_committed",
     ),
     (354, look_at_this_nodes_readers_only, _USERS + "test_a_reader_at_any_node_keeps_a_topic"),
+    (355, compare_no_keys, _KEYS + "test_a_leader_describes_who_differs"),
     (354, forget_who_writes, _USERS + "test_a_topic_with_an_open_run_stays"),
 )
 """Rule, bug, and the test that finds it."""

@@ -38,6 +38,9 @@ from samelog.cli.output import (
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 
+KEYED = frozenset(("dedup.key", "cleanup.policy"))
+"""Settings of topics whose leaders compare keys with partitions."""
+
 
 @click.group(cls=CommandGroup)
 def command() -> None:
@@ -185,6 +188,13 @@ def describe(config: ClientConfig, name: str) -> None:
     columns = ("partition", "start", "end", "merged durable", "segments", "bytes", "trouble")
     title = f"{found.topic.name} {found.topic.topic_id} {_shown(found.topic)}".rstrip()
     print_table(columns, [_row(partition) for partition in found.partitions], title=title)
+    if found.misplaced_keys:
+        rows = [
+            (each.session, each.partition, f"{each.misplaced} of {each.compared}", each.remedy)
+            for each in found.misplaced_keys
+        ]
+        titles = ("session", "partition", "keys of other partitions", "remedy")
+        print_table(titles, rows, title="Equal keys are in several partitions")
 
 
 def described(config: ClientConfig, name: str) -> TopicDescription:
@@ -192,18 +202,19 @@ def described(config: ClientConfig, name: str) -> TopicDescription:
     AdminError.
     """
     found = ask(config, DescribeTopic(name))
-    if not any(each.elsewhere for each in found.partitions):
+    is_elsewhere = any(each.elsewhere for each in found.partitions)
+    if not is_elsewhere and KEYED.isdisjoint(found.topic.settings):
         return found
-    held = [
-        each
+    answers = [
+        answer
         for answer in ask_each(config, DescribeTopic(name))
         if isinstance(answer, TopicDescription) and answer.topic.topic_id == found.topic.topic_id
-        for each in answer.partitions
-        if not each.elsewhere
     ]
+    held = [each for answer in answers for each in answer.partitions if not each.elsewhere]
     best = {each.partition: each for each in sorted(held, key=lambda each: each.end_offset)}
-    rows = tuple(best.get(each.partition, each) for each in found.partitions)
-    return structs.replace(found, partitions=rows)
+    rows = tuple(best.get(each.partition, each) for each in found.partitions if is_elsewhere)
+    misplaced = tuple(each for answer in answers for each in answer.misplaced_keys)
+    return structs.replace(found, partitions=rows or found.partitions, misplaced_keys=misplaced)
 
 
 @command.command()

@@ -250,6 +250,8 @@ def _troubles(node: ServedNode) -> Iterator[Sample]:
     yield from _damages(held)
     refused = (raft.schemas.refused_records for _, raft, _ in held)
     yield "samelog_refused_records_total", (), sum(refused)
+    misplaced = (logs.intake.key_placement.misplaced_records for logs, _, _ in held)
+    yield "samelog_misplaced_keys_total", (), sum(misplaced)
     yield "samelog_damaged_replicas", (), node.data_groups.damaged_replicas
 
 

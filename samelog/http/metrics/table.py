@@ -166,6 +166,9 @@ gauge samelog_damaged_inputs: Session partitions whose bytes on this node are da
     merged; on the leader.
 counter samelog_refused_records_total: Records that this node, leading, left out or refused
     because they do not fit their topic's schema, since its start.
+counter samelog_misplaced_keys_total: Records of a sample that this node, leading, found in another
+    partition than Kafka's murmur2 gives their keys, of topics with dedup.key or compaction, since
+    its start. samelog topic describe names the sessions.
 gauge samelog_damaged_replicas: Replicas of data groups on this node that cannot begin, or are
     halted, because of what is on its disk.
 gauge samelog_events{kind}: Events that the cluster remembers, such as a possible loss; `samelog

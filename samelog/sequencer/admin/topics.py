@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from msgspec import UNSET, structs
 
 from samelog.admin.answers import (
+    MisplacedKeys,
     PartitionInfo,
     TopicDescription,
     TopicInfo,
@@ -40,6 +41,7 @@ from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of, wher
 from samelog.sequencer.admin.placement import PlacementPlan, may_hold
 from samelog.sequencer.admin.tasks import convert_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.ingest.key_placement import REMEDY
 from samelog.sequencer.judging import libraries
 from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.state import commands, setting_commands
@@ -82,7 +84,16 @@ def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription
     """One topic. Raises ChangeRefused."""
     topic = find_topic(node, request.topic)
     partitions = tuple(partition_info(node, number) for number in topic.partition_numbers)
-    return TopicDescription(topic_info(topic), partitions)
+    misplaced = tuple(_misplaced_keys(node, topic))
+    return TopicDescription(topic_info(topic), partitions, misplaced)
+
+
+def _misplaced_keys(node: ServedNode, topic: Topic) -> Iterator[MisplacedKeys]:
+    """Yield the sessions whose keys are in other partitions than Kafka's murmur2 says."""
+    for index, number in enumerate(topic.partition_numbers):
+        parts = parts_of(node, number)
+        for each in () if parts is None else parts[0].intake.key_placement.misplaced_in(number):
+            yield MisplacedKeys(each.session, index, each.compared, each.misplaced, REMEDY)
 
 
 async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:

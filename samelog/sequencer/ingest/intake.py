@@ -18,7 +18,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
-from samelog.archiver.policy import CLEANUP_POLICY
+from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
 from samelog.format.compression import LIMIT_BYTES_DEFAULT
 from samelog.format.positions import SessionPosition
@@ -34,6 +34,7 @@ from samelog.sequencer.ingest.batch_check import (
     without_long,
 )
 from samelog.sequencer.ingest.checking import BatchChecker
+from samelog.sequencer.ingest.key_placement import KeyPlacement
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.room import FREE_SPACE, Room
 from samelog.sequencer.ingest.runs import RunIntake
@@ -44,7 +45,7 @@ from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import Merge, Range
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.types import Input, Topic
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, NoSuchFile
 from samelog.store.session.log import InputLog
@@ -122,6 +123,7 @@ class Intake(RunIntake):
         self._to_release: set[int] = set()
         """Inputs whose files may go."""
         self.received_at: dict[int, float] = {}
+        self.key_placement = KeyPlacement()
         self.traffic = Traffic()
         """Shared by all replicas of a member."""
 
@@ -232,11 +234,14 @@ class Intake(RunIntake):
         what did not pass.
         """
         fresh, records, refusal, has_keys = taken
-        if not has_keys:
-            state = self._machine.state
-            topic = state.topics[state.partitions[entry.partition].topic_id]
-            if CLEANUP_POLICY in topic.settings:
-                check_keys(topic)
+        state = self._machine.state
+        partition = state.partitions[entry.partition]
+        topic = state.topics[partition.topic_id]
+        has_policy = CLEANUP_POLICY in topic.settings
+        if has_policy and not has_keys:
+            check_keys(topic)
+        if has_policy or entry.partition in state.keyed:
+            self._compare_keys(entry, topic, partition.index, fresh)
         if fresh:
             self.room.use(len(fresh))
             try:
@@ -248,6 +253,13 @@ class Intake(RunIntake):
             self.traffic.took(entry.session, len(fresh), records, now)
         if refusal is not None:
             raise refusal
+
+    def _compare_keys(self, entry: Input, topic: Topic, index: int, data: memoryview) -> None:
+        """Notice keys that belong in other partitions, where keys count."""
+        policy = topic.settings.get(CLEANUP_POLICY, "")
+        counts = entry.partition in self._machine.state.keyed or is_compacted(policy)
+        if data and counts and topic.partitions > 1 and self._proposer.leads:
+            self.key_placement.look(entry, topic, index, data)
 
     def _log(self, number: int) -> InputLog:
         """An input's files. Raises RequestRefused."""

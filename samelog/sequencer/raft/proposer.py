@@ -141,6 +141,11 @@ class Proposer:
         text = f"it needs feature level {needs}, {has}: docs/upgrades.md"
         return Rejection("LEVEL_TOO_LOW", text)
 
+    @property
+    def leads(self) -> bool:
+        """Whether this node leads the group."""
+        return self._group.is_leader
+
     async def _attempt(self, commands: Sequence[AnyCommand]) -> list[Any]:
         if self._group.is_leader:
             _, future = self._group.ask(commands)

@@ -8,7 +8,7 @@ from tests.chaos import programs, scenarios
 from tests.chaos.registry import SCENARIOS
 from tests.chaos.run import SKIPPED, run_scenario
 
-FAST = ("amnesia", "kill-leader", "link-corrupt", "power-all", "kafka-kill-leader", "sidecars")
+FAST = ("kill-leader", "power-all", "kafka-kill-leader")
 SECONDS = 3.0
 
 

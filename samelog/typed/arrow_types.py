@@ -61,9 +61,15 @@ def from_arrow(found: pa.Schema, value_format: SchemaFormat = SchemaFormat.ARROW
     return make_schema(value_format, tuple(_column(field) for field in found))
 
 
+@lru_cache(maxsize=256)
+def column_type(kind: pa.DataType) -> ColumnType:
+    """The type of a column that has Arrow's type. Raises ValueError."""
+    return parse_type(_text(kind))
+
+
 def _column(field: Any) -> Column:
     try:
-        kind = parse_type(_text(field.type))
+        kind = column_type(field.type)
     except ValueError as error:
         raise BadSchema(f"column {field.name!r}: {error}") from error
     return Column(field.name, kind, field.nullable)

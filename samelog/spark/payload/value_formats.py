@@ -1,8 +1,8 @@
 """Values as columns: JSON or CSV, Avro records, Arrow streams of whole tables; some may be bad.
 
 A parser takes all values or none, which is what makes it fast; so whoever is refused is parsed in
-halves, down to the bad ones. JSON and CSV of a batch are lines of one text for one call of Arrow's
-readers, so that a bad value could break out of its line and shift all others. So each line carries
+halves, down to the bad ones. CSV of a batch is lines of one text for one call of Arrow's reader, so
+that a bad value could break out of its line and shift all others. So each line carries
 its number, counted from a random one: who does not know that cannot forge it, and a text whose
 numbers are not what they must be is parsed in halves.
 
@@ -174,28 +174,11 @@ RANDOM_NUMBERS = 1 << 45
 
 def json_parser(schema: pa.Schema) -> Parse:
     """Each value is a JSON object; members that the schema does not have are passed over, those
-    that are missing are null. (`null` is a row of nulls.)
+    that are missing are null.
     """
-    import pyarrow as pa
+    from samelog.typed.values.json_columns import json_columns
 
-    fields = [field.with_type(_readable(field.type)) for field in schema]
-    lines = pa.schema([(NUMBER, pa.int64()), (VALUE, pa.struct(fields))])
-    return partial(_parse_json, lines, schema)
-
-
-def _parse_json(lines: pa.Schema, schema: pa.Schema, values: pa.Array) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import json
-
-    first = secrets.randbelow(RANDOM_NUMBERS)
-    text = _join(b'{"i":', _numbers(first, len(values)), b',"v":', values, b"}\n")
-    found = json.read_json(
-        pa.BufferReader(text),
-        read_options=json.ReadOptions(use_threads=False, block_size=len(text) + 1),
-        parse_options=json.ParseOptions(explicit_schema=lines, unexpected_field_behavior="ignore"),
-    )
-    _check_numbers(found, first, len(values))
-    return _shaped(found[VALUE].combine_chunks().flatten(), schema)
+    return json_columns(schema).read
 
 
 def csv_parser(schema: pa.Schema) -> Parse:
@@ -262,16 +245,3 @@ def _shaped(columns: list[Any], schema: pa.Schema) -> pa.Table:
     except pa.ArrowInvalid as error:
         raise ValueError(f"a text is not valid UTF-8: {error}") from error
     return table
-
-
-def _readable(kind: Any) -> Any:
-    """What Arrow's reader of JSON makes of a type: it knows no dates, but texts that are ones."""
-    import pyarrow as pa
-
-    if pa.types.is_date(kind):
-        return pa.string()
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_readable(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_readable(kind.value_type))
-    return kind

@@ -99,7 +99,7 @@ class JsonCodec(RowCodec):
 
     def finish(self, cells: Cells, column: Column) -> pa.Array:
         """A column of what msgspec decoded."""
-        return _finish(cells, column.type)
+        return finish_cells(cells, column.type)
 
     def encode(self, table: pa.Table) -> list[bytes]:
         """An object for each row, with all columns. Raises RowMisfit."""
@@ -118,7 +118,7 @@ def _row_type(schema: Schema) -> type[msgspec.Struct]:
     """
     fields: list[Any] = []
     for place, column in enumerate(schema.columns):
-        kind = _json_type(column.type)
+        kind = json_type(column.type)
         if column.is_nullable:
             kind = kind | None
         field = (f"c{place}", kind)
@@ -134,9 +134,10 @@ def _row_type(schema: Schema) -> type[msgspec.Struct]:
     )
 
 
-def _json_type(kind: ColumnType) -> Any:
+def json_type(kind: ColumnType) -> Any:
+    """The type that msgspec decodes the cells of a column as."""
     if kind.item is not None:
-        return list[_json_type(kind.item) | None]  # type: ignore[misc]
+        return list[json_type(kind.item) | None]  # type: ignore[misc]
     if kind.kind is TypeKind.INTEGER:
         least, most = kind.limits
         return Annotated[int, msgspec.Meta(ge=least, le=None if kind.text == "uint64" else most)]
@@ -149,10 +150,11 @@ def _is_checked_by_type(kind: ColumnType) -> bool:
     return kind.kind not in AS_TEXT and kind.text not in ("uint64", "float32")
 
 
-def _finish(cells: Cells, kind: ColumnType) -> Any:
+def finish_cells(cells: Cells, kind: ColumnType) -> Any:
+    """What msgspec decoded, in the column's type. Raises ValueError, TypeError, OverflowError."""
     arrow = import_arrow()
     if kind.item is not None:
-        return finish_lists(cells, kind, kind.item, _finish)
+        return finish_lists(cells, kind, kind.item, finish_cells)
     if kind.kind in AS_TEXT:
         return read_texts(cells, kind)
     if kind.kind is TypeKind.FLOAT:

@@ -5,13 +5,19 @@ A compressed batch says nothing about the size of its records, and 32 KiB of zst
 blob claims or does, and the answer is the whole output or `DecompressionError`. The decoders' own
 state is bounded too: zstd frames that want a window above 8 MiB and the limit are refused.
 
-Shapes: gzip, lz4 and zstd are streams of one or more frames. Snappy is one raw block, or Java's
+Shapes: gzip, lz4 and zstd are one frame and nothing behind it, since some readers end there, others
+read on, and librdkafka stops for good. Frames of lz4 have independent blocks and no dictionary, as
+Kafka's Java client demands; frames of zstd have no dictionary. Snappy is one raw block, or Java's
 "xerial" framing: 16 bytes of header, then blocks, each behind its 4-byte length.
+
+Invariant: what unpacks here unpacks to the same bytes in every Kafka client that we test with
+(tests/kafka/test_codec_oddities.py).
 """
 
 from __future__ import annotations
 
 import mmap
+import zlib
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -52,7 +58,6 @@ _XERIAL_HEADER_BYTES = 16  # the magic, a version and a lowest compatible versio
 _SNAPPY_RATIO = 32  # a copy element of at least 2 bytes gives at most 64
 
 _ZSTD_MAGIC = 0xFD2FB528
-_ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # the lowest 4 bits are free
 _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024  # what every decoder should support (RFC 8878, 3.1.1.1.2)
 
 # An lz4 frame of version 1: independent blocks of at most 64 KiB, no sizes and checksums; the last
@@ -60,6 +65,12 @@ _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024  # what every decoder should support (RFC 8
 _LZ4_HEADER = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_STORED = 1 << 31
+_LZ4_MAGIC = 0x184D2204
+_LZ4_FLAGS, _LZ4_WANTED_FLAGS = 0b11100011, 0b01100000
+"""Version 1, independent blocks, no dictionary, no reserved bit."""
+_LZ4_BLOCK_CHECKSUMS, _LZ4_SIZE, _LZ4_CHECKSUM = 1 << 4, 1 << 3, 1 << 2
+_GZIP_TRAILER_BYTES = 8
+_GZIP_MOST_HEADER_BYTES = 64 * 1024
 
 
 def decompress(codec: int, blob: Buffer, *, limit_bytes: int = LIMIT_BYTES_DEFAULT) -> bytes:
@@ -83,11 +94,14 @@ def unpack(
         if codec == Codec.SNAPPY:
             return _unpack_snappy(bytes(blob), limit_bytes)
         if codec == Codec.ZSTD:
-            _check_zstd_windows(bytes(blob), max(limit_bytes, _ZSTD_WINDOW_BYTES))
+            _check_zstd_frame(bytes(blob), max(limit_bytes, _ZSTD_WINDOW_BYTES))
         if codec in _STREAMS:
             if scratch is not None:
-                return scratch[: _STREAMS[codec](blob, scratch[:limit_bytes])]
-            return _unpack_stream(_STREAMS[codec], blob, limit_bytes)
+                found = scratch[: _STREAMS[codec](blob, scratch[:limit_bytes])]
+            else:
+                found = _unpack_stream(_STREAMS[codec], blob, limit_bytes)
+            _check_end(codec, memoryview(blob).cast("B"), found)
+            return found
     except cramjam.DecompressionError as error:
         # A refusal may be kept for long: with its traceback it would keep what came out so far.
         raise DecompressionError(
@@ -142,6 +156,45 @@ def _unpack_stream(into: _Into, blob: Buffer, limit_bytes: int) -> memoryview:
     return memoryview(large)[:size]
 
 
+def _check_end(codec: int, blob: memoryview, found: memoryview) -> None:
+    """Raises DecompressionError unless one frame is the whole of a sound blob."""
+    if codec == Codec.GZIP:
+        _check_gzip_member(blob, found)
+    elif codec == Codec.LZ4:
+        _check_lz4_frame(bytes(blob), len(found))
+
+
+def _check_gzip_member(blob: memoryview, found: memoryview) -> None:
+    """The blob ends with the checksum and the length of all that came out, so there is one member
+    and nothing behind it; unless members before it are empty.
+    """
+    trailer = zlib.crc32(found).to_bytes(4, "little") + len(found).to_bytes(4, "little")
+    first = zlib.decompressobj(wbits=31)
+    out = first.decompress(blob[:_GZIP_MOST_HEADER_BYTES], 1)
+    is_empty_before = first.eof and len(out) < min(1, len(found))
+    if blob[-_GZIP_TRAILER_BYTES:] != trailer or is_empty_before or first.unused_data:
+        raise DecompressionError("gzip: there are bytes behind the first member")
+
+
+def _check_lz4_frame(blob: bytes, size: int) -> None:
+    """`size`: of what came out."""
+    magic, flags = int.from_bytes(blob[:4], "little"), blob[4]
+    if magic != _LZ4_MAGIC or flags & _LZ4_FLAGS != _LZ4_WANTED_FLAGS:
+        raise DecompressionError("lz4: no frame of independent blocks without a dictionary")
+    most, at = 1 << (8 + 2 * (blob[5] >> 4)), 7
+    if flags & _LZ4_SIZE:
+        claimed, at = int.from_bytes(blob[6:14], "little"), 15
+        if claimed != size:
+            raise DecompressionError(f"lz4: {claimed} bytes are claimed, {size} came out")
+    while header := int.from_bytes(blob[at : at + 4], "little"):
+        length = header & ~_LZ4_STORED
+        if length > most:
+            raise DecompressionError(f"lz4: a block of {length} bytes, more than {most}")
+        at += 4 + length + (4 if flags & _LZ4_BLOCK_CHECKSUMS else 0)
+    if at + 4 + (4 if flags & _LZ4_CHECKSUM else 0) != len(blob):
+        raise DecompressionError("lz4: there are bytes behind the first frame")
+
+
 def _unpack_snappy(blob: bytes, limit_bytes: int) -> bytes:
     blocks = list(_xerial_blocks(blob)) if blob.startswith(_XERIAL_MAGIC) else [memoryview(blob)]
     sizes = [_snappy_size(block) for block in blocks]
@@ -168,6 +221,8 @@ def _snappy_size(block: memoryview) -> int:
 
 def _xerial_blocks(blob: bytes) -> Iterator[memoryview]:
     view = memoryview(blob)
+    if not all(int.from_bytes(view[at : at + 4], "big") == 1 for at in (8, 12)):
+        raise DecompressionError("snappy: the framing has another version than 1")
     at = _XERIAL_HEADER_BYTES
     while at < len(blob):
         size = int.from_bytes(view[at : at + 4], "big")
@@ -191,24 +246,21 @@ def _pack_lz4(data: memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _check_zstd_windows(blob: bytes, limit_bytes: int) -> None:
-    """Refuse frames that would make the decoder allocate a larger window; corrupt ones pass.
+def _check_zstd_frame(blob: bytes, limit_bytes: int) -> None:
+    """Refuse a frame that would make the decoder allocate a larger window, has a dictionary, or is
+    not alone; corrupt ones pass.
 
-    Walks over the frames and their blocks as RFC 8878 lays them out, without unpacking.
+    Walks over its blocks as RFC 8878 lays them out, without unpacking.
     """
-    at = 0
-    while at + 5 <= len(blob):
-        magic = int.from_bytes(blob[at : at + 4], "little")
-        if magic & ~0xF == _ZSTD_SKIPPABLE_MAGIC:
-            at += 8 + int.from_bytes(blob[at + 4 : at + 8], "little")
-            continue
-        if magic != _ZSTD_MAGIC:
-            return
-        window, blocks = _zstd_frame_header(blob, at + 4)
-        if window > limit_bytes:
-            raise DecompressionError(f"zstd: a window of {window} bytes, more than {limit_bytes}")
-        checksum = 4 if blob[at + 4] & 0x04 else 0
-        at = _zstd_blocks_end(blob, blocks) + checksum
+    if len(blob) <= 4 or int.from_bytes(blob[:4], "little") != _ZSTD_MAGIC:
+        raise DecompressionError("zstd: there is no frame")
+    if blob[4] & 3:
+        raise DecompressionError("zstd: the frame needs a dictionary")
+    window, blocks = _zstd_frame_header(blob, 4)
+    if window > limit_bytes:
+        raise DecompressionError(f"zstd: a window of {window} bytes, more than {limit_bytes}")
+    if _zstd_blocks_end(blob, blocks) + (4 if blob[4] & 0x04 else 0) < len(blob):
+        raise DecompressionError("zstd: there are bytes behind the first frame")
 
 
 def _zstd_frame_header(blob: bytes, at: int) -> tuple[int, int]:

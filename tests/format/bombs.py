@@ -51,7 +51,7 @@ def snappy_lie() -> bytes:
 def xerial_bomb() -> bytes:
     """Java's framing with many honest blocks."""
     block = bytes(cramjam.snappy.compress_raw(bytes(UNIT_BYTES)))
-    head = b"\x82SNAPPY\x00" + bytes(8)
+    head = b"\x82SNAPPY\x00" + bytes((0, 0, 0, 1)) * 2
     return head + (len(block).to_bytes(4, "big") + block) * 64
 
 

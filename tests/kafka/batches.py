@@ -39,7 +39,12 @@ def packed(codec: Codec, *values: bytes, timestamps: int | list[int] = 5) -> byt
     plain = kernels.build_batches(
         list(values), timestamps=timestamps, batch_bytes=1 << 29, max_record_bytes=1 << 28
     )
-    data = bytearray(plain[:HEADER_BYTES] + compress(codec, plain[HEADER_BYTES:]))
+    return with_blob(plain, codec, compress(codec, plain[HEADER_BYTES:]))
+
+
+def with_blob(plain: bytes, codec: Codec, blob: bytes) -> bytes:
+    """The batch whose records are compressed as `blob`."""
+    data = bytearray(plain[:HEADER_BYTES] + blob)
     struct.pack_into(">i", data, 8, len(data) - LENGTH_PREFIX_BYTES)
     data[22] |= codec
     struct.pack_into(">I", data, 17, kernels.crc32c(memoryview(data)[21:]))

@@ -1,4 +1,6 @@
-"""Planted bugs in what keeps long requests from taking long turns, and from racing each other."""
+"""Planted bugs in what Kafka clients may do to each other: by long requests, races, transactional
+ids and odd batches.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from unittest.mock import patch
 
 from msgspec import structs
 
+from samelog.format import compression
 from samelog.runtime import slices
 from samelog.sequencer.admin.placement import PlacementPlan
 from samelog.sequencer.state.transactions import changes
@@ -65,6 +68,13 @@ def let_anyone_take_it() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def read_behind_the_first_frame() -> Iterator[None]:
+    """What lies behind a frame is passed over, or read as another one."""
+    with patch.object(compression, "_check_end", lambda *_: None):
+        yield
+
+
 _TRANSACTIONS = "tests/sequencer/test_transaction_state.py::"
 _TOGETHER = "tests/kafka/test_creating_together.py::"
 _SLICES = "tests/runtime/test_slices.py::"
@@ -91,4 +101,5 @@ PACING = (
         _TRANSACTIONS
         + "test_a_transactional_id_belongs_to_whoever_used_it_first_until_it_is_forgotten",
     ),
+    (364, read_behind_the_first_frame, "tests/format/test_oddities.py::test_what_is_odd"),
 )

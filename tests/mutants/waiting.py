@@ -16,6 +16,7 @@ from samelog.sequencer.data_groups import stages
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.types import Input
+from samelog.wire.push import inputs
 
 NEVER_S = 1e9
 
@@ -98,6 +99,13 @@ def take_an_empty_table_for_none() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def end_with_an_empty_file() -> Iterator[None]:
+    """A run is said to end at the start of its last file, also if that is empty."""
+    with patch.object(inputs, "_end_of_bytes", lambda files: files.part_end):
+        yield
+
+
 _GROUP = "tests/sequencer/test_group.py::"
 _PULLS = "tests/replicator/test_repair_pull.py::"
 _QUIET = "tests/consensus/test_quiet.py::"
@@ -148,6 +156,11 @@ WAITING = (
         323,
         take_an_empty_table_for_none,
         _SEATS + "test_a_table_that_was_empty_when_it_was_confirmed_has_given_no_older_replica",
+    ),
+    (
+        324,
+        end_with_an_empty_file,
+        "tests/wire/test_push_ends.py::test_a_run_ends_with_its_last_bytes",
     ),
 )
 """Rule, bug, and the test that finds it."""

@@ -39,6 +39,7 @@ from samelog.wire.push.effects import (
     ListFiles,
     PushEffect,
     RollByte,
+    RunFiles,
     ScanInput,
     SessionView,
     ShipInput,
@@ -426,7 +427,21 @@ class RunInputs:
     def ends(self) -> tuple[RunEnd, ...]:
         """Where the files end that the cluster is to have, whichever nodes have the partition."""
         return tuple(
-            RunEnd(*name, *shipped.files.part_end)
+            RunEnd(*name, *_end_of_bytes(shipped.files))
             for name, shipped in sorted(self._inputs.items())
             if shipped.state is not InputState.GONE and not self._is_left_behind(shipped)
         )
+
+
+def _end_of_bytes(files: RunFiles) -> RollByte:
+    """Where the last file that has bytes ends. The start of an empty file behind it means the same,
+    but not to a node that never held the file before: a member of the group that a partition moved
+    to has only what is merged of it, and waited for ever to learn that it is sealed there.
+    """
+    roll, byte = files.part_end
+    while not byte and roll:
+        extent = files.extent(roll - 1)
+        if extent is None or extent.next_file != roll:
+            break
+        roll, byte = roll - 1, extent.end
+    return roll, byte

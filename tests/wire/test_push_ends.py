@@ -1,0 +1,33 @@
+"""Where a publisher says that a run ends."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from samelog.wire.push import inputs
+from samelog.wire.push.effects import FileExtent, RollByte
+
+
+@pytest.mark.parametrize(
+    ("end", "lengths", "told"),
+    [
+        ((0, 0), {}, (0, 0)),
+        ((1, 7), {0: 2860}, (1, 7)),
+        ((1, 0), {0: 2860}, (0, 2860)),
+        ((3, 0), {0: 2860, 1: 0, 2: 0}, (0, 2860)),
+        ((2, 0), {0: 0, 1: 0}, (0, 0)),
+        ((3, 0), {2: 0}, (2, 0)),
+    ],
+)
+def test_a_run_ends_with_its_last_bytes(
+    end: RollByte, lengths: dict[int, int], told: RollByte
+) -> None:
+    """It ended with an empty file: a data group that a partition had moved to, and that held none
+    of its files, never closed its part of the run (converting world 700021).
+    """
+    known = {roll: FileExtent(length, roll + 1) for roll, length in lengths.items()}
+    files: Any = SimpleNamespace(part_end=end, extent=known.get)
+    assert inputs._end_of_bytes(files) == told

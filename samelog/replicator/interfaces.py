@@ -143,6 +143,9 @@ class SessionIntake(Protocol):
         published to it is to be checked. Raises RequestRefused.
         """
 
+    async def check_topic(self, topic_id: str | None) -> None:
+        """Raise RequestRefused (TOPIC_GONE) if the cluster has deleted the topic."""
+
     async def open_input(
         self,
         *,

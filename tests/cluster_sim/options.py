@@ -115,6 +115,8 @@ class Options:
     """An operator asks for other numbers of copies of topics that are on every node, too."""
     deaths_at_tasks: float = 0.0
     """In so many of the phases that tasks of placement come to, the leader of group 0 dies."""
+    recreates: bool = False
+    """It is one of `recreation.recreating`: topics are deleted and created again."""
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tests.cluster_sim.options import Options, converting, from_seed, many_groups
+from tests.cluster_sim.recreation import recreating
 from tests.cluster_sim.task_deaths import Phase
 from tests.cluster_sim.violation import Violation
 from tests.cluster_sim.world import World
@@ -63,6 +64,9 @@ def again(options: Options) -> str:
     if options.has_many_groups:
         made = converting if options.converts else many_groups
         parts.append("--converting" if options.converts else "--groups")
+    if options.recreates:
+        made = recreating
+        parts.append("--recreating")
     if options.safety_s != made(seed).safety_s:
         parts.append(f"--safety {options.safety_s}")
     return "again: " + " ".join(parts)
@@ -125,6 +129,11 @@ def outcome_of_groups(seed: int, *, shrinks: bool) -> Result | str:
 def outcome_of_converting(seed: int, *, shrinks: bool) -> Result | str:
     """As outcome, of the world of groups that topics move into."""
     return _outcome(converting(seed), shrinks=shrinks)
+
+
+def outcome_of_recreating(seed: int, *, shrinks: bool) -> Result | str:
+    """As outcome, of the world whose topics are created again."""
+    return _outcome(recreating(seed), shrinks=shrinks)
 
 
 def _outcome(options: Options, *, shrinks: bool) -> Result | str:

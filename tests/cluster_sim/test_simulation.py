@@ -20,8 +20,12 @@ from samelog.sequencer.dispatch import Dispatcher
 from samelog.sequencer.node import Node
 from samelog.wire import member_queues
 from samelog.wire.messages import Hello
+from tests.cluster_sim.mutants import Mutant
 from tests.cluster_sim.options import converting, from_seed, many_groups
-from tests.cluster_sim.run import run_options, run_seed
+from tests.cluster_sim.recreation import recreating
+from tests.cluster_sim.run import SimulationFailed, run_options, run_seed, run_world
+from tests.cluster_sim.world import World
+from tests.mutants.recreation import count_from_the_start_of_files, forget_unmerged_bytes
 from tests.tiers import sampled
 
 SHORT_S = 2.0
@@ -73,6 +77,35 @@ def test_a_seed_is_one_world_to_the_byte(seed: int) -> None:
 def test_many_worlds_hold(first: int) -> None:
     for seed in range(first, first + 100):
         run_seed(seed)
+
+
+@pytest.mark.usefixtures("simulates")
+@pytest.mark.parametrize("seeds", [(1, 112), (134, 145)])
+def test_worlds_hold_in_which_topics_are_created_again(seeds: tuple[int, ...]) -> None:
+    worlds = [World(recreating(seed)) for seed in seeds]
+    assert sum(run_world(world).acknowledged for world in worlds) > 0
+    assert sum(world.recreation.deleted for world in worlds) > 0
+
+
+@pytest.mark.usefixtures("simulates")
+@pytest.mark.parametrize(
+    ("bug", "rule"),
+    [
+        (forget_unmerged_bytes, "removed is merged"),
+        (count_from_the_start_of_files, "once and in order"),
+    ],
+)
+def test_such_worlds_find_planted_bugs(bug: Mutant, rule: str) -> None:
+    found = set[str]()
+    for seed in range(1, 20):
+        try:
+            with bug():
+                run_options(recreating(seed))
+        except SimulationFailed as failure:
+            found.add(failure.rule)
+            if rule in found:
+                return
+    pytest.fail(f"{rule} is not among {found}")
 
 
 @pytest.mark.usefixtures("simulates")

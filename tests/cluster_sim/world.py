@@ -51,6 +51,7 @@ from tests.cluster_sim.node import NodeActor
 from tests.cluster_sim.options import Options
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.publisher import PublisherActor
+from tests.cluster_sim.recreation import Recreation, RecreationChecker
 from tests.cluster_sim.resets import Resets
 from tests.cluster_sim.spanning import Spanning
 from tests.cluster_sim.subscriber import SubscriberActor
@@ -83,7 +84,7 @@ class World:
         """Whether all topics have their schemas, which nodes check."""
         self.copies: dict[str, bytes] = {}
         """What the target of copies holds, by name."""
-        self.checker = Checker(self)
+        self.checker = RecreationChecker(self) if options.recreates else Checker(self)
         self.checker.lineage.horizon = options.horizon if options.first_keys else None
         self.processes: list[Process] = []
         self.is_healed = False
@@ -97,6 +98,7 @@ class World:
         self.membership = Membership(self)
         self.faults = Faults(self)
         self.resets = Resets(self)
+        self.recreation = Recreation(self)
         self.upgrades = Upgrades(self)
         self.spanning = Spanning(self)
         self.transactions = Transactions(self)
@@ -123,11 +125,12 @@ class World:
                     actor.start()
                 self.faults.plan()
                 self.resets.plan()
+                self.recreation.plan()
                 self.membership.plan()
                 self.transactions.plan()
                 self.data_groups.plan()
                 self.spanning.plan()
-                self._create_topics()
+                self.create_topics()
                 self._run_until(self.options.safety_s)
                 self._check_liveness()
                 self.checker.check_end()
@@ -184,6 +187,7 @@ class World:
                 return waits
         parts = (
             self.resets,
+            self.recreation,
             self.membership,
             self.upgrades,
             self.transactions,
@@ -203,7 +207,7 @@ class World:
                     return waits
         return ""
 
-    def _create_topics(self) -> None:
+    def create_topics(self) -> None:
         """Ask whoever leads, until there are all topics."""
         missing = [f"t{number}" for number in range(self.options.topics)]
         for actor in self.nodes:
@@ -237,7 +241,7 @@ class World:
                 )
                 self.loop.call_in(process, 0.0, _propose, node, command)
         if missing or (self.options.misfits and not self.are_checked):
-            self.later(0.2, self._create_topics)
+            self.later(0.2, self.create_topics)
 
     # --- what happens -----------------------------------------------------------------------------
 

@@ -203,6 +203,11 @@ class FakeIntake:
         self.cluster.topic_id(topic)
         return self.cluster.counts.setdefault(topic, max(1, partitions)), False
 
+    async def check_topic(self, topic_id: str | None) -> None:
+        """Refuse a topic that was deleted."""
+        if topic_id is not None and topic_id not in self.cluster.topics.values():
+            raise RequestRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
+
     async def open_input(
         self,
         *,
@@ -217,8 +222,7 @@ class FakeIntake:
         await asyncio.sleep(0)
         if self.refusal is not None:
             raise self.refusal
-        if topic_id is not None and self.cluster.topics.get(topic) != topic_id:
-            raise RequestRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
+        await self.check_topic(topic_id)
         topic_id = self.cluster.topic_id(topic)
         inputs = self.cluster.inputs
         number = inputs.setdefault((session, topic_id, partition), len(inputs))

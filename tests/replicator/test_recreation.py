@@ -256,6 +256,28 @@ def test_a_run_is_begun_for_held_records_if_no_other_can_take_them(tmp_path: Pat
     in_loop(main)
 
 
+def test_records_of_a_run_that_was_closed_after_the_deletion_are_held(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            cluster = made.made.cluster
+            cluster.merges = cluster.closes = False
+            await made.append(b"a")
+            await until(lambda: made.client._session.topic_id(FLIGHTS))
+            await made.client.stop()
+            made.files.end()
+            made.files.die()
+            cluster.delete_topic("flights")
+            cluster.close_run("s", "run-0")
+            cluster.merges = cluster.closes = True
+            made.client = made.made.push(made.files.path)
+            await until(lambda: FLIGHTS in made.client.status.held)
+            assert made.client.status.lost == ()
+            made.decide(OnRecreate.CONTINUE)
+            await made.reaches(b"a")
+
+    in_loop(main)
+
+
 def test_a_topic_may_be_deleted_again_while_held_records_continue(tmp_path: Path) -> None:
     async def main() -> None:
         async with scene(tmp_path) as made:

@@ -150,6 +150,10 @@ class SessionProgress:
                 return layout.wire(SessionPosition(own, *place))
         return 0, 0
 
+    def find(self, name: InputName) -> None:
+        """What was lost of an input is held: its topic was deleted before."""
+        self.lost = [lost for lost in self.lost if lost.name != name]
+
     def skip(self, name: InputName, begin: SessionPosition) -> None:
         """Nothing below a position will be shipped any more: it was, or is given up."""
         self.reached(begin.run, name, (begin[1:], begin[1:], begin[1:]))

@@ -179,6 +179,7 @@ class Recreation:
             )
             return
         held = msgspec.structs.replace(shipping, held=tuple(begin), decision="")
+        self._progress.find(name)
         self._ship_differently(name, held)
         size = self._session.held()[name]
         if self.option is OnRecreate.HOLD:

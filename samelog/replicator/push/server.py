@@ -154,6 +154,11 @@ class PushServer(ReplicatorHandler):
     async def _open_input(self, request: OpenInput) -> None:
         receiver = self._receiver
         try:
+            if receiver.is_over(request):
+                await self._intake.check_topic(request.topic_id)
+                receiver.refused(request, receiver.nothing_of(request))
+                self._send()
+                return
             opened = await self._intake.open_input(
                 identity=receiver.identity,
                 session=receiver.session,

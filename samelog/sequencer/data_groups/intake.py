@@ -85,7 +85,7 @@ class RoutedIntake:
         """`cluster` and `machine`: of group 0; `presence`: of this member."""
         self._cluster = cluster
         self.open_run, self.open_topic = cluster.open_run, cluster.open_topic
-        self.end_run = cluster.end_run
+        self.end_run, self.check_topic = cluster.end_run, cluster.check_topic
         self._machine = machine
         self._groups = groups
         self._presence = presence

@@ -176,13 +176,22 @@ class PushReceiver:
         return True
 
     def _refusal(self, request: OpenInput, run: OpenedRun) -> ProtocolFault | None:
-        topic, partition = request.topic, request.partition
-        if not self._rights.may_publish(self.identity, self.session, topic):
-            return self._may_not_publish(topic)
-        if run.closed and (topic, partition) not in run.ends:
-            text = f"the run is closed, and has nothing in {topic}-{partition}"
-            return ProtocolFault(FaultCode.OUT_OF_RANGE, text)
+        if not self._rights.may_publish(self.identity, self.session, request.topic):
+            return self._may_not_publish(request.topic)
+        if request.topic_id is None and self.is_over(request):
+            return self.nothing_of(request)
         return None
+
+    def is_over(self, request: OpenInput) -> bool:
+        """Whether the run is closed and has nothing in the partition."""
+        run = self._run(request.run_id)
+        return run.closed and (request.topic, request.partition) not in run.ends
+
+    @staticmethod
+    def nothing_of(request: OpenInput) -> ProtocolFault:
+        """The refusal then, unless the topic was deleted."""
+        text = f"the run is closed, and has nothing in {request.topic}-{request.partition}"
+        return ProtocolFault(FaultCode.OUT_OF_RANGE, text)
 
     def _run(self, run_id: str) -> OpenedRun:
         run = self._runs.get(run_id)

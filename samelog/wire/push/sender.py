@@ -279,6 +279,16 @@ class PushSender:
                     self._send(OpenInput(handle, *name, run.run_id, topic_id))
                 layout = self._session.tail(run.run, name).layout
                 self._watched[handle] = _Watched(run.run, name, end, layout)
+        for name in self._session.to_ship(run.run):
+            if name not in ends and self._session.topic_id(name) is not None:
+                self._ask_for_topic(run, name)
+
+    def _ask_for_topic(self, run: RunFile, name: InputName) -> None:
+        """The cluster has closed a run without an input: was its topic deleted before?"""
+        handle, topic_id = self.inputs.new_handle(), self._session.topic_id(name)
+        self._send(OpenInput(handle, *name, run.run_id, topic_id))
+        layout = self._session.tail(run.run, name).layout
+        self._watched[handle] = _Watched(run.run, name, (0, 0), layout)
 
     def _enter(self, phase: PushPhase, now: float) -> None:
         self.phase, self._since = phase, now

@@ -34,6 +34,23 @@ LONG_ENOUGH_S = 8.0
 """For groups to be made, and members to come and go."""
 
 
+LONG_AWAY: dict[str, Any] = {
+    "nodes": 5,
+    "replicas": 3,
+    "data_groups": 8,
+    "kinds": ("kill", "kill", "kill_all", "slow_network"),
+    "restart_s": 6.0,
+    "safety_s": 20.0,
+    "fault_every_s": 0.7,
+    "deaths_at_tasks": 0.0,
+    "producers": 2,
+    "stagers": 1,
+    "resets": (),
+    "changes": (),
+}
+"""Of worlds whose members are away for long, and are started at once."""
+
+
 @pytest.mark.usefixtures("simulates")
 @pytest.mark.parametrize("first", sampled(range(1, 9, 4), 5))
 def test_worlds_hold(first: int) -> None:
@@ -206,3 +223,13 @@ def test_more_worlds_hold_in_which_topics_leave_group_0(first: int) -> None:
 def test_more_worlds_of_many_groups_hold(first: int) -> None:
     for seed in range(first, first + 50):
         run_options(many_groups(seed))
+
+
+@pytest.mark.usefixtures("simulates")
+@pytest.mark.campaign
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("first", range(1, 101, 20))
+def test_worlds_hold_whose_members_come_back_late_and_at_once(first: int) -> None:
+    """Meanwhile replicas move, so that some end in the turn in which others refuse them bytes."""
+    for seed in range(first, first + 20):
+        run_options(replace(many_groups(seed), **LONG_AWAY))

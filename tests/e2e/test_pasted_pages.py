@@ -165,7 +165,7 @@ def test_a_second_cluster(tmp_path: Path) -> None:
             status = shell.paste(f"samelog mirror status --config {pair.config}")
             assert "eu.ticks" in status
             assert "eu.flights" not in status, "no pattern means it"
-        shell.paste("samelog mirror promote 'eu.*' --config client.toml")
+        shell.paste("samelog mirror promote 'eu.*' --confirm 'eu.*' --config client.toml")
         pair.source.cluster.nodes[0].stop()
         merged = Path(pair.source.cluster.nodes[0].data) / "merged"
         shutil.copytree(merged, shell.directory / "samelog/back")

@@ -1,9 +1,13 @@
-"""What a hostile client costs another one: zstd bombs, as fast as they go, to each of three nodes.
+"""What a hostile client costs another one: zstd bombs, or the longest requests of every Kafka API,
+as fast as they go, to each of three nodes.
 
 The other client produces single records to the leader, open loop at a fixed rate, each time counted
 from when it was due. Quiet and hostile rounds alternate. The hostile client keeps a few batches
 under way on each connection and connects again whenever it is closed. Both are processes of their
 own, from addresses of their own.
+
+Requests (`--kind requests`) are pipelined 64 deep on two connections to each node; each has as many
+elements as a node takes.
 """
 
 from __future__ import annotations
@@ -26,11 +30,13 @@ from bench.kafka_requests import PRODUCE, TOPIC, leader_of
 from samelog.cli.local_cluster import LocalCluster
 from samelog.format.compression import Codec
 from tests.kafka.batches import batch, packed
+from tests.kafka.hostile_client import CONNECTIONS, answered, requests, worst_frames
 from tests.kafka.test_producing import produce_tree
 from tests.kafka.wire import Wire, request
 
 BOMB_BYTES = 200 << 20
 UNDER_WAY = 15
+BEGIN_S = 60.0
 BAD_HOST = "127.0.0.2"
 VERSION = 9
 SETTLE_S = 3.0
@@ -51,19 +57,17 @@ def bombs(address: Address, frame: bytes, sent: list[int]) -> None:
             continue
 
 
-def answered(bad: socket.socket) -> bool:
-    """Read one answer; False if the connection is closed."""
-    head = bad.recv(4, socket.MSG_WAITALL)
-    size = int.from_bytes(head, "big")
-    return len(head) == 4 and len(bad.recv(size, socket.MSG_WAITALL)) == size
-
-
-def be_hostile(addresses: list[Address], frame: bytes, go: Event, counts: Any) -> None:
-    """The hostile process: a thread for each node; a round lasts as long as the process."""
-    go.wait()
+def be_hostile(addresses: list[Address], kind: str, go: Event, counts: Any) -> None:
+    """The hostile process: threads for each node; a round lasts as long as the process."""
     sent = [0]
-    for address in addresses:
-        threading.Thread(target=bombs, args=(address, frame, sent), daemon=True).start()
+    if kind == "bombs":
+        bomb = packed(Codec.ZSTD, bytes(BOMB_BYTES))
+        work: Any = (bombs, request(PRODUCE, VERSION, produce_tree(TOPIC, bomb)))
+    else:
+        work = (requests, worst_frames())
+    go.wait()
+    for address in addresses * (1 if kind == "bombs" else CONNECTIONS):
+        threading.Thread(target=work[0], args=(address, work[1], sent), daemon=True).start()
     while True:
         counts.value = sent[0]
         time.sleep(0.05)
@@ -116,16 +120,18 @@ def measure(cluster: LocalCluster, options: argparse.Namespace) -> dict[str, flo
     produce_paced(address, options.rate, SETTLE_S)
     quiet: list[float] = []
     hostile: list[float] = []
-    bomb = request(PRODUCE, VERSION, produce_tree(TOPIC, packed(Codec.ZSTD, bytes(BOMB_BYTES))))
     before, sent = elections(cluster), 0
     for _ in range(options.rounds):
         go, counts = multiprocessing.Event(), multiprocessing.Value("q")
         bad = multiprocessing.Process(
-            target=be_hostile, args=(addresses, bomb, go, counts), daemon=True
+            target=be_hostile, args=(addresses, options.kind, go, counts), daemon=True
         )
         bad.start()
         quiet += produce_paced(address, options.rate, options.seconds)
         go.set()
+        begun = time.monotonic()
+        while not counts.value and time.monotonic() < begun + BEGIN_S:
+            time.sleep(0.05)
         time.sleep(1.0)
         hostile += produce_paced(address, options.rate, options.seconds)
         if not counts.value:
@@ -139,7 +145,7 @@ def measure(cluster: LocalCluster, options: argparse.Namespace) -> dict[str, flo
         "hostile_p50_ms": percentile(hostile, 0.5),
         "hostile_p99_ms": percentile(hostile, 0.99),
         "hostile_max_ms": round(max(hostile), 1),
-        "bombs_sent": sent,
+        "sent": sent,
         "elections": elections(cluster) - before,
     }
     return found | {"p99_ratio": round(found["hostile_p99_ms"] / found["quiet_p99_ms"], 2)}
@@ -150,6 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each half of a round")
+    parser.add_argument("--kind", choices=("bombs", "requests"), default="bombs")
     parser.add_argument("--rate", type=int, default=100, help="records per second")
     parser.add_argument("--json", action="store_true", help="as one object")
     options = parser.parse_args()

@@ -52,6 +52,8 @@ def test_what_a_node_takes_every_reader_reads(
     expected = VALUES * taken
     assert [each.value() for each in consume(boot, topic, len(expected))] == expected
     assert by_kafka_python(boot, topic, len(expected)) == expected
-    options = {"start": "earliest", "follow": False, "directory": str(tmp_path / "copy")}
-    with Subscriber(topic, config=world.cluster.client_config(), **options) as records:
+    copy, config = str(tmp_path / "copy"), world.cluster.client_config()
+    with Subscriber(
+        topic, directory=copy, config=config, start="earliest", follow=False
+    ) as records:
         assert [record.value for record in records] == expected

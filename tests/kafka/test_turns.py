@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 from unittest.mock import MagicMock
-from uuid import UUID
 
 import pytest
 
 from samelog.cli.node_process import _group_desk, _kafka_parts
 from samelog.kafka.any_broker import KafkaClient
-from samelog.kafka.apis.produce import OLDEST, produce
 from samelog.kafka.broker import Broker
 from samelog.kafka.clients.pipeline import PipelineLimits
 from samelog.kafka.clients.quotas import Memory
-from samelog.kafka.codec.descriptions import Field, Structure, structure_of
 from samelog.kafka.producer_log import ProducerLog
 from samelog.kafka.registry import APIS
 from samelog.kafka.server.connection import KafkaConnection
@@ -33,7 +29,7 @@ from samelog.kafka.server.dispatch import ApiDispatcher
 from samelog.runtime import slices
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
-from tests.kafka.wire import request
+from tests.kafka.worst import TOPIC, worst_requests
 from tests.sequencer.cluster import RunWith, until
 
 ELEMENTS = 1_500
@@ -41,10 +37,7 @@ CALL_S = 2e-7
 """What a call counts for in the slices' clock: a slice has 5,000."""
 BOUND = 14_000
 """Calls of one turn: a slice, a part of a request, and what the node does besides."""
-TOPIC = "t"
 STRANGER, OPERATOR = "samelog://user/stranger", "samelog://user/operator"
-ENDS_TOPICS = {20}
-"""They come last."""
 
 
 class Turns:
@@ -78,66 +71,6 @@ class Turns:
     def now(self) -> float:
         """The clock of slices."""
         return self.calls * CALL_S
-
-
-def _arrays(structure: Structure, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The paths of all lists of a message."""
-    for field in structure.fields:
-        if field.is_array:
-            yield (*path, field.name)
-        if field.structure is not None:
-            yield from _arrays(field.structure, (*path, field.name))
-
-
-def _filled(structure: Structure, many: tuple[str, ...], number: int = 0) -> dict[str, Any]:
-    """A message with many elements in one list, and one in each list around it."""
-    return {field.name: _value(field, many, number) for field in structure.fields}
-
-
-def _value(field: Field, many: tuple[str, ...], number: int) -> Any:
-    is_on_path = bool(many) and many[0] == field.name
-    within = many[1:] if is_on_path else ()
-
-    def element(place: int) -> Any:
-        if field.structure is not None:
-            return _filled(field.structure, within, place)
-        return _plain(field, place)
-
-    if not field.is_array:
-        return element(number)
-    if is_on_path and not within:
-        return [element(place) for place in range(ELEMENTS)]
-    return [element(number)]
-
-
-def _plain(field: Field, number: int) -> Any:
-    """Whole numbers are small, names are of topics that are not there."""
-    match field.kind:
-        case "string":
-            return f"n{number}" if number else TOPIC
-        case "bool":
-            return False
-        case "bytes":
-            return b""
-        case "uuid":
-            return UUID(int=number + 1)
-        case "float64":
-            return 1.0
-        case "error_code":
-            return 0
-    return number % 100
-
-
-def worst_requests() -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """(API, version, list) of the oldest and the newest version that is served."""
-    for api in sorted(APIS.values(), key=lambda each: each.key in ENDS_TOPICS):
-        first = max(api.first, OLDEST if api.key == produce.key else 0)
-        seen: set[tuple[str, ...]] = set()
-        for version in (api.last, first):
-            for path in _arrays(structure_of("request", api.key, version)):
-                if path not in seen:
-                    seen.add(path)
-                    yield api.key, version, path
 
 
 class Asking:
@@ -190,15 +123,15 @@ def test_no_request_takes_a_long_turn(
         monkeypatch.setattr(Broker, "auto_creates", False)
         shared = slices.slices()
         monkeypatch.setattr(shared, "now", turns.now)
-        for key, version, path in worst_requests():
-            tree = _filled(structure_of("request", key, version), path)
-            data = request(key, version, tree)
+        for worst in worst_requests():
+            data = worst.frame(ELEMENTS)
             for identity in (STRANGER, OPERATOR):
                 asking = Asking(dispatcher, identity)
                 with turns:
                     asking.connection.data_received(data)
                     await asking.answered()
-                found[APIS[key].name, version, ".".join(path), identity[15:]] = turns.most
+                place = APIS[worst.key].name, worst.version, ".".join(worst.path)
+                found[*place, identity] = turns.most
                 asking.connection.connection_lost(None)
 
     run_with(tmp_path, 1, body)

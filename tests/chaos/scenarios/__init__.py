@@ -3,6 +3,7 @@
 from tests.chaos.scenarios import (
     amnesia,
     disks,
+    hostile,
     kafka,
     network,
     partitions,
@@ -20,6 +21,7 @@ from tests.chaos.scenarios import (
 __all__ = [
     "amnesia",
     "disks",
+    "hostile",
     "kafka",
     "network",
     "partitions",

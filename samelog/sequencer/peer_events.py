@@ -128,11 +128,8 @@ class PeerEvents:
             peers.links.send(node, agree(self._node, node, message))
         elif isinstance(message, PromotionTold):
             peers.whereabouts.agreement.told(node, message.promotion, message.refused)
-        elif isinstance(message, ReadersAsked):
-            readers = readers_here(self._node, message.topic)[:READERS_MOST]
-            peers.links.send(node, ReadersTold(message.question, readers))
-        elif isinstance(message, ReadersTold):
-            peers.surveys.told(node, message.question, message.readers)
+        elif isinstance(message, ReadersAsked | ReadersTold):
+            self._of_readers(node, message)
         elif isinstance(message, LogsHeld):
             peers.presence.log_bytes[node] = message.size
         elif isinstance(message, OF_DATA_GROUPS):
@@ -141,6 +138,15 @@ class PeerEvents:
             self._node.group_replica.receive(node, message)
         elif peers.members.hear(message):
             self._node.members_changed()
+
+    def _of_readers(self, node: int, message: ReadersAsked | ReadersTold) -> None:
+        """Answer who reads a topic here, or note who reads it there."""
+        peers = self._node.peers
+        if isinstance(message, ReadersTold):
+            peers.surveys.told(node, message.question, message.readers)
+        else:
+            readers = readers_here(self._node, message.topic)[:READERS_MOST]
+            peers.links.send(node, ReadersTold(message.question, readers))
 
     def _of_data_groups(self, node: int, message: OfDataGroups) -> None:
         groups = self._node.data_groups

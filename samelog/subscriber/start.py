@@ -160,12 +160,17 @@ class StartFinder:
         if not isinstance(wanted, WantedStart):
             wanted = wanted.get(partition, EARLIEST)
         is_stored = wanted.at is NamedStart.STORED
+        offset = None
         if self._store is not None and (is_stored or self._is_shared):
             offset = self._store.get(topic, topic_id, partition)
-            if offset is not None:
-                return WantedStart(offset=offset, was_stored=True)
-        is_new = topic in self._new or (topic, partition) in self._new
-        return EARLIEST if is_stored or (is_new and wanted.timestamp_ms is None) else wanted
+        if offset is not None:
+            return WantedStart(offset=offset, was_stored=True)
+        return EARLIEST if is_stored or self._is_newer(topic, partition, wanted) else wanted
+
+    def _is_newer(self, topic: str, partition: int, wanted: WantedStart) -> bool:
+        """Whether a partition was created after the start, whatever offset was wanted."""
+        is_new = not self._new.isdisjoint((topic, (topic, partition)))
+        return is_new and wanted.timestamp_ms is None
 
     def settle(self, wanted: WantedStart, kept: KeptCopy) -> WantedStart:
         """Where the cluster, when first asked, said that a latest or timed start is."""

@@ -245,21 +245,41 @@ def test_a_restore_ends_where_the_source_ended_when_it_began(pair: TwoClusters) 
     assert (pair.mirrored("eu.k1"), pair.mirrored("eu.k2")) == (50, 20)
 
 
-def test_a_source_that_lost_records_stops_the_mirror(pair: TwoClusters) -> None:
-    """Its topic was made again: another log."""
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_source_that_was_created_again_stops_its_mirror(
+    pair: TwoClusters, *, is_away: bool
+) -> None:
+    """Whether or not the sidecar runs meanwhile; other topics go on."""
     publish(pair.source, "m", 10)
-    pair.configure(["m"])
+    publish(pair.source, "n", 10)
+    pair.configure(["m", "n"])
+
+    def create_again() -> None:
+        config = ("--config", pair.source.cluster.client_file)
+        delete = samelog("topic", "delete", "m", "--confirm", "m", "--in-use", *config)
+        assert delete.returncode == 0
+        publish(pair.source, "m", 20, first=100)
+
     with pair.sidecar():
         pair.wait_mirrored(10, "eu.m")
-    config = ("--config", pair.source.cluster.client_file)
-    assert samelog("topic", "delete", "m", "--confirm", "m", *config).returncode == 0
-    publish(pair.source, "m", 20, first=100)
+        pair.wait_mirrored(10, "eu.n")
+        if not is_away:
+            create_again()
+            _wait_stopped(pair)
+    if is_away:
+        create_again()
     with pair.sidecar():
-        wait_for(
-            lambda: "another log" in str(_status(pair)) or "another log" in pair.log.read_text(),
-            "the mirror stops",
-        )
+        _wait_stopped(pair)
+        publish(pair.source, "n", 5, first=10)
+        pair.wait_mirrored(15, "eu.n")
     assert pair.mirrored("eu.m") == 10
+
+
+def _wait_stopped(pair: TwoClusters) -> None:
+    wait_for(
+        lambda: "another log" in str(_status(pair)) or "another log" in pair.log.read_text(),
+        "the mirror stops",
+    )
 
 
 def _status(pair: TwoClusters) -> object:

@@ -205,16 +205,26 @@ def described(config: ClientConfig, name: str) -> TopicDescription:
     is_elsewhere = any(each.elsewhere for each in found.partitions)
     if not is_elsewhere and KEYED.isdisjoint(found.topic.settings):
         return found
-    answers = [
-        answer
-        for answer in ask_each(config, DescribeTopic(name))
-        if isinstance(answer, TopicDescription) and answer.topic.topic_id == found.topic.topic_id
-    ]
+    answers = _described_by_each(config, found.topic)
+    rows = _best_informed(found, answers) if is_elsewhere else found.partitions
+    misplaced = tuple(each for answer in answers for each in answer.misplaced_keys)
+    return structs.replace(found, partitions=rows, misplaced_keys=misplaced)
+
+
+def _best_informed(
+    found: TopicDescription, answers: Sequence[TopicDescription]
+) -> tuple[PartitionInfo, ...]:
+    """Return each partition as the best informed node has it."""
     held = [each for answer in answers for each in answer.partitions if not each.elsewhere]
     best = {each.partition: each for each in sorted(held, key=lambda each: each.end_offset)}
-    rows = tuple(best.get(each.partition, each) for each in found.partitions if is_elsewhere)
-    misplaced = tuple(each for answer in answers for each in answer.misplaced_keys)
-    return structs.replace(found, partitions=rows or found.partitions, misplaced_keys=misplaced)
+    return tuple(best.get(each.partition, each) for each in found.partitions)
+
+
+def _described_by_each(config: ClientConfig, topic: TopicInfo) -> list[TopicDescription]:
+    """Return how each node describes a topic. Raises AdminError."""
+    answers = ask_each(config, DescribeTopic(topic.name))
+    found = [each for each in answers if isinstance(each, TopicDescription)]
+    return [each for each in found if each.topic.topic_id == topic.topic_id]
 
 
 @command.command()

@@ -87,8 +87,6 @@ class PullClient:
         """A connection to each node, once one has not all topics' partitions."""
         self._disk_fault: LogFormatError | None = None
         self._problems: dict[str, Refusal] = {}
-        self._first_partitions: dict[str, int] = {}
-        """By log id, how many partitions a topic had when copying of it began."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -152,15 +150,18 @@ class PullClient:
             self._follow_nodes()
         self._reload_certificates()
         self._problems = {name: why for name, why in self._problems.items() if name in wanted}
-        for topic, log_id in logs.items():
-            for copy in self.directory.set_aside_others(topic, log_id):
-                self._upkeep.forget(copy)
+        self._set_aside_others(logs)
         self.directory.find_usable(wanted)
         if stays and self._conversation is not None:
             self._conversation.follow(self._target())
         elif self._link.connection is not None:
             self._link.connection.close()
         self._options.on_status()
+
+    def _set_aside_others(self, logs: Mapping[str, str]) -> None:
+        for topic, log_id in logs.items():
+            for copy in self.directory.set_aside_others(topic, log_id):
+                self._upkeep.forget(copy)
 
     def share(self, held: Mapping[InputName, Share]) -> None:
         """Copy these partitions only, from now on. Raises LogFormatError."""
@@ -289,9 +290,7 @@ class PullClient:
         """The topic is so; its copies, made if need be."""
         if self._problems.pop(topic, None) is not None:
             self._options.on_status()
-        if topic_id not in self._first_partitions:
-            held = self.directory.held(topic_id) if self._options.is_resumed else 0
-            self._first_partitions[topic_id] = held or partitions
+        self.directory.begin_log(topic_id, partitions, is_resumed=self._options.is_resumed)
         return self.directory.of_topic(topic, topic_id, partitions)
 
     def _find_start(self, topic: str, topic_id: str, partition: int) -> StartAt:
@@ -299,7 +298,7 @@ class PullClient:
         began came after the end that was wanted, so it begins at its first record.
         """
         at = self._options.find_start(topic, topic_id, partition)
-        is_added = partition >= self._first_partitions.get(topic_id, partition + 1)
+        is_added = self.directory.is_added(topic_id, partition)
         return EARLIEST if is_added and at.start is Start.LATEST else at
 
     def on_refused(self, topic: str, refusal: Refusal) -> None:

@@ -46,6 +46,8 @@ class CopyDirectory:
         self.copies: dict[InputName, Copy] = {}
         self.shared: Mapping[InputName, Share] | None = None
         """Those that a member of a group copies; None: it is in no group, and copies all."""
+        self._first_partitions: dict[str, int] = {}
+        """By log id."""
         self._path = path
         self._fs = fs
         self._on_change = on_change
@@ -74,9 +76,17 @@ class CopyDirectory:
         """Those of topics that there are."""
         return [copy for copy in self.copies.values() if copy.state is not CopyState.GONE]
 
-    def held(self, log_id: str) -> int:
-        """Return how many partitions of a log have copies."""
-        return sum(copy.log.topic_id == log_id for copy in self.copies.values())
+    def begin_log(self, log_id: str, partitions: int, *, is_resumed: bool) -> None:
+        """Note how many partitions a log has when copying of it begins. `is_resumed`: it began when
+        the copies did that are there.
+        """
+        if log_id not in self._first_partitions:
+            held = sum(copy.log.topic_id == log_id for copy in self.copies.values())
+            self._first_partitions[log_id] = (held if is_resumed else 0) or partitions
+
+    def is_added(self, log_id: str, partition: int) -> bool:
+        """Whether a partition was added after copying of its log began."""
+        return partition >= self._first_partitions.get(log_id, partition + 1)
 
     # --- opening and making -------------------------------------------------------------------
 

@@ -9,10 +9,12 @@ import os
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from samelog.cli.node_process import _unhandled
 from samelog.format.errors import InvariantError
 from samelog.runtime.loop import EXIT_SOFTWARE, LoopThreads, crash, is_abandoned, run, spawn
 from tests.runtime.peers import in_loop, until
@@ -107,6 +109,12 @@ def test_the_outcome_of_an_abandoned_wait_is_no_failure() -> None:
 
     in_loop(main)
     assert [is_abandoned(context) for context in unhandled] == [True, False]
+    stopped: list[BaseException] = []
+    node: Any = SimpleNamespace(fail=stopped.append)
+    loop: Any = None
+    for context in unhandled:
+        _unhandled(node, loop, context)
+    assert [repr(error) for error in stopped] == ["LookupError('lost')"], "only a task stops a node"
 
 
 def test_a_cancelled_task_is_not_a_failure(caplog: pytest.LogCaptureFixture) -> None:

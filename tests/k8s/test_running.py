@@ -148,7 +148,10 @@ class Stateful:
                 self.apply(Path(words[-1]).name)
                 continue
             assert words[:5] == ["kubectl", "exec", "-n", "samelog", "rt-sequencer-0"]
-            done = self.pods[0].execute(words[words.index("--") + 1 :])
+            command = words[words.index("--") + 1 :]
+            if "--confirm" in command:  # the page has a placeholder, so that nobody pastes it
+                command[command.index("--confirm") + 1] = command[3]
+            done = self.pods[0].execute(command)
             assert done.returncode == 0, f"{line}: {done.stderr}"
 
 

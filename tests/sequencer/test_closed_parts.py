@@ -108,7 +108,13 @@ def test_who_is_to_have_a_partition_says_so_before_it_has(
     groups: Any = SimpleNamespace(
         holding=lambda number: None, is_to_come=lambda number: is_to_come, holders=lambda number: []
     )
-    cluster: Any = SimpleNamespace(open_run=None, open_topic=None, end_run=None)
+
+    async def check_topic(topic_id: str | None) -> None:
+        """It is there."""
+
+    cluster: Any = SimpleNamespace(
+        open_run=None, open_topic=None, end_run=None, check_topic=check_topic
+    )
     intake = RoutedIntake(cluster, machine, groups, Presence(1))
     opening = intake.open_input(identity="", session="s", run_id=RUN, topic="placed", partition=0)
     with pytest.raises(RequestRefused) as caught:

@@ -97,7 +97,16 @@ def open_input(cluster: StateMachine, groups: Any, topic: str) -> None:
     async def opened(**asked: object) -> None:
         """Group 0 takes it."""
 
-    own: Any = SimpleNamespace(open_run=None, open_topic=None, end_run=None, open_input=opened)
+    async def check_topic(topic_id: str | None) -> None:
+        """It is there."""
+
+    own: Any = SimpleNamespace(
+        open_run=None,
+        open_topic=None,
+        end_run=None,
+        open_input=opened,
+        check_topic=check_topic,
+    )
     intake = RoutedIntake(own, cluster, groups, Presence(1))
     asked: Any = {"identity": "", "session": "s", "run_id": "", "partition": 0}
     asyncio.run(intake.open_input(topic=topic, **asked))

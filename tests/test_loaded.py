@@ -22,6 +22,14 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in found.split()]
 
 
+def computes(pid: int) -> bool:
+    """Return whether a process exists and is no zombie: this process may inherit burners."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def run(command: str) -> subprocess.Popen[str]:
     options = ["--nice", "19", "--burners", "2"]
     return subprocess.Popen(
@@ -48,7 +56,7 @@ def test_burners_run_beside_the_command_and_end_with_it(end: signal.Signals | No
             script.stdin.close()
             script.send_signal(end)
             script.wait()
-        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in burners), "burners end")
+        wait_for(lambda: not any(map(computes, burners)), "burners end")
 
 
 def test_a_command_is_needed() -> None:

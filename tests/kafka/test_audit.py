@@ -17,7 +17,9 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.registry import audited
 
-CALL: Any = SimpleNamespace(client=SimpleNamespace(identity="samelog://client/a", host="::1"))
+CALL: Any = SimpleNamespace(
+    is_long=False, client=SimpleNamespace(identity="samelog://client/a", host="::1")
+)
 REFUSED = ApiError(ErrorCode.cluster_authorization_failed, "not you")
 
 

@@ -64,7 +64,9 @@ class Asked:
     def ask(self, *timestamps: int, topic: str = "t") -> Any:
         """What the handler returns."""
         wanted = [OffsetWanted(0, -1, timestamp) for timestamp in timestamps]
-        call: Any = SimpleNamespace(broker=self.broker, client=None, client_id="", version=7)
+        call: Any = SimpleNamespace(
+            broker=self.broker, client=None, client_id="", version=7, is_long=False
+        )
         return list_offsets.handle(call, ListOffsetsRequest([(topic, wanted)]))
 
 

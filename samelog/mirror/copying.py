@@ -9,16 +9,38 @@ Invariant: nothing is brought that does not follow what the mirror has, as the d
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from msgspec import UNSET
 
 from samelog.admin.mirror_answers import MirroredPartition, SourcePartition
 from samelog.admin.mirror_requests import LeaveGap
+from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.mirror.destination import Destination
-from samelog.mirror.errors import MirrorStopped, NotFollowing
-from samelog.mirror.following import BatchFollower
+from samelog.mirror.errors import BatchRefused, MirrorStopped, NotFollowing
+from samelog.mirror.following import BatchFollower, refused_batch
 from samelog.mirror.source import BatchBefore, BatchReader, SourceCluster, Where
+from samelog.sequencer.ingest.batch_check import MIRRORED, Unpacking, sound_batches
+
+AT_ONCE_BYTES = 256 << 10
+"""As much is unpacked without leaving the event loop."""
+
+
+def sound_part(data: bytes) -> tuple[bytes, BatchRefused | None]:
+    """The batches up to the first one that nodes would refuse, and what is wrong with that one.
+    Unpacks all of them.
+    """
+    taken = sound_batches(
+        memoryview(data),
+        batch_bytes=HELD_BATCH_BYTES,
+        own=lambda: MIRRORED,
+        unpacking=Unpacking(),
+    )
+    if taken.refusal is None:
+        return data, None
+    good = bytes(taken.data)
+    return good, refused_batch(data[len(good) :], taken.refusal.message)
 
 
 class PartitionMirror:
@@ -144,7 +166,14 @@ class PartitionMirror:
         following.leave_gap(up_to, checksum)
 
     async def _bring(self, following: BatchFollower, reader: BatchReader) -> None:
-        data = await reader.next()
+        try:
+            data = await reader.next()
+            if len(data) <= AT_ONCE_BYTES:
+                data, refused = sound_part(data)
+            else:
+                data, refused = await asyncio.to_thread(sound_part, data)
+        except BatchRefused as error:
+            data, refused = b"", error
         before = following.expected
         found = following.take(data)
         if found.data:
@@ -155,6 +184,9 @@ class PartitionMirror:
         if found.hole_up_to is not None:
             await self._pass_hole(following, found.hole_up_to)
         self.is_over = found.is_over
+        if refused is not None and not found.is_over:
+            place = f"{self.mirror}/{self.where.partition} --to {refused.next_offset}"
+            raise MirrorStopped(f"{refused}; to go on without it: samelog mirror skip {place}")
         if following.expected == before and not found.is_over and not data:
             raise NotFollowing("nothing comes")
 

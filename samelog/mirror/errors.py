@@ -22,5 +22,13 @@ class MirrorStopped(MirrorError):
     """A topic is mirrored no further before somebody has looked at it."""
 
 
+class BatchRefused(MirrorError):
+    """A batch of the source cannot be held here: its offset, and the one behind it."""
+
+    def __init__(self, base_offset: int, next_offset: int, reason: str) -> None:
+        super().__init__(f"the batch at offset {base_offset} cannot be held: {reason}")
+        self.base_offset, self.next_offset = base_offset, next_offset
+
+
 class NotFollowing(MirrorError):
     """What was brought has not become the mirror's: the partition is looked at anew."""

@@ -17,11 +17,18 @@ from typing import NamedTuple
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.void_batch import empty_batches
-from samelog.mirror.errors import MirrorStopped
+from samelog.mirror.errors import BatchRefused, MirrorStopped
 
 _OFFSET, _EPOCH, _RECORDS = struct.Struct(">q"), struct.Struct(">i"), struct.Struct(">i")
-_EPOCH_AT, _RECORDS_AT = 12, 57
+_EPOCH_AT, _LAST_DELTA_AT, _RECORDS_AT = 12, 23, 57
 CHECKSUMS_KEPT = 4096
+
+
+def refused_batch(batch: bytes | memoryview, reason: str) -> BatchRefused:
+    """What is wrong with the first of these batches."""
+    base = _OFFSET.unpack_from(batch)[0]
+    (delta,) = _RECORDS.unpack_from(batch, _LAST_DELTA_AT)
+    return BatchRefused(base, base + max(0, delta) + 1, reason)
 
 
 class Followed(NamedTuple):

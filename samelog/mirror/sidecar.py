@@ -68,8 +68,10 @@ class MirrorSidecar:
         self._mirrors: dict[MirrorKey, PartitionMirror] = {}
         self._unsettled: dict[MirrorKey, tuple[int, int]] = {}
         """Partition -> the mirror's end, and in how many looks it was that and should not be."""
-        self._stopped: dict[MirrorKey, tuple[str, str]] = {}
-        """Partition -> the logs of which it was stopped: other ones begin anew."""
+        self._stopped: dict[MirrorKey, tuple[str, str, int]] = {}
+        """Partition -> the logs of which it was stopped, and where the mirror ended: mirroring
+        begins again with other logs, and behind a gap.
+        """
         self._followed_at = -FOLLOW_S
 
     async def run(self) -> None:
@@ -184,16 +186,16 @@ class MirrorSidecar:
                 self._compare(pair, there)
                 if self._is_stuck(destination, key, heres[there.partition]):
                     self._cancel(key)
-                elif self._may_begin(destination, pair, key):
+                elif self._may_begin(destination, pair, heres[there.partition]):
                     self._begin(destination, rounds, pair, (heres[there.partition], there))
         for key in self._tasks.keys() - wanted.keys():
             self._cancel(key)
 
-    def _may_begin(self, destination: Destination, pair: Pair, key: MirrorKey) -> bool:
-        logs = pair.mirror.topic_id, pair.topic.log_id
+    def _may_begin(self, destination: Destination, pair: Pair, here: MirroredPartition) -> bool:
+        key = pair.mirror.topic, here.partition
         if key in self._tasks or not destination.is_settled(*key):
             return False
-        return self._stopped.get(key) != logs
+        return self._stopped.get(key) != (pair.mirror.topic_id, pair.topic.log_id, here.next_offset)
 
     def _compare(self, pair: Pair, there: SourcePartition) -> None:
         """What was brought has the checksums on which the source's nodes agree."""
@@ -277,7 +279,8 @@ class MirrorSidecar:
         log.error("%s-%d is mirrored no further: %s", *key, reason)
         known = self.progress.of(*key)
         known.problem, known.is_stopped = reason, True
-        self._stopped[key] = pair.mirror.topic_id, pair.topic.log_id
+        ends = {each.partition: each.next_offset for each in pair.mirror.partitions}
+        self._stopped[key] = pair.mirror.topic_id, pair.topic.log_id, ends[partition]
         task = self._tasks.get(key)
         if task is not None and task is not asyncio.current_task():
             self._cancel(key)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
+from samelog.admin.mirror_requests import LeaveGap
+from samelog.format.batch import HEADER_BYTES
+from samelog.format.compression import Codec, compress
 from samelog.format.void_batch import empty_batches
 from samelog.mirror.copying import PartitionMirror
-from samelog.mirror.errors import MirrorStopped, NotFollowing
+from samelog.mirror.errors import BatchRefused, MirrorStopped, NotFollowing
+from samelog.mirror.kafka.source import FetchedBatches
+from tests.kafka.batches import put, with_blob
 from tests.mirror.fakes import WHERE, FakeDestination, FakeSource, batches
 from tests.sequencer.mirroring import compacted, source_batch
 
@@ -136,3 +142,37 @@ def test_a_compacted_source_that_has_written_others_stops_it() -> None:
     source.batches = [source_batch(0), source_batch(3, 2, producer_id=7), source_batch(5)]
     with pytest.raises(MirrorStopped, match="before offset 5 is another one"):
         asyncio.run(mirror(source, destination, is_compacted=True))
+
+
+def odd(first: int) -> bytes:
+    """A batch that Kafka takes, with bytes behind its gzip member."""
+    plain = source_batch(first, 2)
+    return with_blob(plain, Codec.GZIP, compress(Codec.GZIP, plain[HEADER_BYTES:]) + b"behind")
+
+
+def test_what_is_before_a_batch_that_cannot_be_held_is_mirrored_and_a_gap_leads_on() -> None:
+    good, bad, behind = batches(3, 2), odd(5), batches(4, first=7)
+    source, destination = FakeSource(*good, bad, *behind), FakeDestination()
+    text = r"the batch at offset 5 cannot be held: .*samelog mirror skip eu.t/0 --to 7"
+    for _ in range(2):
+        with pytest.raises(MirrorStopped, match=text):
+            asyncio.run(mirror(source, destination))
+        assert destination.log == b"".join(good)
+    where = destination.here.partition, 5, 7
+    asyncio.run(destination.leave_gap(LeaveGap("eu.t", *where, 7)))
+    asyncio.run(mirror(source, destination))
+    assert destination.here.next_offset == 11
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_kafka_gives_is_taken_up_to_a_batch_that_has_reserved_bits(number: int) -> None:
+    found: Any = batches(3, 2)
+    found[number] = put(21, ">H", 0x100)(found[number])
+    fetched = FetchedBatches(cast(Any, None), WHERE, 0)
+    data = b"".join(found)
+    if number:
+        assert fetched._whole(data) == found[0]
+        data = found[1]
+    with pytest.raises(BatchRefused, match="reserved attribute bits") as refused:
+        fetched._whole(data)
+    assert (refused.value.base_offset, refused.value.next_offset) == ((0, 3), (3, 5))[number]

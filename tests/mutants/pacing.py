@@ -13,6 +13,7 @@ from unittest.mock import patch
 from msgspec import structs
 
 from samelog.format import compression
+from samelog.mirror import copying
 from samelog.runtime import slices
 from samelog.sequencer.admin.placement import PlacementPlan
 from samelog.sequencer.state.transactions import changes
@@ -75,7 +76,15 @@ def read_behind_the_first_frame() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def bring_what_nodes_refuse() -> Iterator[None]:
+    """A mirror looks into no batch: nodes refuse all that is in the session behind it."""
+    with patch.object(copying, "sound_part", lambda data: (data, None)):
+        yield
+
+
 _TRANSACTIONS = "tests/sequencer/test_transaction_state.py::"
+_COPYING = "tests/mirror/test_copying.py::"
 _TOGETHER = "tests/kafka/test_creating_together.py::"
 _SLICES = "tests/runtime/test_slices.py::"
 PACING = (
@@ -100,6 +109,11 @@ PACING = (
         let_anyone_take_it,
         _TRANSACTIONS
         + "test_a_transactional_id_belongs_to_whoever_used_it_first_until_it_is_forgotten",
+    ),
+    (
+        365,
+        bring_what_nodes_refuse,
+        _COPYING + "test_what_is_before_a_batch_that_cannot_be_held_is_mirrored_and_a_gap_leads_on",
     ),
     (364, read_behind_the_first_frame, "tests/format/test_oddities.py::test_what_is_odd"),
 )

@@ -24,6 +24,7 @@ from samelog.format.batch import HELD_BATCH_BYTES, MAGIC
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.mirror.choosing import COPIED_SETTINGS, is_chosen, matches
 from samelog.mirror.errors import MirrorStopped, SourceUnreadable
+from samelog.mirror.following import refused_batch
 from samelog.mirror.kafka.cluster import EARLIEST, LATEST, KafkaCluster, KafkaTopic
 from samelog.mirror.kafka.connection import BrokerConnection, check
 from samelog.mirror.source import READ_BYTES, BatchBefore, BatchReader, Where, first_of
@@ -194,13 +195,15 @@ class FetchedBatches:
             raise MirrorStopped(f"{name}: the source lost records: both have them up to {end}")
 
     def _whole(self, data: bytes) -> bytes:
-        """The whole batches, as they are; the last one may be cut. Raises MirrorStopped."""
+        """The whole batches, as they are, up to one that cannot be held; the last one may be cut.
+        Raises MirrorStopped, BatchRefused.
+        """
         if len(data) > _MAGIC_AT and data[_MAGIC_AT] != MAGIC:
             text = f"a batch at offset {self._offset} or before has magic {data[_MAGIC_AT]}, not 2"
             raise MirrorStopped(text)
         scan = kernels.scan(data, verify_crc=True, max_batch_bytes=HELD_BATCH_BYTES)
-        if scan.error is not None:
-            raise MirrorStopped(f"behind offset {self._offset}: {scan.error}")
+        if scan.error is not None and not scan.end:
+            raise refused_batch(data, scan.error)
         headers = kernels.batch_headers(data, 0, scan.end)
         if headers:
             last = headers[-1][0]

@@ -15,7 +15,7 @@ import click
 
 from samelog.admin.client import ask
 from samelog.admin.mirror_answers import MirroredPartition, MirrorInfo, SourceState, SourceTopic
-from samelog.admin.mirror_requests import ListMirrors, PromoteTopics
+from samelog.admin.mirror_requests import LeaveGap, ListMirrors, PromoteTopics
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.confirmation import check_confirmed, confirm_option, replaced_option
 from samelog.cli.live_names import complete_mirrors
@@ -231,6 +231,32 @@ def promote(config: ClientConfig, *, topics: tuple[str, ...], confirm: tuple[str
         return
     rows = [(name, index, end) for name, ends in promoted.items() for index, end in enumerate(ends)]
     print_table(("topic", "partition", "its own from"), rows)
+
+
+@command.command()
+@click.argument("partition", metavar="TOPIC/PARTITION")
+@click.option("--to", "to", type=click.IntRange(1), required=True, help="Offset to go on at.")
+@client_option
+def skip(config: ClientConfig, partition: str, to: int) -> None:
+    """Leave a gap in a mirror, from its end to an offset.
+
+    For a batch of the source that nodes cannot hold: `mirror status` and the sidecar's log name it,
+    and the offset behind it. Records in the gap are never mirrored.
+
+    \b
+    Example:
+      samelog mirror skip eu.flights/0 --to 4711 --config client.toml
+    """
+    topic, _, number = partition.rpartition("/")
+    mirrors = {each.topic: each for each in ask(config, ListMirrors()).mirrors}
+    if topic not in mirrors or not number.isdecimal():
+        fail(f"no mirror has a partition {partition}; samelog mirror status lists them")
+    ends = {each.partition: each.next_offset for each in mirrors[topic].partitions}
+    end = ends.get(int(number))
+    if end is None or to <= end:
+        fail(f"{partition} ends at {end}, and cannot skip to {to}")
+    ask(config, LeaveGap(topic, int(number), end, to, to, reason="skipped by an operator"))
+    talk(f"{partition}: offsets {end} to {to - 1} are a gap")
 
 
 def _promotable(config: ClientConfig, patterns: tuple[str, ...]) -> list[str]:

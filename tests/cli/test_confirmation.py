@@ -41,6 +41,7 @@ def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
 DESTRUCTIVE = {
     ("topic", "delete"),
     ("topic", "truncate"),
+    ("session", "discard"),
     ("session", "retire"),
     ("node", "remove"),
     ("mirror", "promote"),

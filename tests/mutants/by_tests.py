@@ -45,6 +45,7 @@ from tests.mutants.asking import ASKING
 from tests.mutants.clocks import CLOCKS
 from tests.mutants.committing import COMMITTING
 from tests.mutants.compacting import COMPACTING
+from tests.mutants.confirmation import CONFIRMATION
 from tests.mutants.converting import CONVERTING
 from tests.mutants.data_groups import DATA_GROUPS
 from tests.mutants.deciding import DECIDING
@@ -354,6 +355,7 @@ PLANTED = (
             *ARCHIVING,
             *DECIDING,
             *FORGETTING,
+            *CONFIRMATION,
             *CONVERTING,
             *GRANTING,
             *KEYS,

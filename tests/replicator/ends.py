@@ -188,6 +188,9 @@ class PushSenderScript(EndScript):
     def on_topic_told(self, topic: str, partitions: int, *, is_checked: bool) -> None:
         self.trace.append(f"{topic} has {partitions} partitions")
 
+    def is_start_lost(self, run: int, name: Any) -> bool:
+        return False
+
     def is_given_up(self, run: int, name: Any) -> bool:
         return self.gives_up
 

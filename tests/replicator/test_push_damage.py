@@ -12,6 +12,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.format.directory_files import DamageFile, decode_directory_file
 from samelog.replicator.push.client import PushClient
+from samelog.wire.push import inputs as push_inputs
 from samelog.wire.push.effects import PushPhase
 from tests.replicator.fake_nodes import FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
@@ -118,6 +119,32 @@ def test_a_missing_file_and_a_cut_one(tmp_path: Path) -> None:
             assert merged(made) == expected(range(10, 60), *gone)
             reasons = [each.reason for each in client.status.damaged]
             assert reasons == ["the file is missing", f"the file has {4 * SIZE} bytes"]
+
+    in_loop(main)
+
+
+def test_missing_first_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They look as if they were released, but the cluster lacks their bytes."""
+    monkeypatch.setattr(push_inputs, "GIVE_UP_S", 0.3)
+    monkeypatch.setattr(push_inputs, "RETRY_S", 0.1)
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        for begin in (10, 40):
+            files.begin()
+            write(files, range(begin, begin + 30), 10)
+            files.end()
+        files.file(0, run=0).unlink()
+        async with world(tmp_path, nodes=3) as made:
+            made.cluster.closes = False  # a cluster closes no run below an end that was named
+            client = made.push(files.path)
+            await until(lambda: client._session.damage.is_found(0))
+            made.cluster.closes = True
+            made.cluster.move()
+            await until_shipped(client)
+            assert merged(made) == expected(range(20, 70))
+            [lost] = client.status.damaged
+            assert (lost.start, lost.stop) == ((0, 0), (1, 0))
 
     in_loop(main)
 

@@ -433,6 +433,13 @@ class PushClient:
         except LogFormatError as error:
             log.error("session %s: the decision is not noted: %s", self._session.path, error)
 
+    def is_start_lost(self, run: int, name: InputName) -> bool:
+        """Whether all nodes lack bytes of an input that come before its files."""
+        talking = [link.conversation for link in self._links if link.conversation is not None]
+        said = [conversation.lacks_start(run, name) for conversation in talking]
+        wanted = [each for each in said if each is not None]
+        return bool(wanted) and all(wanted)
+
     def is_given_up(self, run: int, name: InputName) -> bool:
         """Whether an input is left behind: no node takes it, and a newer run waits."""
         talking = [link.conversation for link in self._links if link.conversation is not None]

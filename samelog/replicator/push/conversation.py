@@ -38,6 +38,7 @@ from samelog.wire.push.effects import (
     InputName,
     KeepRefused,
     ListFiles,
+    LoseStart,
     News,
     ProgressTold,
     PushPhase,
@@ -137,6 +138,12 @@ class PushConversation(ReplicatorHandler):
         """Whether the node will not take an input of this run; None if it has no say."""
         return self._sender.refuses(run, name, self._now())
 
+    def lacks_start(self, run: int, name: InputName) -> bool | None:
+        """Whether the node wants bytes of an input of this run that are lost; None if it has no
+        say.
+        """
+        return self._sender.lacks_start(run, name, self._now())
+
     # --- what happens -------------------------------------------------------------------------
 
     def session_changed(self) -> None:
@@ -224,6 +231,8 @@ class PushConversation(ReplicatorHandler):
                     self._follow_none()
                 case Bind() | FindBatch() | BeginAt():
                     self._prepare(effect)
+                case LoseStart(shipped):
+                    self._followed[shipped][0].lose_start()
                 case ListFiles(shipped):
                     is_sure = self._session.look_again()
                     self._sender.files_listed(shipped, self._now(), is_sure=is_sure)

@@ -285,6 +285,11 @@ class RunTail:
             self.may_have_more = False
         return self.damage is not None
 
+    def lose_start(self) -> None:
+        """The files before the first one are missing, and the cluster lacks their bytes."""
+        if self.damage is None and self.judges:
+            self.damage = Damage((0, 0), self.first, "the files before are missing")
+
     def _scan(self, file: File | FilePart, byte: int) -> bool:
         """Look at the next piece of a file; whether there was one."""
         roll = self.end[0]

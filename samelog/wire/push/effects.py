@@ -133,6 +133,9 @@ class ClusterKnowledge(Protocol):
         it is shipped at.
         """
 
+    def is_start_lost(self, run: int, name: InputName) -> bool:
+        """Whether all nodes lack bytes of an input that come before its files."""
+
     def is_given_up(self, run: int, name: InputName) -> bool:
         """Whether an input is left behind: no node takes it, and a newer run waits."""
 
@@ -180,6 +183,8 @@ class ShippedInput:
     """The node's, while it is not known whether both sides have the same bytes before it."""
     reason: str = ""
     refused_since: float | None = None
+    lacking_since: float | None = None
+    """Since when the node has wanted older bytes than there are."""
 
 
 class Follow(msgspec.Struct, frozen=True):
@@ -219,6 +224,12 @@ class ListFiles(msgspec.Struct, frozen=True):
     """List the directories anew; answer with `files_listed`. `input`: whose next file is gone."""
 
     input: ShippedInput | None
+
+
+class LoseStart(msgspec.Struct, frozen=True):
+    """The cluster lacks bytes of this input whose files are missing: they are damage."""
+
+    input: ShippedInput
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -302,7 +313,17 @@ News = (
 """What all connections of a session tell the one who shipped it, beside `Reached`."""
 
 PushEffect = (
-    Send | SendMore | Follow | FollowNone | Bind | FindBatch | BeginAt | ListFiles | Reached | News
+    Send
+    | SendMore
+    | Follow
+    | FollowNone
+    | Bind
+    | FindBatch
+    | BeginAt
+    | ListFiles
+    | LoseStart
+    | Reached
+    | News
 )
 
 

@@ -37,6 +37,7 @@ from samelog.wire.push.effects import (
     InputName,
     InputState,
     ListFiles,
+    LoseStart,
     PushEffect,
     RollByte,
     RunFiles,
@@ -110,6 +111,16 @@ class RunInputs:
                 found[name] = f"the bytes behind {tuple(end)} are no batch: {why}"
         return found
 
+    def lacks_start(self, name: InputName, now: float) -> bool | None:
+        """Whether the node has wanted older bytes of an input than there are for so long that they
+        are lost; None: that is for others to say, who have the partition.
+        """
+        shipped = self._inputs.get(name)
+        if shipped is not None and shipped.state is InputState.ELSEWHERE:
+            return None
+        since = None if shipped is None else shipped.lacking_since
+        return since is not None and now >= since + GIVE_UP_S
+
     def refuses(self, name: InputName, now: float) -> bool | None:
         """Whether the node has refused an input for so long that it will not take it; None: that is
         for others to say, who have the partition.
@@ -174,6 +185,7 @@ class RunInputs:
     def time_passed(self, now: float) -> None:
         """Open again what was blocked. Raises ProtocolFault when the node owes an answer."""
         for shipped in self._inputs.values():
+            self._look_for_lost_start(shipped, now)
             patience_s = PLACED_S if shipped.state is InputState.ELSEWHERE else RETRY_S
             is_out = shipped.state in (InputState.BLOCKED, InputState.ELSEWHERE)
             if is_out and now >= shipped.since + patience_s:
@@ -183,6 +195,12 @@ class RunInputs:
                 text = f"the node has not opened {shipped.name} in {ANSWER_S:g} s"
                 raise ProtocolFault(FaultCode.TIMEOUT, text)
         self._open_some(now)
+
+    def _look_for_lost_start(self, shipped: ShippedInput, now: float) -> None:
+        if not self.lacks_start(shipped.name, now) or shipped.files.is_damaged:
+            return
+        if self._cluster.is_start_lost(self._run().run, shipped.name):
+            self._effects.append(LoseStart(shipped))
 
     def opened(self, message: SessionStartsAt) -> None:
         """The node says where to resume."""
@@ -258,6 +276,10 @@ class RunInputs:
             shipped.state, shipped.since = InputState.ELSEWHERE, now
             self._open_some(now)
             return
+        if message.code is not FaultCode.OUT_OF_RANGE:
+            shipped.lacking_since = None
+        elif shipped.lacking_since is None:
+            shipped.lacking_since = now
         if message.code not in LASTING:
             shipped.refused_since = None
         elif shipped.refused_since is None:

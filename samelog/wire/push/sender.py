@@ -114,6 +114,13 @@ class PushSender:
             return False
         return self.inputs.refuses(name, now)
 
+    def lacks_start(self, run: int, name: InputName, now: float) -> bool | None:
+        """Whether the node wants bytes of an input of a run that are lost; None: it has no say."""
+        shipped = self.inputs.run
+        if shipped is None or shipped.run != run:
+            return False
+        return self.inputs.lacks_start(name, now)
+
     # --- what happens -------------------------------------------------------------------------
 
     def receive(self, message: AnyMessage, now: float) -> None:

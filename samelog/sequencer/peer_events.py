@@ -124,10 +124,8 @@ class PeerEvents:
             peers.presence.lacks[node] = message.names
         elif isinstance(message, SiteLag):
             peers.whereabouts.lags.say(node, message, self._node.member.clock.now())
-        elif isinstance(message, PromotionAsked):
-            peers.links.send(node, agree(self._node, node, message))
-        elif isinstance(message, PromotionTold):
-            peers.whereabouts.agreement.told(node, message.promotion, message.refused)
+        elif isinstance(message, PromotionAsked | PromotionTold):
+            self._of_promotion(node, message)
         elif isinstance(message, ReadersAsked | ReadersTold):
             self._of_readers(node, message)
         elif isinstance(message, LogsHeld):
@@ -138,6 +136,14 @@ class PeerEvents:
             self._node.group_replica.receive(node, message)
         elif peers.members.hear(message):
             self._node.members_changed()
+
+    def _of_promotion(self, node: int, message: PromotionAsked | PromotionTold) -> None:
+        """Answer whether this node agrees to a promotion, or note the answer of another one."""
+        peers = self._node.peers
+        if isinstance(message, PromotionTold):
+            peers.whereabouts.agreement.told(node, message.promotion, message.refused)
+        else:
+            peers.links.send(node, agree(self._node, node, message))
 
     def _of_readers(self, node: int, message: ReadersAsked | ReadersTold) -> None:
         """Answer who reads a topic here, or note who reads it there."""

@@ -118,7 +118,7 @@ def command(
           --key symbol --timestamp time --dir pub --dedup-id trades-2026-03-01 trades.csv
     """
     fields = Fields(key, timestamp)
-    if kind == "lines" and (key or timestamp):
+    if kind == "lines" and fields != Fields(None, None):
         raise click.UsageError("--key and --timestamp need --format csv or jsonl")
     source = InputFiles(files or (sys.stdin.buffer,))
     rows = (row for file in source.files for row in read_rows(file, kind, fields))
@@ -126,7 +126,7 @@ def command(
     publishing["partitions"] = _partitions(publishing["partitions"], partition)
     started = time.monotonic()
     directory = publishing["directory"] or config.publisher.directory
-    left = left_records(os.path.join(directory, publishing["session"])) if directory else 0
+    left = _left_by_earlier_runs(directory, publishing["session"])
     with api_usage():
         publisher = Publisher(topic, config=config, **publishing)
     LINK_LOG.setLevel(logging.ERROR)  # whoever waits, or closes, says the same
@@ -138,11 +138,20 @@ def command(
             _wait(publisher, count, timeout)
     seconds = time.monotonic() - started
     found = {"topic": topic, "records": count, "earlier_records": left}
-    said = f"{count} records appended"
-    if wait:
-        said = f"{count + left} records merged"
-        said += f" ({left} of them from earlier runs)" if left else ""
-    report({**found, "merged": wait, "seconds": seconds}, f"{said} in {seconds:.1f} s")
+    done = _merged(count, left) if wait else f"{count} records appended"
+    report({**found, "merged": wait, "seconds": seconds}, f"{done} in {seconds:.1f} s")
+
+
+def _left_by_earlier_runs(directory: str | None, session: str) -> int:
+    """Records of the session that earlier runs have not shipped."""
+    return left_records(os.path.join(directory, session)) if directory else 0
+
+
+def _merged(count: int, earlier: int) -> str:
+    """How many records are merged, `earlier` ones of other runs included."""
+    return f"{count + earlier} records merged" + (
+        f" ({earlier} of them from earlier runs)" if earlier else ""
+    )
 
 
 def _wait(publisher: Publisher, count: int, timeout: float) -> None:

@@ -248,11 +248,15 @@ def _troubles(node: ServedNode) -> Iterator[Sample]:
     yield "samelog_partitions_halted", (), sum(each.fault is not None for *_, each in partitions)
     yield "samelog_partitions_missing_records", (), sum(map(bool, wanted))
     yield from _damages(held)
+    yield from _misfits(held)
+    yield "samelog_damaged_replicas", (), node.data_groups.damaged_replicas
+
+
+def _misfits(held: Sequence[tuple[LogParts, RaftParts, CareParts]]) -> Iterator[Sample]:
     refused = (raft.schemas.refused_records for _, raft, _ in held)
     yield "samelog_refused_records_total", (), sum(refused)
     misplaced = (logs.intake.key_placement.misplaced_records for logs, _, _ in held)
     yield "samelog_misplaced_keys_total", (), sum(misplaced)
-    yield "samelog_damaged_replicas", (), node.data_groups.damaged_replicas
 
 
 def _damages(held: Sequence[tuple[LogParts, RaftParts, CareParts]]) -> Iterator[Sample]:

@@ -148,17 +148,17 @@ class ListTransactionsResponse(ResponseBody, frozen=True):
 async def list_transactions(call: NodeCall, request: Any) -> ListTransactionsResponse:
     """The transactional ids that a tool asks for."""
     states = frozenset(request.state_filters) or STATES
-    producers = frozenset(request.producer_id_filters)
     try:
         pattern = compiled(getattr(request, "transactional_id_pattern", None) or ".*")
     except InvalidPattern:
         return ListTransactionsResponse(ErrorCode.invalid_regular_expression)
+    producers = frozenset(request.producer_id_filters)
     turn, found = Turn(), []
     for name, known in [*_known(call)]:
         await turn.give_way()
-        is_asked = known.state_name in states and (not producers or known.producer_id in producers)
-        is_wanted = is_asked and _is_long(call, request, known) and pattern.fullmatch(name)
-        if is_wanted and may_describe(call, name):
+        is_wanted = known.state_name in states and _passes(known, producers)
+        is_wanted = is_wanted and _is_long(call, request, known)
+        if is_wanted and pattern.fullmatch(name) and may_describe(call, name):
             found.append(ListedTransaction(name, known.producer_id, known.state_name))
     return ListTransactionsResponse(ErrorCode.none, sorted(states - STATES), found)
 
@@ -166,6 +166,11 @@ async def list_transactions(call: NodeCall, request: Any) -> ListTransactionsRes
 def _known(call: NodeCall) -> Iterable[tuple[str, Transaction]]:
     transactions = call.broker.transactions
     return transactions.known.by_id.items() if transactions.leads else ()
+
+
+def _passes(known: Transaction, producers: frozenset[int]) -> bool:
+    """Whether a transaction is one of these producers'; of any, if none is named."""
+    return not producers or known.producer_id in producers
 
 
 def _is_long(call: NodeCall, request: Any, known: Transaction) -> bool:

@@ -84,9 +84,7 @@ def _init(state: State, command: InitProducer) -> ProducerIdAndEpoch:
             raise TransactionRefused("TOO_MANY", f"there are {IDS_MAX} transactional ids already")
         known = transactions.by_id[name] = Transaction(command.new_producer_id)
         transactions.producers[command.new_producer_id] = name
-    if known.owner not in ("", command.owner) and not command.is_granted:
-        raise TransactionRefused(NOT_OWNER, f"another identity owns transactional id {name!r}")
-    known.owner = known.owner or command.owner
+    _check_owner(known, command)
     _check_claim(known, command)
     if known.is_deciding:
         text = f"the last transaction of {name!r} is being carried out"
@@ -103,6 +101,14 @@ def _init(state: State, command: InitProducer) -> ProducerIdAndEpoch:
         _raise_epoch(known, claimed)
     known.unit, known.timeout_ms, known.used_ms = None, command.timeout_ms, command.at_ms
     return ProducerIdAndEpoch(known.producer_id, known.epoch)
+
+
+def _check_owner(known: Transaction, command: InitProducer) -> None:
+    """The identity that uses an id first owns it; a grant lets others use it, too."""
+    name = command.transactional_id
+    if known.owner not in ("", command.owner) and not command.is_granted:
+        raise TransactionRefused(NOT_OWNER, f"another identity owns transactional id {name!r}")
+    known.owner = known.owner or command.owner
 
 
 def _check_claim(known: Transaction, command: InitProducer) -> None:

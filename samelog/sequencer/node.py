@@ -28,6 +28,7 @@ from samelog.sequencer.admin.status import tell_state
 from samelog.sequencer.building import Seat
 from samelog.sequencer.cluster.agreed_clock import AgreedClock
 from samelog.sequencer.cluster.changes import Changes
+from samelog.sequencer.cluster.group_keeper import GroupKeeper
 from samelog.sequencer.cluster.housekeeping import Housekeeper
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
@@ -63,6 +64,9 @@ from samelog.wire.messages import Hello
 from samelog.wire.peer_messages import LogsHeld, MemberList, PartOfRunClosed, PassReport
 
 log = logging.getLogger(__name__)
+
+ROUND_S = 1.0
+"""A member is close to group 0 if it merges within this time what was there before."""
 
 
 class Node:
@@ -120,6 +124,7 @@ class Node:
             connected=self.group_replica.peers_to_ask,
             lives=lives,
         )
+        self._keeper = self._new_keeper(changes, presence)
         callers = Callers()
         known = members, lives, callers, links, changes, presence
         self.peers = PeerParts(record.number, *known, self._new_whereabouts(record.number, links))
@@ -129,6 +134,19 @@ class Node:
         self._intake = RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups, presence)
         self.placing = self._new_placing(presence, links)
         self.stages = self._new_stages(links)
+
+    def _new_keeper(self, changes: Changes, presence: Presence) -> GroupKeeper:
+        return GroupKeeper(
+            changes,
+            group=self.raft.group,
+            machine=self.logs.machine,
+            coordinator=self.raft.coordinator,
+            presence=presence,
+            clock=self._given.clock,
+            cluster=lambda: self.cluster,
+            takes_in=lambda: self.logs.intake.stopped is None,
+            round_s=ROUND_S,
+        )
 
     def _new_whereabouts(self, number: int, links: Links) -> Whereabouts:
         return Whereabouts(
@@ -421,6 +439,8 @@ class Node:
     def tick_membership(self) -> None:
         """See housekeeping.Ticked."""
         self.peers.changes.tick()
+        if self.raft.group.is_leader and self.cluster.members:
+            self._keeper.tick()
         self.data_groups.tick_membership()
         self.placing.tick()
 
@@ -432,8 +452,6 @@ class Node:
             self._watched.reload_certificates()
         self._measure_disk()
         self._stop_if_halted()
-        if self.logs.intake.stopped is not None and self.raft.group.is_leader:
-            self.peers.changes.give_leadership_away()  # it takes nothing in, so it plans nothing
         self.group_replica.tick_slowly()
         self.data_groups.tick_slowly()
         self.peers.whereabouts.tick()

@@ -207,10 +207,11 @@ _LEARNERS = ((0.5, "learner"), (1.5, "learner"))
 def _bearable(
     options: Options, changes: tuple[tuple[float, str], ...], draw: random.Random
 ) -> tuple[str, ...]:
-    """Where replicas move, disks are wiped, but for those that a majority of a group needs; what
-    rots stays where it is, and so would what moves.
+    """All kinds in half of the worlds whose members stay: bits rot and old copies of directories come
+    back also where replicas move, but on members that no majority of a group needs. Elsewhere disks
+    are wiped of what forgets.
     """
-    if options.replicas == options.nodes and not changes and draw.random() < 0.5:
+    if not changes and draw.random() < 0.5:
         return options.kinds
     spared = {*FORGETTING} - {*WIPES}
     return tuple(kind for kind in options.kinds if kind not in spared)

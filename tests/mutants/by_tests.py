@@ -55,6 +55,7 @@ from tests.mutants.forgetting import FORGETTING
 from tests.mutants.granting import GRANTING
 from tests.mutants.in_use import IN_USE
 from tests.mutants.judging import JUDGING
+from tests.mutants.keeping import KEEPING, keep_leading
 from tests.mutants.keys import KEYS
 from tests.mutants.leaving import LEAVING
 from tests.mutants.limits import LIMITS
@@ -287,7 +288,7 @@ def take_any_records() -> Iterator[None]:
 @contextmanager
 def lead_without_intake() -> Iterator[None]:
     """A leader whose disk takes nothing in goes on leading."""
-    with patch.object(Changes, "give_leadership_away", lambda self, to=None: None):
+    with keep_leading(Changes):
         yield
 
 
@@ -381,6 +382,7 @@ PLANTED = (
             *PLACING,
             *SCARCITY,
             *CLOCKS,
+            *KEEPING,
             *DATA_GROUPS,
             *RECOVERING,
             *REMOVING,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,6 +32,7 @@ from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskState
 from samelog.placement.values import PlacedGroup, Placement
 from samelog.sequencer.cluster.changes import Changes
+from samelog.sequencer.cluster.keeper_steps import Wanted
 from samelog.sequencer.data_groups import ending
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.replica import DataReplica
@@ -417,7 +419,12 @@ def take_in_anew_who_has_the_only_copy() -> Iterator[None]:
 @contextmanager
 def lead_again_before_it_goes() -> Iterator[None]:
     """Who hands leadership over as its replica is to go gets it back, as it should lead."""
-    with patch.object(DataGroupUpkeep, "_is_going", lambda self, group, member: False):
+    original = DataGroupUpkeep.wanted
+
+    def wanted(self: DataGroupUpkeep) -> Wanted:
+        return dataclasses.replace(original(self), going=frozenset())
+
+    with patch.object(DataGroupUpkeep, "wanted", wanted):
         yield
 
 

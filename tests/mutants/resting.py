@@ -19,6 +19,7 @@ from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.parts import CareParts
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
+from tests.mutants.keeping import keep_leading
 
 
 @contextmanager
@@ -97,7 +98,7 @@ def send_readers_anywhere() -> Iterator[None]:
 @contextmanager
 def lead_a_group_without_intake() -> Iterator[None]:
     """A leader of a data group that can take in nothing goes on leading."""
-    with patch.object(DataGroupUpkeep, "_heirs", lambda self, placed: (placed.preferred,)):
+    with keep_leading(DataGroupUpkeep):
         yield
 
 

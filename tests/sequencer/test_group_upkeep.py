@@ -11,7 +11,7 @@ import pytest
 from samelog.consensus import ProgressState
 from samelog.placement.tasks import PlacementTask, TaskKind, TaskState
 from samelog.placement.values import PlacedGroup, PlacedReplica
-from samelog.sequencer.data_groups.upkeep import WANTED_S, DataGroupUpkeep
+from samelog.sequencer.data_groups.upkeep import ROUND_S, DataGroupUpkeep
 from samelog.sequencer.raft.views import NodeView
 from samelog.sequencer.state.commands import DeleteTopicCommand
 from samelog.sequencer.state.machine import StateMachine
@@ -40,7 +40,11 @@ class World:
             ),
             logs=SimpleNamespace(
                 machine=SimpleNamespace(
-                    state=SimpleNamespace(placement=SimpleNamespace(own=own), partitions=partitions)
+                    state=SimpleNamespace(
+                        placement=SimpleNamespace(own=own),
+                        partitions=partitions,
+                        has_here=lambda number: True,
+                    )
                 )
             ),
         )
@@ -86,9 +90,9 @@ def test_leadership_is_not_given_to_whom_a_task_takes_the_replica_from(
     world = World()
     state = SimpleNamespace(placement=SimpleNamespace(tasks={1: task}))
     world.upkeep._cluster = lambda: state  # type: ignore[assignment, return-value]
-    world.upkeep._replica.logs.intake = SimpleNamespace(stopped=None)  # type: ignore[misc, assignment]
-    placed = PlacedGroup(3, 2, (), 1, ())
-    assert list(world.upkeep._heirs(placed)) == heirs
+    world.upkeep._group = lambda: PlacedGroup(3, 2, (), 1, ())
+    wanted = world.upkeep.wanted()
+    assert [each for each in wanted.leaders if each not in wanted.going] == heirs
 
 
 def test_who_was_away_for_long_is_no_whole_copy() -> None:
@@ -111,14 +115,15 @@ def test_under_steady_load_all_are_whole_at_the_same_time() -> None:
         if step % 2:
             world.upkeep._is_near(PlacedReplica(BACK, 6, votes=True))
         at_once += world.healthy == [OWN, BACK, NEW]
-    assert at_once > 100 * (1 - 2 / WANTED_S) - 5
+    assert at_once > 100 * (1 - 2 / ROUND_S) - 5
 
 
 def test_only_what_group_0_has_made_and_deleted_is_let_go_of() -> None:
     """A member's copy of group 0 may lag: what is not in it may be new."""
     clusters, here, anything = [StateMachine()], data_group(), SimpleNamespace()
     replica: Any = SimpleNamespace(
-        raft=SimpleNamespace(group=anything), logs=SimpleNamespace(machine=here)
+        raft=SimpleNamespace(group=anything, coordinator=anything),
+        logs=SimpleNamespace(machine=here),
     )
     others: Any = anything
     upkeep = DataGroupUpkeep(

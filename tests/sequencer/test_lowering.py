@@ -123,7 +123,8 @@ def upkeep(here: StateMachine, cluster: StateMachine) -> DataGroupUpkeep:
     anything: Any = SimpleNamespace()
     group = SimpleNamespace(is_leader=True, raft=SimpleNamespace())
     clock = SimpleNamespace(wall_ms=lambda: 9)
-    raft = SimpleNamespace(group=group, proposer=SimpleNamespace(clock=clock))
+    proposer = SimpleNamespace(clock=clock)
+    raft = SimpleNamespace(group=group, proposer=proposer, coordinator=anything)
     replica: Any = SimpleNamespace(raft=raft, logs=SimpleNamespace(machine=here))
     presence: Any = SimpleNamespace(number=0)
     return DataGroupUpkeep(

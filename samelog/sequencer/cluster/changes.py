@@ -14,25 +14,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from samelog.config.authorisation import NODE_PREFIX
-from samelog.consensus import Busy, ChangePending, NotLeader, ProgressState, Role
+from samelog.consensus import ChangePending, NotLeader, Role
 from samelog.consensus.types import MAX_NODE_ID
-from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
+from samelog.sequencer.cluster.group_keeper import is_in_maintenance
+from samelog.sequencer.cluster.keeper_steps import CLOSE_ENTRIES, Step, StepKind, Wanted
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.sites.leading import LeaderPlace, patience
-from samelog.sequencer.state.commands import LetIn, Member, SetMembers, decode_commands
+from samelog.sequencer.state.commands import Member, SetMembers, decode_commands
 from samelog.sequencer.state.placement.commands import PLACING
+from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode
 
 if TYPE_CHECKING:
-    from samelog.placement.sites import Sites
     from samelog.sequencer.cluster.lives import Lives
     from samelog.sequencer.cluster.members import Members
     from samelog.sequencer.raft.coordinator import Coordinator
@@ -41,10 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VOTERS_LIMIT = 7
-CLOSE_ENTRIES = 256
 LOOK_S = 0.02
-ROUND_S = 1.0
-"""A learner that needs no longer than this for what came in meanwhile is close enough."""
 HAND_OVER_TICKS = 50
 FREE_TIMEOUT_S = 5.0
 CHANGE_TIMEOUT_S = 3.0
@@ -60,7 +57,9 @@ class ChangeRefused(Exception):
 
 
 class Changes:
-    """One node's part in changing the membership; only the leader's acts."""
+    """One node's part in changing the membership; only the leader's acts. Implements
+    group_keeper.KeptGroup for group 0: what the keeper goes by, and what operators ask for.
+    """
 
     def __init__(
         self,
@@ -86,13 +85,7 @@ class Changes:
         self._seen_version = -1
         self._needed: dict[int, int] = {}
         """Partition -> offset that a majority must have merged durably before the next change."""
-        self._rounds: dict[int, tuple[float, dict[int, int]]] = {}
-        """Learner -> when its round of catching up began, and what it must reach."""
-        self._asked: dict[int, tuple[int, str]] = {}
-        """Suspect -> in which term, and for which of its lives, it was proposed to let it in."""
         self._place = LeaderPlace()
-        self._left: set[tuple[int, SessionPosition]] = set()
-        """Inputs, and where, that were left to another leader."""
 
     # --- carrying on ------------------------------------------------------------------------------
 
@@ -108,22 +101,37 @@ class Changes:
         self._note_what_is_needed()
         if not state.members:
             self._propose_soon(list(self._members.all.values()))
-        else:
-            self._let_suspects_in()
-            if self._is_step_left() and self._is_free():
-                self._remove_replaced() or self._promote_learners()
-        if self._in_maintenance(self._number):
-            self.give_leadership_away()
-        else:
-            self._lead_where_wanted(sites)
-        self._leave_damage_to_others()
 
-    def _lead_where_wanted(self, sites: Sites) -> None:
-        """Leave leadership to a voter in a site that should have it."""
-        there = [each for each in self._voters_there() if self._keeps_up(each)]
-        should = self._place.look(self._number, sites, there, self._clock.now())
-        if should:
-            self.give_leadership_away(should[0])
+    # --- what the keeper goes by ------------------------------------------------------------------
+
+    def wanted(self) -> Wanted:
+        """Who should lead, vote and go, by the member list and the sites."""
+        state = self._machine.state
+        may_vote, members = state.placement.sites.may_vote, state.members.values()
+        return Wanted(
+            leaders=self._leaders(),
+            promoted=frozenset(
+                each.number
+                for each in members
+                if not each.voter
+                and each.promote
+                and may_vote(each.number)
+                and each.number in state.started
+            ),
+            replaced=tuple(
+                (each.replaces, each.number)
+                for each in members
+                if each.voter
+                and each.replaces in state.members
+                and self._is_empty(each.replaces)  # replicas move away first
+            ),
+        )
+
+    def _leaders(self) -> tuple[int, ...]:
+        """A voter in a site that should have leadership."""
+        well = [each for each in self._voters_there() if self._keeps_up(each)]
+        sites = self._machine.state.placement.sites
+        return tuple(self._place.look(self._number, sites, well, self._clock.now())[:1])
 
     def _keeps_up(self, number: int) -> bool:
         """Whether a voter is not in maintenance, and lacks nothing but what came in just now."""
@@ -132,15 +140,26 @@ class Changes:
         is_close = progress is not None and raft.last_index - progress.match <= CLOSE_ENTRIES
         return is_close and not self._in_maintenance(number)
 
-    def _leave_damage_to_others(self) -> None:
-        """An input whose bytes have rotted here waits until another node leads. Once: where all
-        nodes have the same bytes, none of them can do better.
-        """
-        inputs = self._machine.state.inputs
-        damaged = [number for number in self._coordinator.damaged_inputs() if number in inputs]
-        places = {(number, inputs[number].place) for number in damaged}
-        if places - self._left and self.give_leadership_away() is not None:
-            self._left |= places
+    @property
+    def may_change(self) -> bool:
+        """Whether a change is wanted, and the last one is over."""
+        return self._is_step_left() and self._is_free()
+
+    def life(self, number: int) -> tuple[Life, bool] | None:
+        """A member's life as it introduced itself, and whether it is sure by its own word."""
+        life = self._lives.met.get(number)
+        return None if life is None else (life, life.is_sure)
+
+    def change(self, step: Step) -> None:
+        """Make a learner a voter, or remove a member that another one came in place of."""
+        rest = self._without(step.member)
+        if step.kind is StepKind.PROMOTE:
+            member = self._machine.state.members[step.member]
+            log_event(log, logging.INFO, "learner becomes a voter", node=member.name)
+            rest = [*rest, msgspec.structs.replace(member, voter=True)]
+        self._propose_soon(rest)
+
+    # --- one change after another -----------------------------------------------------------------
 
     def _note_what_is_needed(self) -> None:
         """A new leader, or a new membership: what is committed by now has to be on a majority."""
@@ -148,7 +167,6 @@ class Changes:
         if (self._led_term, self._seen_version) != (term, version):
             self._led_term, self._seen_version = term, version
             self._needed = self._offsets()
-            self._rounds.clear()
 
     def _offsets(self) -> dict[int, int]:
         partitions = self._machine.state.partitions
@@ -169,20 +187,6 @@ class Changes:
         members = self._machine.state.members.values()
         return any(not member.voter or member.replaces is not None for member in members)
 
-    def _remove_replaced(self) -> bool:
-        members = self._machine.state.members
-        for member in members.values():
-            if not member.voter or member.replaces is None or member.replaces not in members:
-                continue
-            if not self._is_empty(member.replaces):
-                continue  # replicas move away first
-            if member.replaces != self._number:
-                self._propose_soon(self._without(member.replaces))
-            else:  # handing over first costs less than an election after the removal
-                self.give_leadership_away(member.number)
-            return True
-        return False
-
     def _is_empty(self, number: int) -> bool:
         """Whether a member has no replica of a data group, nor is about to get one: what was
         proposed before its removal comes before that.
@@ -198,57 +202,6 @@ class Changes:
             if entry.data
             for command in decode_commands(entry.data)
         )
-
-    def _promote_learners(self) -> bool:
-        for member in self._machine.state.members.values():
-            if not member.voter and member.promote and self._may_become_voter(member.number):
-                log_event(log, logging.INFO, "learner becomes a voter", node=member.name)
-                voter = msgspec.structs.replace(member, voter=True)
-                self._propose_soon([*self._without(member.number), voter])
-                return True
-        return False
-
-    def _may_become_voter(self, number: int) -> bool:
-        may_vote = self._machine.state.placement.sites.may_vote(number)
-        return may_vote and self._is_let_in_and_close(number)
-
-    def _let_suspects_in(self) -> None:
-        """Who may have forgotten what it promised counts again from an entry on that names its life
-        and that a majority commits without it; not before it has the log and the merged bytes.
-        """
-        state = self._machine.state
-        for number in self._connected():
-            life = self._lives.met.get(number)
-            if life is None or (life.is_sure and self._group.raft.counts(number)):
-                continue
-            asked = self._group.raft.term, life.incarnation
-            if number not in state.members or self._asked.get(number) == asked:
-                continue
-            if self._is_close(number):
-                with suppress(NotLeader, Busy):
-                    self._group.propose([LetIn(number, life.incarnation)])
-                    self._asked[number] = asked
-
-    def _is_close(self, number: int) -> bool:
-        """Whether a node holds the log and the merged bytes, but for what came in just now."""
-        raft = self._group.raft
-        progress = raft.progress(number)
-        if progress is None:
-            return False
-        behind = raft.last_index - progress.match
-        if progress.state is not ProgressState.REPLICATE or behind > CLOSE_ENTRIES:
-            return False
-        began, wanted = self._rounds.setdefault(number, (self._clock.now(), self._offsets()))
-        if not self._has(self._coordinator.views[number].merged_durable, wanted):
-            return False
-        del self._rounds[number]
-        return self._clock.now() - began <= ROUND_S
-
-    def _is_let_in_and_close(self, number: int) -> bool:
-        """Whether it will count as a voter, and hold what voters hold."""
-        state, life = self._machine.state, self._lives.met.get(number)
-        is_trusted = life is not None and self._group.raft.counts(number)
-        return is_trusted and number in state.started and self._is_close(number)
 
     def _without(self, number: int) -> list[Member]:
         """The members but one, and nobody waits to replace that one any more."""
@@ -410,8 +363,7 @@ class Changes:
     # --- leadership -------------------------------------------------------------------------------
 
     def _in_maintenance(self, number: int) -> bool:
-        until = self._machine.state.maintenance.get(self._members.name(number), 0)
-        return until > self._clock.wall_ms()
+        return is_in_maintenance(self._machine.state, number, self._clock.wall_ms())
 
     def give_leadership_away(self, to: int | None = None) -> int | None:
         """Ask a voter, the most advanced that is there, to lead: whom; None if there is nobody."""

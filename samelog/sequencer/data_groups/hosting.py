@@ -13,6 +13,7 @@ from samelog.consensus import GroupMessages, Role
 from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import METADATA
 from samelog.replicator.interfaces import LogSource
+from samelog.sequencer.cluster.group_keeper import is_in_maintenance
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
@@ -92,8 +93,8 @@ class DataGroups:
         self.quiet = QuietGroups(given, links, host.spawn)
         self._confirms = False
         self._contents = Contents()
-        self._level = 0
-        """Of the cluster, when it was looked at last."""
+        self._known = 0, False
+        """The cluster's feature level, and whether this member is in maintenance, as seen last."""
         self._keeper = ReplicaKeeper(
             given, host, member, on_table=self._look, begin=self._begin, on_over=self._over
         )
@@ -384,8 +385,10 @@ class DataGroups:
 
     def tick_slowly(self) -> None:
         """To be called about once a second."""
-        if self._level != self._host.cluster.level:
-            self._level = self._host.cluster.level
+        cluster, wall_ms = self._host.cluster, self._given.clock.wall_ms()
+        known = cluster.level, is_in_maintenance(cluster, self._presence.number, wall_ms)
+        if known != self._known:
+            self._known = known
             self._work_in(tuple(self.replicas))
         self._work_in(self.passes.groups)
         for replica in self.working:

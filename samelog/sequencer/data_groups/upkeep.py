@@ -7,22 +7,24 @@ has the log and the merged bytes, by an entry that is committed without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 
 import msgspec
 
-from samelog.consensus import Busy, ChangePending, NotLeader, ProgressState
+from samelog.consensus import Busy, ChangePending, NotLeader
 from samelog.placement.changes import ConfirmGroup, GroupBegunAnew
 from samelog.placement.orders import ordered
 from samelog.placement.tasks import Action, GroupOrder
 from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.runtime.clock import Clock
+from samelog.sequencer.cluster.group_keeper import GroupKeeper
+from samelog.sequencer.cluster.keeper_steps import Step, Wanted
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.anew import begun_anew, opening, owed_reset
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.sites.leading import patience
-from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand, LetIn
+from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand
 from samelog.sequencer.state.placement.commands import (
     BeginAnew,
     ChangePlacement,
@@ -33,14 +35,13 @@ from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.types import State, Topic
 from samelog.wire.bounds import Life
 
-CLOSE_ENTRIES = 256
 COMMANDS_AT_ONCE = 200
-WANTED_S = 10.0
-"""What a replica must have is asked anew after so long."""
+ROUND_S = 10.0
+"""A replica is close if it merges within this time what was there before."""
 
 
 class DataGroupUpkeep:
-    """One replica's; only the leader's acts."""
+    """One replica's; only the leader's acts. Implements group_keeper.KeptGroup."""
 
     def __init__(
         self,
@@ -65,21 +66,29 @@ class DataGroupUpkeep:
         self._lives = lives
         self._cluster = cluster
         self._contents = contents
-        self._asked: dict[int, tuple[int, str]] = {}
-        """Suspect -> in which term, and for which of its lives, it was proposed to let it in."""
+        self.keeper = GroupKeeper(
+            self,
+            group=self._raft,
+            machine=replica.logs.machine,
+            coordinator=replica.raft.coordinator,
+            presence=presence,
+            clock=clock,
+            cluster=cluster,
+            takes_in=lambda: replica.logs.intake.stopped is None,
+            round_s=ROUND_S,
+        )
         self._proposed_at = 0
         """The entry by which topics were followed last."""
         self._whole: set[int] = set()
         """Replicas that were found to be whole."""
-        self._wanted: dict[int, tuple[float, dict[int, int]]] = {}
-        """Replica's member -> since when, and what it must have merged durably."""
 
     @property
     def is_due(self) -> bool:
-        """Whether the leader has something to propose, here or to group 0."""
+        """Whether the leader has something to propose, here or to group 0, or is to yield."""
         state = self._replica.logs.machine.state
         is_behind = not state.placement.own or state.level < self._cluster().level
-        return is_behind or bool(self._behind_topics()) or bool(self.unconfirmed())
+        is_owing = bool(self._behind_topics()) or bool(self.unconfirmed())
+        return is_behind or is_owing or self.keeper.is_to_yield
 
     def tick(self) -> None:
         """Take the next step, if there is one."""
@@ -95,10 +104,30 @@ class DataGroupUpkeep:
         elif state.level < self._cluster().level:
             self._configure(state.placement.version, state.placement.own)
         else:
-            self._let_suspects_in()
+            self.keeper.tick()
             self._follow_topics()
-            for member in filter(self._is_able, self._heirs(placed)):
-                self._hand_over(member)
+
+    # --- what the keeper goes by ------------------------------------------------------------------
+
+    def wanted(self) -> Wanted:
+        """Who should lead, and who is about to go; tasks change the members."""
+        placed, tasks = self._group(), self._cluster().placement.tasks.values()
+        going = (each.goes for each in tasks if each.group == placed.number)
+        return Wanted((placed.preferred,), frozenset(each for each in going if each is not None))
+
+    @property
+    def may_change(self) -> bool:
+        """Never: tasks change the members of a data group, one after another."""
+        return False
+
+    def life(self, number: int) -> tuple[Life, bool] | None:
+        """A member's life as it introduced itself: a replica is suspect only by what it forgot."""
+        life = self._lives().get(number)
+        return None if life is None else (life, True)
+
+    def change(self, step: Step) -> None:
+        """Raises ValueError: see `may_change`."""
+        raise ValueError(f"a task is needed for {step}")
 
     # --- placement --------------------------------------------------------------------------------
 
@@ -107,7 +136,7 @@ class DataGroupUpkeep:
         if not self._raft.is_leader or order.member is None:
             return
         if order.action is Action.LEAD:
-            self._hand_over(order.member)
+            self.keeper.hand_over(order.member)
             return
         known = self._group()
         table = self._replica.logs.machine.state.placement
@@ -129,7 +158,7 @@ class DataGroupUpkeep:
 
     def _is_near(self, replica: PlacedReplica) -> bool:
         """Whether it lacks only what came in just now: who was away for long counts, and lacks."""
-        return replica.member == self._presence.number or self._is_close(replica.member)
+        return replica.member == self._presence.number or self.keeper.is_close(replica.member)
 
     def _is_whole(self, replica: PlacedReplica) -> bool:
         """Whether it has all that the others have; once it has, that is not asked again."""
@@ -138,7 +167,7 @@ class DataGroupUpkeep:
             return is_own or raft.counts(replica.member)
         if replica.replica in self._whole:
             return True
-        if not self._is_close(replica.member):
+        if not self.keeper.is_close(replica.member):
             return False
         self._whole.add(replica.replica)
         return True
@@ -215,69 +244,6 @@ class DataGroupUpkeep:
             return None
         now_ms = self._replica.raft.proposer.clock.wall_ms()
         return BeginAnew(owed[0], now_ms, self._raft.raft.term, owed[1])
-
-    def _let_suspects_in(self) -> None:
-        raft, lives = self._raft.raft, self._lives()
-        for number in raft.peers:
-            life = lives.get(number)
-            if life is None or raft.counts(number) or not self._presence.is_there(number):
-                continue
-            asked = raft.term, life.incarnation
-            if self._asked.get(number) != asked and self._is_close(number):
-                with suppress(NotLeader, Busy):
-                    self._raft.propose([LetIn(number, life.incarnation)])
-                    self._asked[number] = asked
-
-    def _is_close(self, number: int) -> bool:
-        """Whether a replica has the log and the merged bytes, but for what came in just now."""
-        raft, partitions = self._raft.raft, self._replica.logs.machine.state.partitions
-        progress = raft.progress(number)
-        if progress is None or progress.state is not ProgressState.REPLICATE:
-            return False
-        if raft.last_index - progress.match > CLOSE_ENTRIES:
-            return False
-        wanted = self._wanted_of(number)
-        merged = self._replica.raft.coordinator.views[number].merged_durable
-        return all(merged.get(n, 0) >= offset for n, offset in wanted.items() if n in partitions)
-
-    def _wanted_of(self, number: int) -> dict[int, int]:
-        """Partition -> what a replica must have merged durably, as of lately."""
-        asked_at, wanted = self._wanted.get(number, (float("-inf"), {}))
-        now = self._clock.now()
-        if now - asked_at > WANTED_S:
-            known = self._replica.logs.machine.state.partitions.values()
-            wanted = {each.number: each.next_offset for each in known}
-            self._wanted[number] = now, wanted
-        return wanted
-
-    def _hand_over(self, to: int) -> None:
-        """Let who shall lead do so, if it has all that this one has."""
-        raft = self._raft.raft
-        progress = raft.progress(to)
-        if progress is None or to not in raft.voters or not raft.counts(to):
-            return
-        is_free = raft.leadership is not None and raft.leadership.transfer_to is None
-        if is_free and progress.match == raft.last_index and self._presence.is_there(to):
-            raft.transfer_leadership(to, self._clock.now())
-            self._raft.pump()
-
-    def _is_able(self, member: int) -> bool:
-        """Whether a member is up, and takes in what is to be merged."""
-        now = self._clock.now()
-        return self._presence.is_there(member) and self._presence.takes_in(member, now)
-
-    def _heirs(self, placed: PlacedGroup) -> Iterable[int]:
-        """Who shall lead; or anybody else, as a leader that takes nothing in plans nothing."""
-        takes_in = self._replica.logs.intake.stopped is None
-        wanted = (placed.preferred,) if takes_in else (placed.preferred, *self._raft.raft.peers)
-        return [member for member in wanted if not self._is_going(placed.number, member)]
-
-    def _is_going(self, group: int, member: int) -> bool:
-        """Whether a task is about to take a member's replica: it handed leadership over for that,
-        or will.
-        """
-        tasks = self._cluster().placement.tasks.values()
-        return any(each.group == group and each.goes == member for each in tasks)
 
 
 def _is_open(here: State, number: int, topic: Topic) -> bool:

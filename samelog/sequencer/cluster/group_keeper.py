@@ -1,0 +1,241 @@
+"""Looks after the members and the leadership of one Raft group, whichever kind it is, by the steps
+of `keeper_steps`. Only the leader's acts.
+
+Invariant: nothing that it remembers is needed by the next leader: what could not be done is found
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from samelog.consensus import Busy, NotLeader, ProgressState
+from samelog.runtime.clock import Clock
+from samelog.sequencer.cluster.keeper_steps import (
+    CLOSE_ENTRIES,
+    Observed,
+    Peer,
+    Step,
+    StepKind,
+    Wanted,
+    next_step,
+)
+from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.state.commands import LetIn
+from samelog.sequencer.state.types import State
+from samelog.wire.bounds import Life
+
+if TYPE_CHECKING:
+    from samelog.sequencer.raft.coordinator import Coordinator
+    from samelog.sequencer.state.machine import StateMachine
+
+HOLD_S = 2.0
+"""A member that has just begun to lead does not give leadership to who is preferred before that:
+whoever could not go on may have left it something to do.
+"""
+
+
+class KeptGroup(Protocol):
+    """What is wanted of a group, and how its members change."""
+
+    def wanted(self) -> Wanted:
+        """What it is to be now."""
+
+    @property
+    def may_change(self) -> bool:
+        """Whether the last change of its members is over."""
+
+    def life(self, number: int) -> tuple[Life, bool] | None:
+        """A member's life as it introduced itself, and whether that is sure by its own word; None
+        if it did not.
+        """
+
+    def change(self, step: Step) -> None:
+        """Propose that a learner votes, or that a member is none any more."""
+
+
+def is_in_maintenance(cluster: State, number: int, now_ms: int) -> bool:
+    """Return whether a member is in maintenance, by the state of group 0."""
+    member = cluster.members.get(number)
+    return member is not None and cluster.maintenance.get(member.name, 0) > now_ms
+
+
+class GroupKeeper:
+    """One replica's."""
+
+    def __init__(
+        self,
+        kept: KeptGroup,
+        *,
+        group: RaftGroup,
+        machine: StateMachine,
+        coordinator: Coordinator,
+        presence: Presence,
+        clock: Clock,
+        cluster: Callable[[], State],
+        takes_in: Callable[[], bool],
+        round_s: float,
+    ) -> None:
+        """`cluster`: the state of group 0, as it is here; `takes_in`: whether this replica does;
+        `round_s`: a replica is close if it merges within this time what was there before.
+        """
+        self._kept = kept
+        self._group = group
+        self._machine = machine
+        self._coordinator = coordinator
+        self._presence = presence
+        self._clock = clock
+        self._cluster = cluster
+        self._takes_in = takes_in
+        self._round_s = round_s
+        self._term = -1
+        self._leads_since = 0.0
+        self._asked: dict[int, str] = {}
+        """Suspect -> for which of its lives it was proposed to let it in, in this term."""
+        self._rounds: dict[int, tuple[float, dict[int, int]]] = {}
+        """Replica -> since when, and what it must have merged durably."""
+        self._left: set[object] = set()
+        """Damaged inputs, and where, that were left to another leader."""
+
+    def tick(self) -> None:
+        """Take all steps that are due. To be called about four times a second, on the leader."""
+        self._notice_term()
+        done = list[Step]()
+        while (step := next_step(self._kept.wanted(), self._observe(), done)) is not None:
+            done.append(step)
+            self._carry_out(step)
+
+    def _notice_term(self) -> None:
+        if self._term != self._group.raft.term:
+            self._term, self._leads_since = self._group.raft.term, self._clock.now()
+            self._asked.clear()
+            self._rounds.clear()
+
+    @property
+    def is_to_yield(self) -> bool:
+        """Whether this member leads, and another one should instead if any can."""
+        return self._group.is_leader and (
+            not self._takes_in()
+            or bool(self._damage() - self._left)
+            or is_in_maintenance(self._cluster(), self._presence.number, self._clock.wall_ms())
+        )
+
+    # --- what is known ----------------------------------------------------------------------------
+
+    def _observe(self) -> Observed:
+        raft, now, wall_ms = self._group.raft, self._clock.now(), self._clock.wall_ms()
+        peers = tuple(self._peer(number, now, wall_ms) for number in raft.peers)
+        lives = {each.number: self._kept.life(each.number) for each in peers}
+        return Observed(
+            self._presence.number,
+            peers,
+            raft.last_index,
+            is_to_yield=self.is_to_yield,
+            is_transferring=raft.leadership is None or raft.leadership.transfer_to is not None,
+            may_change=self._kept.may_change,
+            may_prefer=self.may_prefer,
+            asked={
+                number
+                for number, life in lives.items()
+                if life is not None and self._asked.get(number) == life[0].incarnation
+            },
+        )
+
+    def _peer(self, number: int, now: float, wall_ms: int) -> Peer:
+        raft, life, cluster = self._group.raft, self._kept.life(number), self._cluster()
+        progress, votes, counts = raft.progress(number), number in raft.voters, raft.counts(number)
+        is_sure = life is None or life[1]
+        is_asked = life is not None and number in cluster.members
+        if votes and counts and is_sure:
+            is_asked = False  # nobody needs to know
+        return Peer(
+            number,
+            votes=votes,
+            counts=counts,
+            is_sure=is_sure,
+            is_there=self._presence.is_there(number),
+            takes_in=self._presence.takes_in(number, now),
+            is_resting=is_in_maintenance(cluster, number, wall_ms),
+            match=0 if progress is None else progress.match,
+            is_close=is_asked and self.is_close(number),
+        )
+
+    @property
+    def may_prefer(self) -> bool:
+        """Whether this member has led for long enough to give leadership to who is preferred."""
+        return self._clock.now() - self._leads_since >= HOLD_S
+
+    def _damage(self) -> set[object]:
+        """Inputs whose bytes have rotted here, each with its place: they wait until another node
+        leads. Once for each place: where all nodes have the same bytes, none of them does better.
+        """
+        inputs = self._machine.state.inputs
+        damaged = [each for each in self._coordinator.damaged_inputs() if each in inputs]
+        return {(number, inputs[number].place) for number in damaged}
+
+    def is_close(self, number: int) -> bool:
+        """Return whether a replica has the log and the merged bytes, but for what came in just now:
+        it has merged durably what was there up to `round_s` ago.
+        """
+        raft, state = self._group.raft, self._machine.state
+        progress = raft.progress(number)
+        if progress is None or progress.state is not ProgressState.REPLICATE:
+            return False
+        if raft.last_index - progress.match > CLOSE_ENTRIES:
+            return False
+        merged = self._coordinator.views[number].merged_durable
+        wanted = self._round_of(number).items()
+        return all(merged.get(n, 0) >= offset for n, offset in wanted if state.has_here(n))
+
+    def _round_of(self, number: int) -> dict[int, int]:
+        """Partition -> what a replica must have merged durably, as of lately."""
+        began, wanted = self._rounds.get(number, (float("-inf"), {}))
+        now = self._clock.now()
+        if now - began > self._round_s:
+            known = self._machine.state.partitions.values()
+            wanted = {each.number: each.next_offset for each in known}
+            self._rounds[number] = now, wanted
+        return wanted
+
+    # --- what is done -----------------------------------------------------------------------------
+
+    def _carry_out(self, step: Step) -> None:
+        if step.kind is StepKind.READMIT:
+            self._readmit(step.member)
+        elif step.kind is StepKind.TRANSFER:
+            damage = self._damage()
+            if self.transfer(step.member):
+                self._left |= damage
+        else:
+            self._kept.change(step)
+
+    def _readmit(self, number: int) -> None:
+        life = self._kept.life(number)
+        if life is not None:
+            with suppress(NotLeader, Busy):
+                self._group.propose([LetIn(number, life[0].incarnation)])
+                self._asked[number] = life[0].incarnation
+
+    def transfer(self, to: int) -> bool:
+        """Ask a voter that counts and is there to lead; whether it was asked."""
+        raft = self._group.raft
+        is_able = to in raft.voters and raft.counts(to) and self._presence.is_there(to)
+        if raft.leadership is None or raft.leadership.transfer_to is not None or not is_able:
+            return False
+        raft.transfer_leadership(to, self._clock.now())
+        self._group.pump()
+        return True
+
+    def hand_over(self, to: int) -> None:
+        """Ask a member to lead because it is wanted there, if it lacks only what came in just now.
+        A member that leads since a moment ago keeps leadership for HOLD_S.
+        """
+        raft = self._group.raft
+        progress = raft.progress(to)
+        is_near = progress is not None and raft.last_index - progress.match <= CLOSE_ENTRIES
+        self._notice_term()
+        if is_near and self.may_prefer:
+            self.transfer(to)

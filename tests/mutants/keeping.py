@@ -1,0 +1,132 @@
+"""Planted bugs in the care for the members and the leadership of Raft groups."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from samelog.sequencer.cluster import group_keeper, keeper_steps
+from samelog.sequencer.cluster.group_keeper import GroupKeeper
+from samelog.sequencer.cluster.keeper_steps import Observed, Step, Wanted
+from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
+
+
+@contextmanager
+def keep_leading(kind: type) -> Iterator[None]:
+    """No bug: leaders of one kind of group do not yield, whatever is wrong with them."""
+    original = vars(GroupKeeper)["is_to_yield"].fget
+
+    def is_to_yield(self: GroupKeeper) -> bool:
+        return not isinstance(self._kept, kind) and bool(original(self))
+
+    with patch.object(GroupKeeper, "is_to_yield", property(is_to_yield)):
+        yield
+
+
+@contextmanager
+def lead_in_maintenance() -> Iterator[None]:
+    """A member in maintenance goes on leading, and is given leadership."""
+    with patch.object(group_keeper, "is_in_maintenance", lambda cluster, number, now_ms: False):
+        yield
+
+
+@contextmanager
+def wake_nobody_for_maintenance() -> Iterator[None]:
+    """Groups that rest are led on by a member in maintenance, as nobody looks at them."""
+    name = "samelog.sequencer.data_groups.hosting.is_in_maintenance"
+    with patch(name, lambda cluster, number, now_ms: False):
+        yield
+
+
+@contextmanager
+def keep_damage_in_data_groups() -> Iterator[None]:
+    """A leader of a data group keeps leadership though bytes of a session have rotted there."""
+    original = GroupKeeper._damage
+
+    def damage(self: GroupKeeper) -> set[object]:
+        return set() if isinstance(self._kept, DataGroupUpkeep) else original(self)
+
+    with patch.object(GroupKeeper, "_damage", damage):
+        yield
+
+
+@contextmanager
+def leave_damage_again_and_again() -> Iterator[None]:
+    """Damage that all have goes to and fro between them for ever."""
+    original = GroupKeeper.transfer
+
+    def transfer(self: GroupKeeper, to: int) -> bool:
+        return original(self, to) and False
+
+    with patch.object(GroupKeeper, "transfer", transfer):
+        yield
+
+
+@contextmanager
+def hand_back_at_once() -> Iterator[None]:
+    """Who is preferred gets leadership back before its successor could do anything."""
+    with patch.object(group_keeper, "HOLD_S", 0.0):
+        yield
+
+
+@contextmanager
+def lead_whoever_is_preferred() -> Iterator[None]:
+    """Leadership goes to who would give it away at once."""
+    original = keeper_steps._heir
+
+    def heir(wanted: Wanted, observed: Observed) -> Any:
+        well = (
+            dataclasses.replace(each, takes_in=True, is_resting=False) for each in observed.peers
+        )
+        return original(wanted, dataclasses.replace(observed, peers=tuple(well)))
+
+    with patch.object(keeper_steps, "_heir", heir):
+        yield
+
+
+@contextmanager
+def change_many_at_once() -> Iterator[None]:
+    """A second change of the members begins beside the first."""
+    original = keeper_steps._change
+
+    def change(wanted: Wanted, observed: Observed, done: Collection[Step]) -> Step | None:
+        return original(wanted, dataclasses.replace(observed, may_change=True), ())
+
+    with patch.object(keeper_steps, "_change", change):
+        yield
+
+
+@contextmanager
+def readmit_who_lacks_records() -> Iterator[None]:
+    """A suspect counts again before it has what the others have."""
+    original = keeper_steps._readmit
+
+    def readmit(observed: Observed) -> Step | None:
+        close = (dataclasses.replace(each, is_close=True) for each in observed.peers)
+        return original(dataclasses.replace(observed, peers=tuple(close)))
+
+    with patch.object(keeper_steps, "_readmit", readmit):
+        yield
+
+
+_IN = "tests/sequencer/test_group_keeper.py::test_"
+_STEPS = _IN + "suspects_come_first_then_one_change_of_members"
+
+KEEPING = (
+    (375, lead_in_maintenance, _IN + "a_member_in_maintenance_leads_nothing"),
+    (375, wake_nobody_for_maintenance, _IN + "a_group_that_rests_leaves_a_member_in_maintenance"),
+    (375, keep_damage_in_data_groups, _IN + "damaged_bytes_are_left_to_another_leader"),
+    (375, leave_damage_again_and_again, _IN + "damage_is_left_to_another_leader_once"),
+    (375, hand_back_at_once, _IN + "leadership_is_held_for_a_moment"),
+    (
+        375,
+        lead_whoever_is_preferred,
+        _IN + "leadership_goes_to_nobody_who_would_give_it_away_at_once",
+    ),
+    (376, change_many_at_once, _STEPS),
+    (376, readmit_who_lacks_records, _STEPS),
+)
+"""Rule, bug, and the test that finds it."""

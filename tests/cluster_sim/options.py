@@ -207,9 +207,9 @@ _LEARNERS = ((0.5, "learner"), (1.5, "learner"))
 def _bearable(
     options: Options, changes: tuple[tuple[float, str], ...], draw: random.Random
 ) -> tuple[str, ...]:
-    """All kinds in half of the worlds whose members stay: bits rot and old copies of directories come
-    back also where replicas move, but on members that no majority of a group needs. Elsewhere disks
-    are wiped of what forgets.
+    """Return all kinds for half of the worlds whose members stay: bits rot and old copies come back
+    where replicas move, too, on members that no majority of a group needs. Elsewhere disks are only
+    wiped.
     """
     if not changes and draw.random() < 0.5:
         return options.kinds

@@ -29,6 +29,7 @@ from samelog.sequencer.data_groups.seats import (
     is_overtaken,
     is_stale,
 )
+from samelog.sequencer.data_groups.upkeep import was_deleted
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.parts import MemberParts
@@ -268,8 +269,8 @@ class ReplicaKeeper:
     # --- ending -----------------------------------------------------------------------------------
 
     async def _end_old(self) -> None:
-        """Replicas that the table does not name any more. A group that is gone had no partitions;
-        what has some all the same stays.
+        """End replicas that the table does not name any more. A group that is gone had at most those
+        of deleted topics, of which it need not have heard; what has others stays.
         """
         over = [replica for replica in self.replicas.values() if self._is_over(replica)]
         for replica in over:  # all at once: from now on none of them hears anything
@@ -289,6 +290,8 @@ class ReplicaKeeper:
     def _is_over(self, replica: DataReplica) -> bool:
         placed = self._host.cluster.placement.groups.get(replica.number)
         named = None if placed is None else placed.replica_of(self._own)
-        is_empty = not replica.group_replica.logs.machine.state.partitions
+        cluster, here = self._host.cluster, replica.group_replica.logs.machine.state
+        held = {each.topic_id for each in here.partitions.values()}
+        is_empty = all(was_deleted(here.topics[each], cluster) for each in held)
         is_named = named is not None and named.replica == replica.replica
         return not is_named and (placed is not None or is_empty)

@@ -228,7 +228,7 @@ class DataGroupUpkeep:
         commands: list[AnyCommand] = [
             DeleteTopicCommand(topic_id)
             for topic_id, topic in here.topics.items()
-            if topic_id not in cluster.topics and _was_known(topic, cluster)
+            if was_deleted(topic, cluster)
         ]
         for placed in filter(None, map(table.partitions.get, self._contents())):
             topic = cluster.topics[placed.topic_id]
@@ -255,12 +255,13 @@ def _is_open(here: State, number: int, topic: Topic) -> bool:
     return is_same and number in here.partitions
 
 
-def _was_known(topic: Topic, cluster: State) -> bool:
-    """Whether group 0, as it is here, has made a topic: its partitions have had their numbers. One
-    that was recovered may have forgotten some.
+def was_deleted(topic: Topic, cluster: State) -> bool:
+    """Return whether group 0, as it is here, has made a topic and has it no more: its partitions
+    have had their numbers. One that was recovered may have forgotten some.
     """
     first, skipped = topic.partition_numbers[0], cluster.placement.skipped
-    return skipped.has_given("partition", first, cluster.next_partition)
+    was_made = skipped.has_given("partition", first, cluster.next_partition)
+    return was_made and topic.topic_id not in cluster.topics
 
 
 def _new_versions(here: State, cluster: State) -> Iterator[SetSchemaCommand]:

@@ -269,8 +269,8 @@ class ReplicaKeeper:
     # --- ending -----------------------------------------------------------------------------------
 
     async def _end_old(self) -> None:
-        """End replicas that the table does not name any more. A group that is gone had at most those
-        of deleted topics, of which it need not have heard; what has others stays.
+        """End replicas that the table names no more. A group that is gone may have partitions of
+        deleted topics, of which it need not have heard; what has others stays.
         """
         over = [replica for replica in self.replicas.values() if self._is_over(replica)]
         for replica in over:  # all at once: from now on none of them hears anything

@@ -84,7 +84,7 @@ def publish(shell: Shell, topic: str, text: str, config: str = "--config client.
 @pytest.mark.usefixtures("pastes_pages")
 def test_typed_topics(single: World) -> None:
     with running() as registry:
-        shell = Shell(single, **{"http://registry:8081": registry.url})
+        shell = Shell(single, **{"http://registry.example:8081": registry.url})
         schema = blocks("typed", "json")[0]
         set_it, look, with_registry = blocks("typed", "console")
         (shell.directory / "ticks.json").write_text(schema, "utf-8")
@@ -139,7 +139,7 @@ def test_events_as_a_topic(single: World) -> None:
 
 @pytest.mark.usefixtures("pastes_pages")
 def test_a_second_site(single: World) -> None:
-    shell = Shell(single)
+    shell = Shell(single, **{"HOST:PORT": "far.example:7000"})
     said = shell.paste(blocks("sites", "console")[0])
     assert re.search(r"nyc +.*", said), said
 
@@ -172,7 +172,7 @@ def test_a_second_cluster(tmp_path: Path) -> None:
         (shell.directory / "mirror.toml").write_text(shell.changed(from_files), "utf-8")
         run, promote = blocks("mirror", "console")[0].splitlines()[2:]
         assert "everything" in shell.paste(f"{run} 2>&1")
-        shell.paste(promote)
+        shell.paste(promote.replace("--confirm NAME", "--confirm flights"))
         publish(shell, "flights", "more")
         read = "samelog subscribe --topic flights --dir r --config client.toml"
         wait_for(lambda: shell.paste(read).split() == ["flights", "more"], "both", PATIENCE_S)

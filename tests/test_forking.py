@@ -28,6 +28,11 @@ def processes_with(variable: str) -> list[int]:
     return found
 
 
+def attend_to_interrupts() -> None:
+    """Undo what the shell does to a command in the background: it ignores interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.usefixtures("starts_nodes")
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["one process", "a worker"])
@@ -45,6 +50,7 @@ def test_an_interrupted_run_leaves_no_process(
             stdout=output,
             stderr=output,
             start_new_session=True,
+            preexec_fn=attend_to_interrupts,  # noqa: PLW1509  # this process has one thread here
         )
     variable = f"{STARTED}={started}"
     try:

@@ -394,8 +394,11 @@ class LocalSession:
         """Whether nothing will ever be added to this run, or to this part of it."""
         if self._is_ended(run):
             return True
-        tails = [directory.tails.get(run) for directory in self._inputs.values()]
-        return any(tail is not None and tail.is_damaged for tail in tails)
+        for directory in self._inputs.values():
+            tail = directory.tails.get(run)
+            if tail is not None and tail.damage is not None:
+                return True
+        return False
 
     def _is_ended(self, run: int) -> bool:
         if not self.runs or run != self.runs[-1].run or run in self._abandoned:

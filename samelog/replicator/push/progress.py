@@ -143,7 +143,7 @@ class SessionProgress:
     def merged_as(self, run: int, name: InputName, layout: Layout | None) -> RollByte:
         """Up to where a run is merged and durable on a majority, as a layout counts."""
         if layout is None:
-            return self.merged(run, name)
+            return self._merged.get((run, name), (0, 0))
         for own in (run, *reversed(layout.ends())):
             place = self.merged(own, name)
             if place > (0, 0):

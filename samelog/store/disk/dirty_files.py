@@ -105,7 +105,8 @@ class DirtyFiles:
         over = [each for each in self._being_synced if files is None or each in files]
         for file in over:
             self._being_synced.remove(file)
-        self._close(over)
+        if over:
+            self._close(over)
 
     def _close(self, files: list[File]) -> None:
         is_open = [file for file in files if not file.is_left_unsynced]

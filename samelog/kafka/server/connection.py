@@ -229,10 +229,10 @@ class KafkaConnection(asyncio.Protocol):
             return
         now = self._loop.time()
         output, pause_s = started.encode(answer, self._client, now)
-        if isinstance(output, CoroutineType):
-            self._encode_long(number, output)
+        if output is None or isinstance(output, list):
+            self._pipeline.answered(number, output)
         else:
-            self._pipeline.answered(number, cast(list[ByteBuffer] | None, output))
+            self._encode_long(number, output)
         if self._client.refusals.reason:
             self.close(self._client.refusals.reason)
         if pause_s:

@@ -76,7 +76,7 @@ class Sleepers:
             raise Asleep(f"the producer that slept could not write {value!r}")
 
     def check(self) -> None:
-        """They wake up, and go on. Raises Asleep."""
+        """Check that each client works after its sleep. Raises Asleep."""
         self._produce("awake")
         self._writer.commit_transaction(PATIENCE_S)
         [found] = self._reader.committed([self._place], PATIENCE_S)

@@ -81,7 +81,7 @@ def run(file: str, *arguments: str) -> Result:
 def test_a_site_is_promoted_by_a_client_that_knows_only_its_nodes(
     cluster: FakeCluster, named: tuple[int, ...]
 ) -> None:
-    """The newest node goes on, also if client.toml does not name it."""
+    """The newest node continues, also if client.toml does not name it."""
     newer = structs.replace(STANDS, node="n1", entry=41)
     after = structs.replace(newer, cluster_id="c.2", leads=True)
     told: dict[str, AdminAnswer] = {"n0": STANDS, "n1": newer}

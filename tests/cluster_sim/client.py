@@ -47,7 +47,7 @@ class _Served:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether it is to be answered yet."""
+        """Whether the request still waits for its answer."""
         return self.process.is_alive and not self.task.done()
 
 

@@ -230,8 +230,8 @@ class DataGroups:
     # --- at the end -------------------------------------------------------------------------------
 
     def waits_for(self) -> str:
-        """Return what is not as it must be: all replicas have everything, and have rested since
-        the last time that they were looked at. Empty if all is well.
+        """Return what is unfinished: each replica must have everything, and must have rested since
+        the last check. Empty if all is well.
         """
         if not self._world.options.data_groups:
             return ""
@@ -247,9 +247,7 @@ class DataGroups:
         return self._operator.waits_for() if self._made() else "not all groups are made"
 
     def _note_rest(self) -> None:
-        """Replicas are looked at now and then, each at a time of its own: they rest, but hardly
-        ever all at once.
-        """
+        """Note the replicas that rest: each rests at a time of its own, hardly ever all at once."""
         now = self._world.loop.time()
         for actor in self._world.nodes:
             for number, replica in (

@@ -1,6 +1,6 @@
 """Worlds in which topics are deleted and created again under their names, and nothing else is
-special: an administrator deletes topics while publishers write to them, and decides, now and then,
-that what they hold continues.
+special: an administrator deletes topics while publishers write to them, and sometimes decides that
+held records continue.
 
 What is merged where depends on when a publisher learns of a deletion, so these worlds are checked
 by content, not by positions: every record that was written is in a log of its topic at the end,
@@ -95,7 +95,7 @@ class Recreation:
             self._world.loop.call_in(process, 0.0, lambda: decide(OnRecreate.CONTINUE))
 
     def _delete(self, name: str) -> None:
-        """Ask whoever leads; the topic is created again with a later step."""
+        """Ask the leader; a later step creates the topic again."""
         for actor in self._world.nodes:
             node, process = actor.node, actor.process
             if node is None or process is None or not node.raft.group.is_leader:
@@ -152,7 +152,7 @@ class RecreationChecker(Checker):
         self.lineage: RecreatedLineage = RecreatedLineage(world.history)
 
     def _merge_committed(self, actor: NodeActor, part: Range) -> None:
-        """Positions belong to one topic id; records are looked at instead."""
+        """Do nothing: positions belong to one topic id; records are compared instead."""
 
     def _check_committed(
         self, actor: PublisherActor, run_id: str, name: InputName, append: Written

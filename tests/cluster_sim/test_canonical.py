@@ -6,7 +6,7 @@ from tests.cluster_sim.canonical import CanonicalLog
 
 
 def test_a_copy_that_begins_within_a_transaction_knows_it_from_its_first_batch_there() -> None:
-    """A node that went on behind an archive was taken for one that tells readers something wrong
+    """A node that continued behind an archive was taken for one that tells readers something wrong
     (world 9100381106 of many groups).
     """
     log = CanonicalLog("t", 0, lambda *_: True)

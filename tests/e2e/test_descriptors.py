@@ -1,4 +1,4 @@
-"""A node that has few descriptors: it refuses connections, and goes on with those it has."""
+"""A node that has few descriptors refuses connections and continues with those it has."""
 
 from __future__ import annotations
 

@@ -52,14 +52,14 @@ def test_one_node_goes_on_with_its_directory_and_node_toml_only(
         file = world.only(left)
         lose(world, *lost)
         left.kill()
-        here = ("--config", left.config_file)
+        options = ("--config", left.config_file)
         monkeypatch.setenv("SAMELOG_CONFIG", str(tmp_path / "nothing.toml"))
         for kind in ("majority-lost", "soft-reset"):
-            looked = samelog("recover", kind, *here)
+            looked = samelog("recover", kind, *options)
             assert looked.returncode == 1
             assert f"t-0: next offset {COUNT}" in looked.stderr
             assert "add: --confirm local" in looked.stderr
-            assert as_json("recover", kind, *here, *CONFIRM)["done"]
+            assert as_json("recover", kind, *options, *CONFIRM)["done"]
             left.start()
             world.wait_live(left)
             wait_for(lambda: end_offset(file) == COUNT, "nothing is lost")
@@ -68,7 +68,7 @@ def test_one_node_goes_on_with_its_directory_and_node_toml_only(
         home = tmp_path / "raft-disk"
         moved = text.replace("[node]\n", f"[node]\nraft_dir = {json.dumps(str(home))}\n")
         Path(left.config_file).write_text(moved)
-        assert as_json("recover", "move-raft", *here, *CONFIRM)["directory"] == str(home)
+        assert as_json("recover", "move-raft", *options, *CONFIRM)["directory"] == str(home)
         left.start()
         world.wait_live(left)
         publish(world, "after", file)

@@ -249,7 +249,7 @@ def test_a_restore_ends_where_the_source_ended_when_it_began(pair: TwoClusters) 
 def test_a_source_that_was_created_again_stops_its_mirror(
     pair: TwoClusters, *, is_away: bool
 ) -> None:
-    """Whether or not the sidecar runs meanwhile; other topics go on."""
+    """Whether or not the sidecar runs meanwhile; other topics continue."""
     publish(pair.source, "m", 10)
     publish(pair.source, "n", 10)
     pair.configure(["m", "n"])

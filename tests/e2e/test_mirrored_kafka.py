@@ -1,4 +1,4 @@
-"""A mirror whose source speaks Kafka's protocol: here another cluster's Kafka listener, so that the
+"""A mirror whose source speaks Kafka's protocol: another cluster's Kafka listener, so that the
 client of `samelog mirror` runs without Apache Kafka. With Apache Kafka: tests/interop.
 """
 

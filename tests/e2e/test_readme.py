@@ -1,6 +1,6 @@
 """The README, pasted into a shell: every block, in order, as it stands.
 
-Only `/tmp/` is another directory. Blocks that need a program which is not here (kcat, Java) are
+Only `/tmp/` is another directory. Blocks that need a program that is missing (kcat, Java) are
 left out, and so are lines that install something: a campaign runs them in a clone.
 """
 

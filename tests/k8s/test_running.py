@@ -149,7 +149,7 @@ class Stateful:
                 continue
             assert words[:5] == ["kubectl", "exec", "-n", "samelog", "rt-sequencer-0"]
             command = words[words.index("--") + 1 :]
-            if "--confirm" in command:  # the page has a placeholder, so that nobody pastes it
+            if "--confirm" in command:  # the page has a placeholder, against pasting
                 command[command.index("--confirm") + 1] = command[3]
             done = self.pods[0].execute(command)
             assert done.returncode == 0, f"{line}: {done.stderr}"

@@ -61,7 +61,7 @@ def answered(bad: socket.socket) -> bool:
 
 
 def main() -> None:
-    """Begin with each address, and go on until the process ends."""
+    """Send requests to each address until the process ends."""
     frames, sent = worst_frames(), [0]
     threads = [
         threading.Thread(target=requests, args=(parse_address(address), frames, sent), daemon=True)

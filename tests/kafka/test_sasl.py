@@ -157,7 +157,7 @@ def test_a_nonce_that_librdkafka_repeats_is_taken(mechanism: str) -> None:
     [("n,,", "y,,"), ("y,,", "n,,"), ("n,a=ann,", "n,,"), ("n,,", "n,,x"), ("n,,", "n")],
 )
 def test_the_header_has_to_be_repeated_under_the_proof(header: str, repeated: str) -> None:
-    """RFC 5802, 5.1: else somebody between could have changed it."""
+    """RFC 5802, 5.1: else a proxy between them could have changed it."""
     exchange = begin("SCRAM-SHA-256")
     fields = exchange.step(f"{header}n=ann,r=x".encode()).decode()
     nonce = fields.split(",")[0]

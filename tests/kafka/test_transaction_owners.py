@@ -1,4 +1,4 @@
-"""Who may use a transactional id: its owner, whoever an ACL allows it, and administrators."""
+"""A transactional id is for its owner, identities that an ACL allows it, and administrators."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def test_an_id_is_its_owners_unless_acls_say_otherwise(
         node = await leader_of(nodes)
         call, rights = call_to(node), node.member.rights
         await call.broker.until_begun()
-        monkeypatch.setattr(rights, "may_push", lambda who, _: not who.endswith("/nobody"))
+        monkeypatch.setattr(rights, "may_push", lambda who, _: not who.endswith("/eve"))
         monkeypatch.setattr(rights, "is_admin", lambda who: who.endswith("/root"))
-        assert await init(call, "nobody") is DENIED
+        assert await init(call, "eve") is DENIED
         assert await init(call, "ann") is ErrorCode.none
         for tried in (await init(call, "bob"), await end(call, "bob"), described(call, "bob")):
             assert tried is DENIED

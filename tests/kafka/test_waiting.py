@@ -28,7 +28,7 @@ from samelog.sequencer.state.machine import StateMachine
 from tests.runtime.peers import until
 
 SOON_S = 20.0
-"""Many times what the requests wait for here."""
+"""Many times what these requests wait for."""
 FRAME = (8).to_bytes(4, "big") + bytes(8)
 
 
@@ -105,8 +105,8 @@ def test_a_group_request_whose_decision_is_not_committed_is_refused() -> None:
 
 
 def test_a_batch_whose_partition_is_not_opened_in_time_is_answered() -> None:
-    """After a restart of a node each data group waited for its own run of before, one after the
-    other, with everything else that the client asked for behind that.
+    """After a restart of a node each data group waited for its own earlier run, one after the
+    other, and all other requests of the client waited behind that.
     """
 
     async def opens(self: ProduceWork, write: Any) -> None:

@@ -1,4 +1,4 @@
-"""Planted bugs in what expires: whose clock counts, and when it is looked at."""
+"""Planted bugs in expiry: the clock that counts, and the time of the checks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from samelog.sequencer.state.keys.key_state import KeyedPartition
 
 @contextmanager
 def believe_the_own_clock() -> Iterator[None]:
-    """The leader goes by its own wall clock, whatever the others' say."""
+    """The leader uses its own wall clock and ignores those of others."""
     with patch.object(AgreedClock, "wall_ms", lambda self: self.host.wall_ms()):
         yield
 
 
 @contextmanager
 def expire_before_clocks_are_known() -> Iterator[None]:
-    """A member that has heard of no other clock takes its own for the majority's."""
+    """A member that knows no other clock takes its own for the majority's."""
     with patch.object(AgreedClock, "is_agreed", PropertyMock(return_value=True)):
         yield
 

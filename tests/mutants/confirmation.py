@@ -13,7 +13,7 @@ from samelog.sequencer.admin import groups
 
 @contextmanager
 def destroy_without_the_name() -> Iterator[None]:
-    """A node carries out a destructive request whatever it confirms."""
+    """A node carries out a destructive request without checking its confirmation."""
     with patch.object(ConfirmedRequest, "_compare", lambda self, wanted: None):
         yield
 

@@ -51,7 +51,7 @@ def go_on_in_what_took_the_name() -> Iterator[None]:
 
 @contextmanager
 def leave_old_copies_in_place() -> Iterator[None]:
-    """The copy of a deleted topic stays in the place of the new topic's."""
+    """The copy of a deleted topic stays where the new topic's copy belongs."""
     with patch.object(CopyDirectory, "set_aside_others", lambda self, topic, log_id: []):
         yield
 

@@ -1,6 +1,4 @@
-"""Planted bugs in what counts as a user of a topic that is to be deleted, and in what is noticed of
-its keys.
-"""
+"""Planted bugs in the guard of topics in use, and in the check of the partitions of keys."""
 
 from __future__ import annotations
 
@@ -29,10 +27,10 @@ def count_only_readers_that_committed() -> Iterator[None]:
 def look_at_this_nodes_readers_only() -> Iterator[None]:
     """Subscribers of other nodes do not keep a topic."""
 
-    async def nobody(node: ServedNode, topic: str) -> list[str]:
+    async def no_readers(node: ServedNode, topic: str) -> list[str]:
         return []
 
-    with patch.object(topic_users, "_readers_elsewhere", nobody):
+    with patch.object(topic_users, "_readers_elsewhere", no_readers):
         yield
 
 

@@ -16,7 +16,7 @@ from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
 
 @contextmanager
 def keep_leading(kind: type) -> Iterator[None]:
-    """No bug: leaders of one kind of group do not yield, whatever is wrong with them."""
+    """No bug: leaders of one kind of group never yield."""
     original = vars(GroupKeeper)["is_to_yield"].fget
 
     def is_to_yield(self: GroupKeeper) -> bool:
@@ -28,14 +28,14 @@ def keep_leading(kind: type) -> Iterator[None]:
 
 @contextmanager
 def lead_in_maintenance() -> Iterator[None]:
-    """A member in maintenance goes on leading, and is given leadership."""
+    """A member in maintenance keeps leading, and is given leadership."""
     with patch.object(group_keeper, "is_in_maintenance", lambda cluster, number, now_ms: False):
         yield
 
 
 @contextmanager
 def wake_nobody_for_maintenance() -> Iterator[None]:
-    """Groups that rest are led on by a member in maintenance, as nobody looks at them."""
+    """A member in maintenance keeps leading resting groups, as they are not checked."""
     name = "samelog.sequencer.data_groups.hosting.is_in_maintenance"
     with patch(name, lambda cluster, number, now_ms: False):
         yield

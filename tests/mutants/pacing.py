@@ -59,7 +59,7 @@ def fence_the_overdue() -> Iterator[None]:
 
 @contextmanager
 def let_anyone_take_it() -> Iterator[None]:
-    """Whoever asks for a transactional id is its owner."""
+    """Each identity that asks for a transactional id is its owner."""
 
     def init(state: Any, command: Any) -> Any:
         return original(state, structs.replace(command, owner=""))

@@ -43,7 +43,7 @@ def show_whole_batches() -> Iterator[None]:
 
 @contextmanager
 def wait_for_any_timestamp() -> Iterator[None]:
-    """Gaps are waited for in full, and nothing is told from them."""
+    """A replay waits out each gap in full, and infers nothing from it."""
     with patch.object(Pace, "max_gap_ms", FOREVER), patch.object(Pace, "_gap_s", _whole_gap_s):
         yield
 

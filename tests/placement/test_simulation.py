@@ -30,8 +30,8 @@ def test_worlds_keep_their_promises() -> None:
 
 @pytest.mark.usefixtures("simulates")
 def test_goals_beyond_hosts_and_dead_members_block_nothing() -> None:
-    """Topics want up to 7 copies on 1 to 9 hosts, members die whatever they have, and operators
-    delete what is lost: every dead member can be removed in the end, and nothing is left to do.
+    """Topics want up to 7 copies on 1 to 9 hosts, members die with all they have, and operators
+    delete lost topics: every dead member can be removed in the end, and nothing is left to do.
     """
     for seed in range(1, SCARCE_WORLDS + 1):
         World(seed, is_scarce=True).run()

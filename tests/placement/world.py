@@ -45,12 +45,12 @@ Phase = tuple[TaskKind, TaskState, str]
 
 
 class World:
-    """A cluster, the table of group 0, and whoever leads group 0."""
+    """A cluster, the table of group 0, and the leader of group 0."""
 
     def __init__(self, seed: int, deaths: float = 0.0, *, is_scarce: bool = False) -> None:
         """`deaths`: the leader of group 0 dies when a task first comes to a phase, and in such a
         share of the times after that; members are replaced in such worlds, too. `is_scarce`: topics
-        want more copies than there are hosts, and members die whatever is lost with them.
+        want more copies than there are hosts, and members die even if data is lost with them.
         """
         tiers.require("simulates")
         self.is_scarce = is_scarce
@@ -231,7 +231,7 @@ class World:
         shown = {each.partition for each in self.planner.outstanding(self.now_ms)}
         shown.update(task.partition for task in self.table.placement.tasks.values())
         if hidden := [each for each in self.table.placement.moves if each not in shown]:
-            raise Harm(f"nobody sees that partitions {hidden} are to move")
+            raise Harm(f"no list shows that partitions {hidden} are to move")
 
     def happen(self) -> None:
         """One thing at random."""

@@ -1,4 +1,4 @@
-"""Damage in a publisher's directory: marks tell it from a torn tail, and whoever waits is told."""
+"""Damage in a publisher's directory: marks tell it from a torn tail, and waiting calls raise."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _values(node: FakeNode, number: int, run: int) -> list[bytes]:
 
 
 def write(files: SessionFiles, numbers: range, per_file: int, partition: int = 0) -> None:
-    """Append a batch for each number, and roll now and then."""
+    """Append a batch for each number, and roll after `per_file` of them."""
     for number in numbers:
         files.append(batch(b"%d" % number), ("flights", partition))
         if (number + 1) % per_file == 0:

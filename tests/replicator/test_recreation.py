@@ -375,7 +375,7 @@ def test_no_later_run_begins_before_held_records_with_dedup_ids_are_decided_on(
 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_record_is_in_one_topic_or_discarded(tmp_path: Path, seed: int) -> None:
-    """Whatever is deleted, restarted and decided, in which order."""
+    """Deletions, restarts and decisions come in any order."""
 
     async def main() -> None:
         chance = random.Random(seed)

@@ -227,7 +227,7 @@ def test_a_pull_that_is_cancelled_in_the_turn_of_its_refusal_leaves_nothing_behi
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda loop, context: unhandled.append(context))
         async with peer(tmp_path) as (_, source, pull):
-            source.refusal = RequestRefused(FaultCode.NOT_READY, "it is being made here")
+            source.refusal = RequestRefused(FaultCode.NOT_READY, "it is being made")
             tasks = {asyncio.create_task(pull.merged(MERGED, START, Sink()))}
 
             def refuse_and_cancel(request: _Request, error: Exception) -> None:

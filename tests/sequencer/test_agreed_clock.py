@@ -1,4 +1,4 @@
-"""Whatever expires goes by a majority's clocks: one wrong clock changes nothing."""
+"""Everything expires by a majority's clocks: one wrong clock changes nothing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_jump_of_the_hosts_clock_is_nothing_between_reports() -> None:
 
 
 class Ahead(SystemClock):
-    """A clock that somebody set."""
+    """A clock that was set ahead."""
 
     def __init__(self, by_ms: int) -> None:
         self._by_ms = by_ms
@@ -99,7 +99,7 @@ def sleepers(now_ms: int, maintained: str) -> list[AnyCommand]:
 def test_the_leaders_wrong_clock_expires_nothing(
     tmp_path: Path, run_with: RunWith, by_days: int
 ) -> None:
-    """Ten days off, and everything is looked at as if a minute had passed."""
+    """Ten days off, and expiry is checked as if a minute had passed."""
 
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)

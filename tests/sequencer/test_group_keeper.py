@@ -164,7 +164,7 @@ class Group:
         )
 
     def life(self, number: int) -> None:
-        """Nobody is suspect."""
+        """Do nothing: no member is suspect."""
 
 
 def test_damage_is_left_to_another_leader_once() -> None:
@@ -178,7 +178,7 @@ def test_damage_is_left_to_another_leader_once() -> None:
         group.presence.dialled(number)
         group.presence.broke(number, 0.0)
     group.keeper.tick()
-    assert group.asked == [], "nobody is there"
+    assert group.asked == [], "no member is connected"
     group.presence.heard(1, None)
     for _ in range(3):
         group.keeper.tick()
@@ -223,7 +223,7 @@ def test_a_group_that_rests_leaves_a_member_in_maintenance(
 
 
 def test_a_member_in_maintenance_leads_nothing(tmp_path: Path, run_with: RunWith) -> None:
-    """Group 0 and a data group alike, also one that rests; and it gets both back from nobody."""
+    """Group 0 and a data group alike, also one that rests; it gets neither back meanwhile."""
 
     async def body(nodes: list[Node]) -> None:
         lead = await leader_of(nodes)
@@ -252,8 +252,8 @@ def test_damaged_bytes_are_left_to_another_leader(tmp_path: Path, run_with: RunW
         await make_groups(nodes, [0, 1, 2])
         await until(lambda: led(nodes, 1) == [nodes[0]], "leads")
         await place(nodes[0], 1)
-        here = nodes[0].data_groups.replicas[1].group_replica
-        await until(lambda: "f" * 32 in here.logs.machine.state.topics, "the topic")
+        placed = nodes[0].data_groups.replicas[1].group_replica
+        await until(lambda: "f" * 32 in placed.logs.machine.state.topics, "the topic")
         lead = await leader_of(nodes)
         run = "s", "b" * 32, "samelog://publisher/p", 0
         for command in (
@@ -263,8 +263,8 @@ def test_damaged_bytes_are_left_to_another_leader(tmp_path: Path, run_with: RunW
         ):
             assert not isinstance(await lead.raft.proposer.propose(command), Rejection)
         opening = OpenPlacedInput(*run, 0, "c" * 32, None, None, None, "f" * 32, 0)
-        opened = await here.raft.proposer.propose(opening)
-        here.raft.coordinator._planner.damaged[opened.number] = "a batch with another checksum"
+        opened = await placed.raft.proposer.propose(opening)
+        placed.raft.coordinator._planner.damaged[opened.number] = "a batch with another checksum"
         nodes[0].data_groups.work(nodes[0].data_groups.replicas[1])
         await until(lambda: bool(led(nodes[1:], 1)), "the data group has another leader")
         lead = await leader_of(nodes)

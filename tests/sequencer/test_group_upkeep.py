@@ -120,10 +120,10 @@ def test_under_steady_load_all_are_whole_at_the_same_time() -> None:
 
 def test_only_what_group_0_has_made_and_deleted_is_let_go_of() -> None:
     """A member's copy of group 0 may lag: what is not in it may be new."""
-    clusters, here, anything = [StateMachine()], data_group(), SimpleNamespace()
+    clusters, group, anything = [StateMachine()], data_group(), SimpleNamespace()
     replica: Any = SimpleNamespace(
         raft=SimpleNamespace(group=anything, coordinator=anything),
-        logs=SimpleNamespace(machine=here),
+        logs=SimpleNamespace(machine=group),
     )
     others: Any = anything
     upkeep = DataGroupUpkeep(
@@ -135,7 +135,7 @@ def test_only_what_group_0_has_made_and_deleted_is_let_go_of() -> None:
         cluster=lambda: clusters[-1].state,
         contents=lambda: (),
     )
-    assert upkeep._behind_topics() == [], "it is not made yet, as far as is known here"
+    assert upkeep._behind_topics() == [], "it is not made yet, as far as is known"
     clusters.append(group_0())
     assert upkeep._behind_topics() == []
     clusters[-1].apply(DeleteTopicCommand(TOPIC))

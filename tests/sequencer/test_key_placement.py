@@ -90,7 +90,7 @@ def test_a_leader_describes_who_differs(
 ) -> None:
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
-        await until(lambda: not upgrade_status(node, GetUpgrade()).waits_for, "all are heard")
+        await until(lambda: not upgrade_status(node, GetUpgrade()).waits_for, "all report")
         await finalize_upgrade(node, FinalizeUpgrade())
         await create_topic(node, CreateTopic("t", PARTITIONS, settings))
         session = Session("s")

@@ -1,5 +1,5 @@
-"""A topic that is created again inherits nothing: its deletion takes along whatever names its id or
-the number of its partition.
+"""A topic that is created again inherits nothing: its deletion removes all state that names its id
+or the number of its partition.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def test_a_reader_at_any_node_keeps_a_topic(tmp_path: Path, run_with: RunWith) -
 
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
-        await until(lambda: not upgrade_status(leader, GetUpgrade()).waits_for, "all are heard")
+        await until(lambda: not upgrade_status(leader, GetUpgrade()).waits_for, "all report")
         await finalize_upgrade(leader, FinalizeUpgrade())
         await create_topic(leader, CreateTopic("t", 1, {}))
         other = next(node for node in nodes if node is not leader)

@@ -316,7 +316,7 @@ def test_a_transactional_id_belongs_to_whoever_used_it_first_until_it_is_forgott
     ann, bob = "samelog://user/ann", "samelog://user/bob"
     machine.apply(InitProducer("x", 1000, -1, -1, 77, 0, ann))
     assert code_of(machine.apply(InitProducer("x", 1000, -1, -1, 88, 1, bob))) == "NOT_OWNER"
-    assert machine.state.transactions.by_id["x"].epoch == 0, "a refusal fences nobody"
+    assert machine.state.transactions.by_id["x"].epoch == 0, "a refusal fences no producer"
     granted = InitProducer("x", 1000, -1, -1, 88, 2, bob, is_granted=True)
     assert machine.apply(granted) == ProducerIdAndEpoch(77, 1)
     assert machine.state.transactions.by_id["x"].owner == ann

@@ -154,16 +154,16 @@ def test_nodes_are_asked_where_the_copy_lags_or_is_another_topics(
 
 
 def test_a_topic_made_anew_is_refused_by_driver_and_executors(world: World) -> None:
-    publish(world, "anew", 0, 10)
-    journal = Journal(config=config(world), subscribe="anew", startingOffsets="earliest")
+    publish(world, "again", 0, 10)
+    journal = Journal(config=config(world), subscribe="again", startingOffsets="earliest")
     assert journal.run() == [[], numbers(0, 10)]
     admin = world.cluster.client_config()
-    ask(admin, DeleteTopic("anew", confirm="anew"))
-    ask(admin, CreateTopic("anew", 1, {}))
+    ask(admin, DeleteTopic("again", confirm="again"))
+    ask(admin, CreateTopic("again", 1, {}))
     with pytest.raises(TopicDeleted, match=r"the topic with id .* is gone"):
         journal.read(1)
     journal.restart()
-    with pytest.raises(TopicDeleted, match="anew-0: wanted is offset 10 of the topic with id"):
+    with pytest.raises(TopicDeleted, match="again-0: wanted is offset 10 of the topic with id"):
         journal.plan()
 
 

@@ -10,8 +10,8 @@ read on, and librdkafka stops for good. Frames of lz4 have independent blocks an
 Kafka's Java client demands; frames of zstd have no dictionary. Snappy is one raw block, or Java's
 "xerial" framing: 16 bytes of header, then blocks, each behind its 4-byte length.
 
-Invariant: what unpacks here unpacks to the same bytes in every Kafka client that we test with
-(tests/kafka/test_codec_oddities.py).
+Invariant: a blob that `decompress` accepts unpacks to the same bytes in every Kafka client that we
+test with (tests/kafka/test_codec_oddities.py).
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _check_gzip_member(blob: memoryview, found: memoryview) -> None:
 
 
 def _check_lz4_frame(blob: bytes, size: int) -> None:
-    """`size`: of what came out."""
+    """Raise DecompressionError for a frame that some clients unpack to other than `size` bytes."""
     magic, flags = int.from_bytes(blob[:4], "little"), blob[4]
     if magic != _LZ4_MAGIC or flags & _LZ4_FLAGS != _LZ4_WANTED_FLAGS:
         raise DecompressionError("lz4: no frame of independent blocks without a dictionary")

@@ -116,11 +116,11 @@ class ShippingFile(Versioned, frozen=True, kw_only=True):
     carried: tuple[CarriedFile, ...] = ()
     """Files that are shipped in the run of `begin`, before its own bytes."""
     held: RunByte | None = None
-    """From here on bytes are held: neither shipped nor removed."""
+    """The first held byte: from it on, bytes are neither shipped nor removed."""
     decision: str = ""
     """What becomes of held bytes once a run can take them; empty: not decided."""
     merged: RunByte = (-1, 0, 0)
-    """Up to here a node has reported bytes as merged durably; may lag."""
+    """The end of the bytes that a node has reported as merged durably; may lag."""
 
     def holds(self, run: int) -> bool:
         """Whether bytes of a run are held."""

@@ -3,7 +3,7 @@
 The caller decides whether the steps run at once (`finished`) or with pauses between them
 (`runtime.slices`).
 
-Invariant: a step is short whatever the input; only the number of steps grows with it.
+Invariant: a step is short for every input; only the number of steps grows with it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class MirrorStopped(MirrorError):
 
 
 class BatchRefused(MirrorError):
-    """A batch of the source cannot be held here: its offset, and the one behind it."""
+    """The destination cannot store a batch of the source, from one offset up to another."""
 
     def __init__(self, base_offset: int, next_offset: int, reason: str) -> None:
         super().__init__(f"the batch at offset {base_offset} cannot be held: {reason}")

@@ -191,11 +191,11 @@ class MirrorSidecar:
         for key in self._tasks.keys() - wanted.keys():
             self._cancel(key)
 
-    def _may_begin(self, destination: Destination, pair: Pair, here: MirroredPartition) -> bool:
-        key = pair.mirror.topic, here.partition
+    def _may_begin(self, destination: Destination, pair: Pair, own: MirroredPartition) -> bool:
+        key = pair.mirror.topic, own.partition
         if key in self._tasks or not destination.is_settled(*key):
             return False
-        return self._stopped.get(key) != (pair.mirror.topic_id, pair.topic.log_id, here.next_offset)
+        return self._stopped.get(key) != (pair.mirror.topic_id, pair.topic.log_id, own.next_offset)
 
     def _compare(self, pair: Pair, there: SourcePartition) -> None:
         """What was brought has the checksums on which the source's nodes agree."""

@@ -352,7 +352,7 @@ def _lock(directory: SessionDirectory) -> None:
 
 def _end_dead_runs(fs: FileSystem, directory: SessionDirectory) -> None:
     """Cut the torn tails in a locked session directory, and write the missing ends of its runs.
-    What is damaged stays where it is, and shipping goes on behind it.
+    Damaged bytes stay in place; the shipper skips them.
 
     Raises CorruptLog, UnsupportedFormat, DiskFault.
     """

@@ -77,8 +77,8 @@ class Shipper:
             TlsFault: the certificate files cannot be used.
         """
         tls = ReloadingContext(config.tls)
-        self._state_lock = threading.RLock()
-        self._moved = threading.Condition(self._state_lock)
+        self._moved = threading.Condition()
+        """Its lock guards what follows."""
         self._waiting = 0
         """How many threads wait for `_moved`: telling nobody is not free."""
         self._progress: Mapping[InputName, InputProgress] = {}
@@ -122,7 +122,7 @@ class Shipper:
     def _note_progress(self) -> None:
         """In the loop's thread: positions or connections have changed."""
         client = self._client
-        with self._state_lock:
+        with self._moved:
             self._progress = dict(client.progress)
             if client.status_version != self._status_version:
                 self._status, self._status_version = client.status, client.status_version
@@ -138,7 +138,7 @@ class Shipper:
         within LEARN_S, or can be reached.
         """
         self._thread.run(self._want_topic(topic, partitions))
-        with self._state_lock:
+        with self._moved:
             self._waiting += 1
             self._moved.wait_for(lambda: topic in self._topics.counts or self._is_alone(), LEARN_S)
             self._waiting -= 1
@@ -153,12 +153,12 @@ class Shipper:
 
     def acknowledged(self) -> PartitionPositions:
         """How far each partition is committed."""
-        with self._state_lock:
+        with self._moved:
             return _begun(self._all_acknowledged())
 
     def merged(self) -> PartitionPositions:
         """How far each partition is merged, durably on a majority."""
-        with self._state_lock:
+        with self._moved:
             return _begun(self._all_merged())
 
     def _all_acknowledged(self) -> PartitionPositions:
@@ -190,13 +190,13 @@ class Shipper:
 
     def wait_released(self, timeout_s: float) -> None:
         """Wait until the session's files are removed, or for that long."""
-        with self._state_lock:
+        with self._moved:
             self._waiting += 1
             self._moved.wait_for(lambda: self._is_released, timeout_s)
             self._waiting -= 1
 
     def _still_wanted(self, wanted: Places) -> Places:
-        """With what earlier runs left, but for what was let go since."""
+        """Add the unmerged ends of earlier runs, except of topics deleted since."""
         gone = {} if self._status is None else self._status.gone
         return [*wanted, *(each for each in self._left if gone.get(each[0], -1) < each[1].run)]
 
@@ -208,7 +208,7 @@ class Shipper:
         what: str,
     ) -> None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._state_lock:
+        with self._moved:
             self._waiting += 1
             try:
                 while missing := self._missing(wanted, reached()):

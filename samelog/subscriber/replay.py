@@ -5,7 +5,7 @@ A replay begins when the copies hold what the cluster has, as far as is known: e
 would begin without the others. A record that is older than one before it in its partition is due
 together with that. What comes later than it is due is handed out at once.
 
-Timestamps are whatever producers wrote. No record waits longer than `max_gap` after the record
+Producers choose timestamps freely. No record waits longer than `max_gap` after the record
 before it, and one record with a timestamp far ahead of its neighbours delays only itself.
 
 Invariant: a partition's records go out in order, and none before its time (172, 350).

@@ -168,7 +168,7 @@ class StartFinder:
         return EARLIEST if is_stored or self._is_newer(topic, partition, wanted) else wanted
 
     def _is_newer(self, topic: str, partition: int, wanted: WantedStart) -> bool:
-        """Whether a partition was created after the start, whatever offset was wanted."""
+        """Whether a partition was created after the start, for any wanted offset."""
         is_new = not self._new.isdisjoint((topic, (topic, partition)))
         return is_new and wanted.timestamp_ms is None
 

@@ -49,11 +49,11 @@ class PullOptions:
 
     With `is_shared` it copies what it is told to with `share`, and nothing else.
 
-    `find_start` tells where a copy that does not exist yet begins. With `begins_anew` a copy whose
-    log the cluster began anew does so too, at once. With `is_resumed` partitions that have no copy,
-    while others of their topic have, were added since. `on_change` is called when a copy grew,
-    caught up, or changed its state; `on_status` when `status` has changed. `rows`: by topic, if
-    only what passes a filter is wanted of it.
+    `find_start` tells where a copy that does not exist yet begins. With `begins_anew` a copy
+    restarts at once when the cluster starts a new log for its partition. With `is_resumed`
+    partitions that have no copy, while others of their topic have, were added since. `on_change` is
+    called when a copy grew, caught up, or changed its state; `on_status` when `status` has changed.
+    `rows`: by topic, if only what passes a filter is wanted of it.
     """
 
     find_start: FindStart = lambda topic, topic_id, partition: EARLIEST

@@ -126,8 +126,6 @@ class PushClient:
         """Of nodes that are shipped to no more."""
         self._releaser: asyncio.Task[None] | None = None
         self._release_wanted = False
-        self._unfinished: dict[int, RunEnds] = {}
-        """Damaged runs whose present part the cluster has closed, and where."""
         self._stopped: ProtocolFault | None = None
         self._telling = False
         self.status_version = 0
@@ -297,7 +295,7 @@ class PushClient:
         is_finished = ends is not None and merged >= ends.get(name, (0, 0))
         if merged[0] != merged_before[0] or is_finished:
             self._release_soon()
-        if self._unfinished:
+        if self._progress.unfinished:
             self._go_on()
 
     def on_refused(self, run: int, name: InputName, batch: RefusedBatch) -> None:
@@ -314,8 +312,8 @@ class PushClient:
             self.beside.refused.on_kept(records)
 
     def on_run_closed(self, run: RunFile, ends: RunEnds) -> None:
-        """The cluster has closed a run: note what it has not got, and what may go. If a part of it
-        ends in damage, go on behind that.
+        """Record which bytes of a closed run the cluster lacks, and schedule the removal of the
+        others. If a part of the run ends in damage, begin the next part.
         """
         if not self._session.is_current(run):
             return  # told before
@@ -323,7 +321,7 @@ class PushClient:
         layouts = {name: self._session.layout(run.run, name) for name in names}
         if self._session.goes_on(run):
             self._progress.close_part(run.run, ends, layouts)
-            self._unfinished[run.run] = ends
+            self._progress.unfinished[run.run] = ends
             self._go_on()
         elif self._progress.close_run(run.run, ends, layouts):
             for name in names:
@@ -335,7 +333,7 @@ class PushClient:
         """Begin the next parts of damaged runs whose last part a majority has merged durably; what
         cannot be written now is tried again.
         """
-        for run, ends in tuple(self._unfinished.items()):
+        for run, ends in tuple(self._progress.unfinished.items()):
             if not all(self._is_merged(run, name, end) for name, end in ends.items()):
                 continue
             try:
@@ -343,7 +341,7 @@ class PushClient:
             except LogFormatError as error:
                 log.error("run %d of %s waits behind damage: %s", run, self._session.path, error)
             else:
-                del self._unfinished[run]
+                del self._progress.unfinished[run]
                 self._changed()
 
     def _is_merged(self, run: int, name: InputName, end: RollByte) -> bool:

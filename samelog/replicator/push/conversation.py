@@ -225,20 +225,26 @@ class PushConversation(ReplicatorHandler):
                     self._connection.send(message)
                 case SendMore():
                     self._turns.work()
-                case Follow(shipped):
-                    self._follow(shipped)
-                case FollowNone():
-                    self._follow_none()
+                case Follow() | FollowNone() | LoseStart() | ListFiles():
+                    self._use_files(effect)
                 case Bind() | FindBatch() | BeginAt():
                     self._prepare(effect)
-                case LoseStart(shipped):
-                    self._followed[shipped][0].lose_start()
-                case ListFiles(shipped):
-                    is_sure = self._session.look_again()
-                    self._sender.files_listed(shipped, self._now(), is_sure=is_sure)
                 case _:
                     self._tell(effect)
             effects += rest
+
+    def _use_files(self, effect: Follow | FollowNone | LoseStart | ListFiles) -> None:
+        """Follow, stop following, or list the session's files."""
+        match effect:
+            case Follow(shipped):
+                self._follow(shipped)
+            case FollowNone():
+                self._follow_none()
+            case LoseStart(shipped):
+                self._followed[shipped][0].lose_start()
+            case ListFiles(shipped):
+                is_sure = self._session.look_again()
+                self._sender.files_listed(shipped, self._now(), is_sure=is_sure)
 
     def _tell(self, news: News) -> None:
         """What the client is to know."""

@@ -109,7 +109,7 @@ class _InputDirectory:
         return SessionPosition(run.run, *place)
 
     def ship_differently(self, shipping: ShippingFile, *, durable: bool = True) -> None:
-        """Write shipping.json; the tails of before are no longer handed out. Raises DiskFault."""
+        """Write shipping.json and discard the tails opened earlier. Raises DiskFault."""
         write_json_file(self._fs, os.path.join(self.path, SHIPPING_FILE), shipping, durable=durable)
         is_moved = (shipping.begin, shipping.carried) != (
             self.shipping.begin,
@@ -380,8 +380,8 @@ class LocalSession:
                 self.damage.note(run.run, name, self.tail(run.run, name), self.input_path(name))
 
     def go_on(self, run: int, ends: RunEnds) -> None:
-        """The cluster has closed a part of a run that ends in damage: go on behind it, in a part
-        with an id of its own. Raises LogFormatError: the part that ends stays the present one.
+        """Begin the next part of a run, with its own id, after the cluster closed a part that ends
+        in damage. Raises LogFormatError: the part that ends stays the present one.
         """
         names = self.inputs_of(run)
         self.damage.go_on(run, ends, {name: self.tail(run, name) for name in names})

@@ -73,13 +73,15 @@ class SessionProgress:
         self.inputs: dict[InputName, InputProgress] = {}
         self.lost: list[LostRange] = []
         self.damaged: list[LostRange] = []
-        """What is lost because it was damaged here; whatever reaches its start has passed it."""
+        """Lost because damaged in the files; a position that reaches a range's start passes it."""
         self.topics = ToldTopics({}, frozenset())
         self.wanted_topics: dict[str, int] = {}
         """Topics to be learnt, and with how many partitions each is created if it is not there."""
         self._merged: dict[tuple[int, InputName], RollByte] = {}
         self.ends: dict[int, RunEnds] = {}
         """Where the closed runs end."""
+        self.unfinished: dict[int, RunEnds] = {}
+        """Damaged runs whose present part the cluster has closed, and where."""
         self._gone: set[tuple[int, InputName]] = set()
 
     def reached(self, run: int, name: InputName, places: ProgressTold) -> bool:
@@ -118,7 +120,7 @@ class SessionProgress:
         """As `reached`, of places that a layout counts."""
         if layout is None:
             return self.reached(run, name, places)
-        told = [self.reached(own, name, here) for own, here in layout.by_run(places)]
+        told = [self.reached(own, name, inside) for own, inside in layout.by_run(places)]
         return any(told)
 
     def close_run(

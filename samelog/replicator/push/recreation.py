@@ -161,8 +161,8 @@ class Recreation:
     # --- deciding ---------------------------------------------------------------------------------
 
     def _leave(self, name: InputName) -> None:
-        """The topic of an input is gone: go on in the next one of its name, or hold. Raises
-        LogFormatError.
+        """Move an input from its deleted topic to the next topic of that name, or hold its bytes.
+        Raises LogFormatError.
         """
         shipping = self._session.shipping_if_known(name)
         if shipping is None or shipping.held is not None:

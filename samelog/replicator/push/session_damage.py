@@ -63,7 +63,7 @@ class SessionDamage:
 
     @staticmethod
     def behind(tail: RunTail, end: RollByte) -> RollByte:
-        """Where to go on in an input whose part is closed at `end`, by positions on the wire."""
+        """Return where the part behind a part closed at `end` begins, by positions on the wire."""
         found = tail.damage
         return found.stop if found is not None and found.start <= end < found.stop else end
 

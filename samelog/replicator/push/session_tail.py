@@ -6,8 +6,8 @@ the links to the other nodes want the same ones.
 
 Invariant: `end` is a boundary of whole batches with valid CRCs, and never moves back; a short or
 invalid batch behind it means "not yet", unless there is evidence of damage
-(`store.session.damage`). A tail does not go on behind damage: the part of the run ends there, and
-the next part has a tail of its own.
+(`store.session.damage`). A tail ends at damage: the part of the run ends there, and the next part
+has a tail of its own.
 """
 
 from __future__ import annotations

@@ -127,7 +127,6 @@ class Draft(msgspec.Struct):
     partition: int
     tail: Tail
     """The partition before it."""
-    base_offset: int
     next_offset: int
     size: int = 0
     ranges: list[Range] = []
@@ -144,6 +143,11 @@ class Draft(msgspec.Struct):
     append_ms: int = 0
     """When it is planned, by the majority's time; never before the last one."""
     mirrored: MirrorDraft | None = None
+
+    @property
+    def base_offset(self) -> int:
+        """The offset at which the instruction begins: where the partition ends before it."""
+        return self.tail.next_offset
 
     def end(self, ends: Sequence[End]) -> None:
         """Put markers behind all that is there."""

@@ -241,7 +241,7 @@ class Planner:
             tail = Tail(
                 known.next_offset, known.segment_bytes, known.segment_started_ms, known.append_ms
             )
-        draft = Draft(partition, tail, tail.next_offset, tail.next_offset)
+        draft = Draft(partition, tail, tail.next_offset)
         draft.append_ms = max(tail.append_ms, now_ms)
         draft.most_bytes = self._most_bytes(draft) if self._active else self._limits.input_bytes
         return draft

@@ -165,7 +165,7 @@ class Status(AdminAnswer, frozen=True):
 
 
 class SessionDecided(AdminAnswer, frozen=True):
-    """The session whose publisher was told to continue or discard so many held bytes."""
+    """The session whose publisher must continue or discard so many held bytes."""
 
     session: str
     held_bytes: int

@@ -10,7 +10,7 @@ from samelog.admin.answers import AdminAnswer
 
 class AssignedPartition(AdminAnswer, frozen=True):
     """A partition that a member is given: its number in the cluster, whose it is, and the offset to
-    go on at; -1: nothing is committed. `topic_id` is the log's, which a hard reset changes;
+    resume at; -1: nothing is committed. `topic_id` is the log's, which a hard reset changes;
     `topic_uuid` is the topic's own. `is_new`: nothing is committed, and the partition was created
     after the group began.
     """

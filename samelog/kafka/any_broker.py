@@ -41,7 +41,7 @@ from samelog.sequencer.state.types import Topic
 
 LEADER_WAIT_S = 1.0
 ELEMENTS_FEW = 10_000
-"""Elements that a request may have whatever exists."""
+"""Elements that a request may always have."""
 ELEMENTS_EACH = 8
 """Elements of a request for each topic and partition there is: a client may name it by several."""
 
@@ -405,7 +405,7 @@ class AnyBroker(ABC):
         return False
 
     def is_granted_transactions(self, client: KafkaClient, transactional_id: str) -> bool:
-        """Whether it may be, whoever owns the id."""
+        """Whether the client may be the producer of this id regardless of its owner."""
         return False
 
     @abstractmethod

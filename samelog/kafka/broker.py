@@ -454,8 +454,8 @@ class Broker(AnyBroker):
 
     def may_use_transactions(self, client: KafkaClient, transactional_id: str) -> bool:
         """Whether it may be the producer of this transactional id. ACLs about the id decide, if
-        there are any; else its owner may, and while it has none, whoever may publish as Kafka's
-        producers do.
+        there are any; else its owner may, and while it has none, every client that may publish as
+        Kafka's producers do.
         """
         decided = self._decision_about(client, transactional_id)
         if decided is not None:

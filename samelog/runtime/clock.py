@@ -21,7 +21,7 @@ class Clock(Protocol):
 
     @property
     def is_agreed(self) -> bool:
-        """Whether nobody else's clock has to be heard of before anything expires by `wall_ms`."""
+        """Whether `wall_ms` is agreed on, so that data may expire by it."""
 
 
 class SystemClock:

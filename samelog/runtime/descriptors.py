@@ -1,8 +1,8 @@
 """How the descriptors of a process are shared out, so that connections never take those of files.
 
 The kernel gives out the lowest free number. So a connection whose number lies in the part that is
-reserved proves that all others are in use, and refusing it there keeps the reserve free: nothing
-has to be counted. nginx and HAProxy keep a reserve in the same way.
+reserved proves that all others are in use, and refusing it there keeps the reserve free: no
+count is needed. nginx and HAProxy keep a reserve in the same way.
 """
 
 from __future__ import annotations
@@ -57,5 +57,5 @@ def shortage() -> str | None:
 
 
 def open_descriptors() -> int:
-    """How many descriptors the process has open, but for the one that looks."""
+    """Return how many descriptors the process has open, without the one that this call opens."""
     return len(os.listdir("/proc/self/fd")) - 1

@@ -115,7 +115,7 @@ async def give_way() -> None:
 
 
 def in_background(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-    """The future result of work that goes on by itself; cancelling it cancels the work."""
+    """Return a future for the result of background work; cancelling it cancels the work."""
     loop = asyncio.get_running_loop()
     task, result = loop.create_task(work), loop.create_future()
 

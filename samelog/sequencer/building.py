@@ -238,7 +238,6 @@ def _group(
     group = RaftGroup(
         raft,
         store,
-        number=site.seat.group,
         clock=site.given.clock,
         send=partial(site.peers.send_raft, site.seat.group),
         applier=replica,

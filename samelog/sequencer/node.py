@@ -65,9 +65,6 @@ from samelog.wire.peer_messages import LogsHeld, MemberList, PartOfRunClosed, Pa
 
 log = logging.getLogger(__name__)
 
-ROUND_S = 1.0
-"""A member is close to group 0 if it merges within this time what was there before."""
-
 
 class Node:
     """One member of a cluster. Implements building.ReplicaOwner, peer_events.PeerOwner and
@@ -86,8 +83,6 @@ class Node:
         self._tasks = Tasks()
         self._server: Server | None = None
         self._watched: WatchedFiles | None = None
-        self._told = NodeState.OFFLINE
-        """The state that the other members were told of last."""
         self.services = NodeServices()
         """What else it offers once it knows what the cluster knows."""
         self.member = open_member(given, place, bootstrap=bootstrap)
@@ -124,9 +119,8 @@ class Node:
             connected=self.group_replica.peers_to_ask,
             lives=lives,
         )
-        self._keeper = self._new_keeper(changes, presence)
-        callers = Callers()
-        known = members, lives, callers, links, changes, presence
+        keeper, callers = self._new_keeper(changes, presence), Callers()
+        known = members, lives, callers, links, changes, keeper, presence
         self.peers = PeerParts(record.number, *known, self._new_whereabouts(record.number, links))
         self.data_groups = DataGroups(
             given, self, self.member, links, presence=presence, lives=lives
@@ -145,7 +139,6 @@ class Node:
             clock=self._given.clock,
             cluster=lambda: self.cluster,
             takes_in=lambda: self.logs.intake.stopped is None,
-            round_s=ROUND_S,
         )
 
     def _new_whereabouts(self, number: int, links: Links) -> Whereabouts:
@@ -428,7 +421,7 @@ class Node:
         """See housekeeping.Ticked."""
         self.group_replica.tick()
         self.data_groups.tick()
-        if self._told is not self.member.status.state:
+        if self.member.status.announced is not self.member.status.state:
             self._tell_state()
 
     def loop_delayed(self, by_s: float) -> None:
@@ -440,7 +433,7 @@ class Node:
         """See housekeeping.Ticked."""
         self.peers.changes.tick()
         if self.raft.group.is_leader and self.cluster.members:
-            self._keeper.tick()
+            self.peers.keeper.tick()
         self.data_groups.tick_membership()
         self.placing.tick()
 
@@ -490,7 +483,7 @@ class Node:
             self.member.directory.is_whole_again()
 
     def _tell_state(self) -> None:
-        self._told = self.member.status.state
+        self.member.status.announced = self.member.status.state
         tell_state(self)
 
     def _stop_if_halted(self) -> None:

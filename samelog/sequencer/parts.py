@@ -23,6 +23,7 @@ from samelog.runtime.idle import IdleMemory
 from samelog.sequencer.cluster.catching_up import History, history_of, phase
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.file_guard import FileGuard
+from samelog.sequencer.cluster.group_keeper import GroupKeeper
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.members import Members
@@ -74,6 +75,8 @@ class MemberStatus:
     """What a node says of itself first."""
 
     state: NodeState = NodeState.INITIALIZING
+    announced: NodeState = NodeState.OFFLINE
+    """The state that was last sent to the other members."""
     config_problem: str = ""
     """Why a newer configuration is not in force; empty if there is none, or it is."""
     is_stopping: bool = False
@@ -176,6 +179,8 @@ class PeerParts:
     callers: Callers
     links: Links
     changes: Changes
+    keeper: GroupKeeper
+    """Of group 0."""
     presence: Presence
     whereabouts: Whereabouts
     surveys: ReaderSurveys = field(default_factory=ReaderSurveys)

@@ -146,7 +146,7 @@ class PeerEvents:
             peers.links.send(node, agree(self._node, node, message))
 
     def _of_readers(self, node: int, message: ReadersAsked | ReadersTold) -> None:
-        """Answer who reads a topic here, or note who reads it there."""
+        """Answer with this node's readers of a topic, or note the readers at another node."""
         peers = self._node.peers
         if isinstance(message, ReadersTold):
             peers.surveys.told(node, message.question, message.readers)

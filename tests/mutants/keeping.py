@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from samelog.sequencer.cluster import group_keeper, keeper_steps
 from samelog.sequencer.cluster.group_keeper import GroupKeeper
-from samelog.sequencer.cluster.keeper_steps import Observed, Step, Wanted
+from samelog.sequencer.cluster.keeper_steps import KeeperStep, Observed, WantedGroup
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
 
 
@@ -77,7 +77,7 @@ def lead_whoever_is_preferred() -> Iterator[None]:
     """Leadership goes to who would give it away at once."""
     original = keeper_steps._heir
 
-    def heir(wanted: Wanted, observed: Observed) -> Any:
+    def heir(wanted: WantedGroup, observed: Observed) -> Any:
         well = (
             dataclasses.replace(each, takes_in=True, is_resting=False) for each in observed.peers
         )
@@ -92,7 +92,9 @@ def change_many_at_once() -> Iterator[None]:
     """A second change of the members begins beside the first."""
     original = keeper_steps._change
 
-    def change(wanted: Wanted, observed: Observed, done: Collection[Step]) -> Step | None:
+    def change(
+        wanted: WantedGroup, observed: Observed, done: Collection[KeeperStep]
+    ) -> KeeperStep | None:
         return original(wanted, dataclasses.replace(observed, may_change=True), ())
 
     with patch.object(keeper_steps, "_change", change):
@@ -104,7 +106,7 @@ def readmit_who_lacks_records() -> Iterator[None]:
     """A suspect counts again before it has what the others have."""
     original = keeper_steps._readmit
 
-    def readmit(observed: Observed) -> Step | None:
+    def readmit(observed: Observed) -> KeeperStep | None:
         close = (dataclasses.replace(each, is_close=True) for each in observed.peers)
         return original(dataclasses.replace(observed, peers=tuple(close)))
 

@@ -32,7 +32,7 @@ from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskState
 from samelog.placement.values import PlacedGroup, Placement
 from samelog.sequencer.cluster.changes import Changes
-from samelog.sequencer.cluster.keeper_steps import Wanted
+from samelog.sequencer.cluster.keeper_steps import WantedGroup
 from samelog.sequencer.data_groups import ending
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.replica import DataReplica
@@ -421,7 +421,7 @@ def lead_again_before_it_goes() -> Iterator[None]:
     """Who hands leadership over as its replica is to go gets it back, as it should lead."""
     original = DataGroupUpkeep.wanted
 
-    def wanted(self: DataGroupUpkeep) -> Wanted:
+    def wanted(self: DataGroupUpkeep) -> WantedGroup:
         return dataclasses.replace(original(self), going=frozenset())
 
     with patch.object(DataGroupUpkeep, "wanted", wanted):

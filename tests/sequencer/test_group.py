@@ -89,7 +89,6 @@ def make_group(log: MemberLog, applied: Applied, syncer: Syncer, group: int = 0)
     return RaftGroup(
         raft,
         store,
-        number=0,
         clock=ManualClock(now=1.0),
         send=lambda to, messages: None,
         applier=applied,

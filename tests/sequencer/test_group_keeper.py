@@ -15,11 +15,11 @@ from samelog.runtime.clock import ManualClock
 from samelog.sequencer.cluster.group_keeper import HOLD_S, GroupKeeper
 from samelog.sequencer.cluster.keeper_steps import (
     CLOSE_ENTRIES,
+    KeeperStep,
     Observed,
     Peer,
-    Step,
     StepKind,
-    Wanted,
+    WantedGroup,
     next_step,
 )
 from samelog.sequencer.cluster.presence import Presence
@@ -63,21 +63,21 @@ def peers(**second: Any) -> Observed:
     return replace(SEEN, peers=(WELL, replace(SEEN.peers[1], **second)))
 
 
-def to(member: int) -> Step:
-    return Step(StepKind.TRANSFER, member)
+def to(member: int) -> KeeperStep:
+    return KeeperStep(StepKind.TRANSFER, member)
 
 
 def test_a_leader_that_is_well_stays() -> None:
-    assert next_step(Wanted(), SEEN) is None
-    assert next_step(Wanted(leaders=(0, 1)), SEEN) is None
+    assert next_step(WantedGroup(), SEEN) is None
+    assert next_step(WantedGroup(leaders=(0, 1)), SEEN) is None
 
 
 def test_who_is_to_yield_gives_leadership_to_whoever_has_most_and_should_lead() -> None:
     yields = replace(SEEN, is_to_yield=True)
-    assert next_step(Wanted(), yields) == to(1)
-    assert next_step(Wanted(leaders=(2,)), yields) == to(2)
-    assert next_step(Wanted(), replace(yields, is_transferring=True)) is None
-    assert next_step(Wanted(), yields, [to(1)]) is None, "once a round"
+    assert next_step(WantedGroup(), yields) == to(1)
+    assert next_step(WantedGroup(leaders=(2,)), yields) == to(2)
+    assert next_step(WantedGroup(), replace(yields, is_transferring=True)) is None
+    assert next_step(WantedGroup(), yields, [to(1)]) is None, "once a round"
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,12 @@ def test_who_is_to_yield_gives_leadership_to_whoever_has_most_and_should_lead() 
 )
 def test_leadership_goes_to_nobody_who_would_give_it_away_at_once(ill: dict[str, bool]) -> None:
     alone = replace(SEEN, peers=(replace(SEEN.peers[1], **ill),))
-    assert next_step(Wanted(leaders=(2,)), alone) is None
-    assert next_step(Wanted(leaders=(2,)), replace(alone, is_to_yield=True)) is None
+    assert next_step(WantedGroup(leaders=(2,)), alone) is None
+    assert next_step(WantedGroup(leaders=(2,)), replace(alone, is_to_yield=True)) is None
 
 
 def test_who_should_lead_does_once_it_is_near_and_this_one_has_led_for_a_while() -> None:
-    wanted = Wanted(leaders=(2,))
+    wanted = WantedGroup(leaders=(2,))
     assert next_step(wanted, SEEN) == to(2)
     assert next_step(wanted, replace(SEEN, may_prefer=False)) is None
     assert next_step(wanted, peers(match=1000 - CLOSE_ENTRIES - 1)) is None
@@ -106,19 +106,21 @@ def test_who_should_lead_does_once_it_is_near_and_this_one_has_led_for_a_while()
 
 def test_suspects_come_first_then_one_change_of_members() -> None:
     suspect = peers(counts=False, is_close=True)
-    assert next_step(Wanted(), suspect) == Step(StepKind.READMIT, 2)
-    assert next_step(Wanted(), replace(suspect, asked={2})) is None
-    assert next_step(Wanted(), peers(is_sure=False, is_close=True)) == Step(StepKind.READMIT, 2)
-    assert next_step(Wanted(), peers(counts=False)) is None, "not before it has everything"
+    assert next_step(WantedGroup(), suspect) == KeeperStep(StepKind.READMIT, 2)
+    assert next_step(WantedGroup(), replace(suspect, asked={2})) is None
+    assert next_step(WantedGroup(), peers(is_sure=False, is_close=True)) == KeeperStep(
+        StepKind.READMIT, 2
+    )
+    assert next_step(WantedGroup(), peers(counts=False)) is None, "not before it has everything"
     learner = peers(votes=False, is_close=True)
-    promotes = Wanted(promoted=frozenset({2}))
-    assert next_step(promotes, learner) == Step(StepKind.PROMOTE, 2)
+    promotes = WantedGroup(promoted=frozenset({2}))
+    assert next_step(promotes, learner) == KeeperStep(StepKind.PROMOTE, 2)
     assert next_step(promotes, replace(learner, may_change=False)) is None
     assert next_step(promotes, peers(votes=False)) is None
     goes = replace(promotes, replaced=((1, 2),))
-    assert next_step(goes, learner) == Step(StepKind.REMOVE, 1)
-    assert next_step(goes, learner, [Step(StepKind.REMOVE, 1)]) is None
-    assert next_step(Wanted(replaced=((0, 1),)), SEEN) == to(1)
+    assert next_step(goes, learner) == KeeperStep(StepKind.REMOVE, 1)
+    assert next_step(goes, learner, [KeeperStep(StepKind.REMOVE, 1)]) is None
+    assert next_step(WantedGroup(replaced=((0, 1),)), SEEN) == to(1)
 
 
 class Group:
@@ -144,7 +146,8 @@ class Group:
             leadership=SimpleNamespace(transfer_to=None),
             transfer_leadership=lambda to, now: self.asked.append(to),
         )
-        self.wanted, self.may_change = Wanted, False
+        self.round_s = 1.0
+        self.wanted, self.may_change = WantedGroup, False
         self.presence = Presence(0)
         for number in (1, 2):
             self.presence.heard(number, None)
@@ -160,7 +163,6 @@ class Group:
             clock=self.clock,
             cluster=lambda: self.machine.state,
             takes_in=lambda: True,
-            round_s=1.0,
         )
 
     def life(self, number: int) -> None:
@@ -191,7 +193,7 @@ def test_damage_is_left_to_another_leader_once() -> None:
 def test_leadership_is_held_for_a_moment() -> None:
     """Else who gave it away, and is preferred, would have it back before anything was done."""
     group = Group()
-    group.wanted = lambda: Wanted(leaders=(2,))  # type: ignore[assignment, misc]
+    group.wanted = lambda: WantedGroup(leaders=(2,))  # type: ignore[assignment, misc]
     group.keeper.tick()
     group.keeper.hand_over(2)
     assert group.asked == []

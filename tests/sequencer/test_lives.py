@@ -215,5 +215,7 @@ def test_groups_begin_on_members_that_are_up_count_and_take_in(
         is_there=lambda number: is_up, takes_in=lambda number, now: takes_in
     )
     state = State(started={number: MemberLives(5, "e", let_in) for number in (0, 1)})
-    peers = PeerParts(0, anything, lives, anything, anything, anything, presence, anything)
+    peers = PeerParts(
+        0, anything, lives, anything, anything, anything, anything, presence, anything
+    )
     assert [peers.may_hold(number, state, 1.0) for number in (0, 1)] == [may_hold] * 2

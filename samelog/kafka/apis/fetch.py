@@ -115,10 +115,10 @@ class _PartitionRead(msgspec.Struct):
         if self.error is not ErrorCode.none or self.nearest >= 0:
             return None
         try:
-            here = self.available()
+            size = self.available()
         except LogFormatError:
             return None
-        return None if here and here >= self.asked.max_bytes else here
+        return None if size and size >= self.asked.max_bytes else size
 
     def start(self, log: ReadableLog) -> tuple[int, int]:
         """Where the wanted offset lies. Raises LogFormatError."""
@@ -333,15 +333,15 @@ class FetchWork:
                 yield
 
     def _looking(self) -> StepWork[bool]:
-        """As `is_ready`; whatever has failed meanwhile is looked for again."""
+        """As `is_ready`, but find failed partitions again."""
         size = 0
         for read in self._reads:
             if read.stream is not None and read.stream.fault is not None:
                 self._check_offset(read)
-            here = read.ready()
-            if here is None:
+            more = read.ready()
+            if more is None:
                 return True
-            size += here
+            size += more
             yield
         return size >= self._request.min_bytes and not self._is_ahead
 

@@ -72,6 +72,22 @@ def _planned(
         return ApiError(_CODES.get(error.code, ErrorCode.invalid_replica_assignment), str(error))
 
 
+async def _planned_at(
+    broker: Broker, command_of: Callable[[PlacementPlan, int], AnyCommand], places: Sequence[int]
+) -> tuple[dict[int, AnyCommand], dict[int, ApiError]]:
+    """Plan the elements at these places with one plan; return the commands and the refusals."""
+    plan = PlacementPlan(broker.machine.state, broker.may_hold, broker.clock.wall_ms())
+    planned = await paced(mapped(partial(_planned, plan, command_of), places))
+    commands: dict[int, AnyCommand] = {}
+    refused: dict[int, ApiError] = {}
+    for place, made in zip(places, planned, strict=True):
+        if isinstance(made, ApiError):
+            refused[place] = made
+        else:
+            commands[place] = made
+    return commands, refused
+
+
 async def done_in_one_entry(
     broker: Broker,
     prepared: Sequence[PreparedT | ApiError],
@@ -85,17 +101,11 @@ async def done_in_one_entry(
     refused because groups were made meanwhile is planned again until the request's time is over:
     each time another request has got on.
     """
-    found = list(prepared)
-    left = [place for place, each in enumerate(found) if not isinstance(each, ApiError)]
+    found = dict(enumerate(prepared))
+    left = [place for place, each in found.items() if not isinstance(each, ApiError)]
     while left:
-        plan = PlacementPlan(broker.machine.state, broker.may_hold, broker.clock.wall_ms())
-        planned = await paced(mapped(partial(_planned, plan, command_of), left))
-        commands: dict[int, AnyCommand] = {}
-        for place, made in zip(left, planned, strict=True):
-            if isinstance(made, ApiError):
-                found[place] = made
-            else:
-                commands[place] = made
+        commands, refused = await _planned_at(broker, command_of, left)
+        found.update(refused)
         errors = await broker.propose_all([*commands.values()], left_ms(over_at) / 1000)
         left = []
         for place, failure in zip(commands, errors, strict=True):
@@ -107,4 +117,4 @@ async def done_in_one_entry(
             break
     for place in left:
         found[place] = ApiError(ErrorCode.request_timed_out, NOT_CONFIRMED)
-    return found
+    return [*found.values()]

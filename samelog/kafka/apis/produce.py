@@ -345,7 +345,7 @@ class ProduceWork:
     async def _open_and_append_all(self, unopened: Sequence[_PartitionWrite]) -> None:
         """Open what is not open yet, and check what takes long; then append, in the time that the
         client gives: while this waits, its connection does nothing else. After a restart each group
-        may close the node's run of before first, one after the other.
+        may first close the node's previous run, one after the other.
         """
         loop = get_running_loop()
         over_at = loop.time() + max(self._timeout_ms, LEAST_TIMEOUT_MS) / 1000

@@ -60,7 +60,7 @@ class ReplayLog:
         return self._ahead[0][1] if self._ahead else None
 
     def upcoming(self) -> list[int]:
-        """Return the timestamps of what was read and is not shown, but for markers."""
+        """Return the timestamps of records that were read and are not shown, without markers."""
         return [timestamp for _, timestamp in self._ahead if timestamp != ALWAYS]
 
     def advance(self, due_ms: float) -> int | None:

@@ -3,7 +3,7 @@
 In use is what has a connected subscriber (at any node), a group with a member that subscribes to
 it or has it, committed or not, a publisher with an open run in it, or what is a mirror.
 
-Invariant: nothing is changed here; a member that is connected and does not answer counts as one
+Invariant: this module changes nothing; a member that is connected and does not answer counts as one
 that serves readers (invariants.md, rule 354).
 """
 
@@ -92,13 +92,13 @@ def readers_here(node: ServedNode, topic: str) -> tuple[str, ...]:
 
 
 async def _readers_elsewhere(node: ServedNode, topic: str) -> list[str]:
-    """Return who reads a topic at the other members, and those of them that did not answer."""
+    """Return the readers of a topic at the other members, and the members that did not answer."""
     peers, done, question = node.peers, asyncio.Event(), uuid.uuid4().hex
     survey = peers.surveys.begin(question, peers.links.open, done.set)
     try:
         for member in tuple(survey.silent):
             if not peers.links.send(member, ReadersAsked(question, topic)):
-                survey.told(member, ())  # it is not connected: it serves nobody
+                survey.told(member, ())  # it is not connected: it serves no reader
         with suppress(TimeoutError):
             async with asyncio.timeout(ANSWERED_S):
                 if survey.silent:

@@ -1,7 +1,7 @@
 """The time of day that a majority of the cluster's voters agrees on.
 
-Every member tells all others its wall clock once a second, with its health. Whatever expires, times
-out or is stamped in replicated state goes by the time that the clocks of a majority have reached,
+Every member tells all others its wall clock once a second, with its health. Expiry,
+timeouts and timestamps in replicated state use the time that the clocks of a majority have reached,
 so a minority of wrong clocks, the leader's included, changes nothing.
 
 Invariant: between two reports the time moves with the monotonic clock of the host alone.

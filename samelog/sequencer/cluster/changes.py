@@ -24,7 +24,7 @@ from samelog.consensus.types import MAX_NODE_ID
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.group_keeper import is_in_maintenance
-from samelog.sequencer.cluster.keeper_steps import CLOSE_ENTRIES, Step, StepKind, Wanted
+from samelog.sequencer.cluster.keeper_steps import CLOSE_ENTRIES, KeeperStep, StepKind, WantedGroup
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.sites.leading import LeaderPlace, patience
 from samelog.sequencer.state.commands import Member, SetMembers, decode_commands
@@ -45,6 +45,8 @@ LOOK_S = 0.02
 HAND_OVER_TICKS = 50
 FREE_TIMEOUT_S = 5.0
 CHANGE_TIMEOUT_S = 3.0
+ROUND_S = 1.0
+"""A member is close to group 0 if it has merged everything that is older than this many seconds."""
 
 
 class ChangeRefused(Exception):
@@ -60,6 +62,8 @@ class Changes:
     """One node's part in changing the membership; only the leader's acts. Implements
     group_keeper.KeptGroup for group 0: what the keeper goes by, and what operators ask for.
     """
+
+    round_s = ROUND_S
 
     def __init__(
         self,
@@ -104,11 +108,11 @@ class Changes:
 
     # --- what the keeper goes by ------------------------------------------------------------------
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> WantedGroup:
         """Who should lead, vote and go, by the member list and the sites."""
         state = self._machine.state
         may_vote, members = state.placement.sites.may_vote, state.members.values()
-        return Wanted(
+        return WantedGroup(
             leaders=self._leaders(),
             promoted=frozenset(
                 each.number
@@ -150,7 +154,7 @@ class Changes:
         life = self._lives.met.get(number)
         return None if life is None else (life, life.is_sure)
 
-    def change(self, step: Step) -> None:
+    def change(self, step: KeeperStep) -> None:
         """Make a learner a voter, or remove a member that another one came in place of."""
         rest = self._without(step.member)
         if step.kind is StepKind.PROMOTE:

@@ -15,11 +15,11 @@ from samelog.consensus import Busy, NotLeader, ProgressState
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.keeper_steps import (
     CLOSE_ENTRIES,
+    KeeperStep,
     Observed,
     Peer,
-    Step,
     StepKind,
-    Wanted,
+    WantedGroup,
     next_step,
 )
 from samelog.sequencer.cluster.presence import Presence
@@ -33,27 +33,31 @@ if TYPE_CHECKING:
     from samelog.sequencer.state.machine import StateMachine
 
 HOLD_S = 2.0
-"""A member that has just begun to lead does not give leadership to who is preferred before that:
-whoever could not go on may have left it something to do.
+"""Seconds for which a new leader keeps leadership before it transfers it to a preferred member: its
+predecessor may have left it unfinished work.
 """
 
 
 class KeptGroup(Protocol):
     """What is wanted of a group, and how its members change."""
 
-    def wanted(self) -> Wanted:
-        """What it is to be now."""
+    def wanted(self) -> WantedGroup:
+        """Return the desired state of the group."""
 
     @property
     def may_change(self) -> bool:
         """Whether the last change of its members is over."""
+
+    @property
+    def round_s(self) -> float:
+        """A replica is close if it has merged everything that is older than this many seconds."""
 
     def life(self, number: int) -> tuple[Life, bool] | None:
         """A member's life as it introduced itself, and whether that is sure by its own word; None
         if it did not.
         """
 
-    def change(self, step: Step) -> None:
+    def change(self, step: KeeperStep) -> None:
         """Propose that a learner votes, or that a member is none any more."""
 
 
@@ -77,10 +81,9 @@ class GroupKeeper:
         clock: Clock,
         cluster: Callable[[], State],
         takes_in: Callable[[], bool],
-        round_s: float,
     ) -> None:
-        """`cluster`: the state of group 0, as it is here; `takes_in`: whether this replica does;
-        `round_s`: a replica is close if it merges within this time what was there before.
+        """`cluster`: returns this member's state of group 0; `takes_in`: whether this replica
+        accepts bytes.
         """
         self._kept = kept
         self._group = group
@@ -90,7 +93,6 @@ class GroupKeeper:
         self._clock = clock
         self._cluster = cluster
         self._takes_in = takes_in
-        self._round_s = round_s
         self._term = -1
         self._leads_since = 0.0
         self._asked: dict[int, str] = {}
@@ -103,7 +105,7 @@ class GroupKeeper:
     def tick(self) -> None:
         """Take all steps that are due. To be called about four times a second, on the leader."""
         self._notice_term()
-        done = list[Step]()
+        done = list[KeeperStep]()
         while (step := next_step(self._kept.wanted(), self._observe(), done)) is not None:
             done.append(step)
             self._carry_out(step)
@@ -150,7 +152,7 @@ class GroupKeeper:
         is_sure = life is None or life[1]
         is_asked = life is not None and number in cluster.members
         if votes and counts and is_sure:
-            is_asked = False  # nobody needs to know
+            is_asked = False  # no step depends on it
         return Peer(
             number,
             votes=votes,
@@ -169,16 +171,16 @@ class GroupKeeper:
         return self._clock.now() - self._leads_since >= HOLD_S
 
     def _damage(self) -> set[object]:
-        """Inputs whose bytes have rotted here, each with its place: they wait until another node
-        leads. Once for each place: where all nodes have the same bytes, none of them does better.
+        """Return inputs whose bytes are damaged at this member, each with its place: they wait for
+        another leader. Each place counts once, because all nodes may have the same damaged bytes.
         """
         inputs = self._machine.state.inputs
         damaged = [each for each in self._coordinator.damaged_inputs() if each in inputs]
         return {(number, inputs[number].place) for number in damaged}
 
     def is_close(self, number: int) -> bool:
-        """Return whether a replica has the log and the merged bytes, but for what came in just now:
-        it has merged durably what was there up to `round_s` ago.
+        """Return whether a replica has caught up with the log and has merged durably all records
+        that are older than `round_s`.
         """
         raft, state = self._group.raft, self._machine.state
         progress = raft.progress(number)
@@ -194,7 +196,7 @@ class GroupKeeper:
         """Partition -> what a replica must have merged durably, as of lately."""
         began, wanted = self._rounds.get(number, (float("-inf"), {}))
         now = self._clock.now()
-        if now - began > self._round_s:
+        if now - began > self._kept.round_s:
             known = self._machine.state.partitions.values()
             wanted = {each.number: each.next_offset for each in known}
             self._rounds[number] = now, wanted
@@ -202,7 +204,7 @@ class GroupKeeper:
 
     # --- what is done -----------------------------------------------------------------------------
 
-    def _carry_out(self, step: Step) -> None:
+    def _carry_out(self, step: KeeperStep) -> None:
         if step.kind is StepKind.READMIT:
             self._readmit(step.member)
         elif step.kind is StepKind.TRANSFER:
@@ -230,8 +232,8 @@ class GroupKeeper:
         return True
 
     def hand_over(self, to: int) -> None:
-        """Ask a member to lead because it is wanted there, if it lacks only what came in just now.
-        A member that leads since a moment ago keeps leadership for HOLD_S.
+        """Transfer leadership to a member that a task chose, if it has caught up. A new
+        leader keeps leadership for HOLD_S.
         """
         raft = self._group.raft
         progress = raft.progress(to)

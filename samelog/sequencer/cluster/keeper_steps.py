@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 CLOSE_ENTRIES = 256
-"""A replica that lacks no more entries than this lacks only what came in just now."""
+"""A replica is caught up if it lacks at most this many entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another member of the group. `is_close`: it has the log and the merged bytes, but for what
-    came in just now; known of suspects and of who is to be promoted only.
+    """Another member of the group. `is_close`: it has caught up with the log and the merged bytes;
+    computed only for suspects and for learners.
     """
 
     number: int
@@ -36,12 +36,24 @@ class Peer:
     """Up to which entry it has the log."""
     is_close: bool = False
 
+    @property
+    def may_become_voter(self) -> bool:
+        """Whether the member is a learner that counts and has caught up."""
+        return not self.votes and self.counts and self.is_close
+
+    @property
+    def may_lead(self) -> bool:
+        """Whether the member can win an election and has no reason to yield leadership."""
+        return (
+            self.votes and self.counts and self.is_there and self.takes_in and not self.is_resting
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a group is to be. `leaders`: who should lead, the best first; nobody: it does not
-    matter. `going`: members that are about to lose their replicas. `replaced`: (member, who comes
-    in its place), where the latter votes and the former has nothing any more.
+class WantedGroup:
+    """Desired state of a group. `leaders`: preferred leaders, the best first; empty if any voter
+    may lead. `going`: members that are about to lose their replicas. `replaced`: pairs (member, its
+    replacement), where the replacement votes and the member has no replicas any more.
     """
 
     leaders: tuple[int, ...] = ()
@@ -68,7 +80,7 @@ class Observed:
     may_prefer: bool
     """Whether this member has led for long enough to be judged."""
     asked: Collection[int] = ()
-    """Suspects that it was proposed to let in, in this term and in this life of theirs."""
+    """Suspects whose readmission was proposed in this term and in their present life."""
 
 
 class StepKind(Enum):
@@ -81,64 +93,66 @@ class StepKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class KeeperStep:
     """Something to propose for a member, or leadership for it."""
 
     kind: StepKind
     member: int
 
 
-def next_step(wanted: Wanted, observed: Observed, done: Collection[Step] = ()) -> Step | None:
+def next_step(
+    wanted: WantedGroup, observed: Observed, done: Collection[KeeperStep] = ()
+) -> KeeperStep | None:
     """Return the most urgent step that was not `done` just now, or None."""
     steps = _readmit(observed), _change(wanted, observed, done), _transfer(wanted, observed, done)
     return next((step for step in steps if step is not None and step not in done), None)
 
 
-def _readmit(observed: Observed) -> Step | None:
+def _readmit(observed: Observed) -> KeeperStep | None:
     """A suspect counts again by an entry that is committed without it, once it has everything."""
     for peer in observed.peers:
         is_suspect = not (peer.counts and peer.is_sure)
         if is_suspect and peer.is_there and peer.is_close and peer.number not in observed.asked:
-            return Step(StepKind.READMIT, peer.number)
+            return KeeperStep(StepKind.READMIT, peer.number)
     return None
 
 
-def _change(wanted: Wanted, observed: Observed, done: Collection[Step]) -> Step | None:
-    """One change of the members at a time; who is replaced goes before others come."""
+def _change(
+    wanted: WantedGroup, observed: Observed, done: Collection[KeeperStep]
+) -> KeeperStep | None:
+    """Return the next change of the members. Replaced members leave before learners become voters,
+    and a second change waits for the end of the first.
+    """
     if not observed.may_change or any(each.kind in _CHANGES for each in done):
         return None
     for old, new in wanted.replaced:
         if old == observed.own:  # handing over first costs less than an election
-            return Step(StepKind.TRANSFER, new)
-        return Step(StepKind.REMOVE, old)
+            return KeeperStep(StepKind.TRANSFER, new)
+        return KeeperStep(StepKind.REMOVE, old)
     for peer in observed.peers:
-        is_ready = not peer.votes and peer.counts and peer.is_close
-        if peer.number in wanted.promoted and is_ready:
-            return Step(StepKind.PROMOTE, peer.number)
+        if peer.number in wanted.promoted and peer.may_become_voter:
+            return KeeperStep(StepKind.PROMOTE, peer.number)
     return None
 
 
 _CHANGES = (StepKind.PROMOTE, StepKind.REMOVE)
 
 
-def _transfer(wanted: Wanted, observed: Observed, done: Collection[Step]) -> Step | None:
+def _transfer(
+    wanted: WantedGroup, observed: Observed, done: Collection[KeeperStep]
+) -> KeeperStep | None:
     if observed.is_transferring or any(each.kind is StepKind.TRANSFER for each in done):
         return None
     heir = _heir(wanted, observed)
-    return None if heir is None else Step(StepKind.TRANSFER, heir)
+    return None if heir is None else KeeperStep(StepKind.TRANSFER, heir)
 
 
-def _heir(wanted: Wanted, observed: Observed) -> int | None:
-    """Return who should lead instead of this member; None if nobody should, or can."""
+def _heir(wanted: WantedGroup, observed: Observed) -> int | None:
+    """Return the successor for leadership; None if this member should keep it or none can lead."""
     able = {
         each.number: each
         for each in observed.peers
-        if each.votes
-        and each.counts
-        and each.is_there
-        and each.takes_in
-        and not each.is_resting
-        and each.number not in wanted.going
+        if each.may_lead and each.number not in wanted.going
     }
     if observed.is_to_yield:
         return max(able, key=lambda each: (each in wanted.leaders, able[each].match), default=None)

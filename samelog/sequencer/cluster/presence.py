@@ -23,7 +23,7 @@ class Presence:
     def __init__(
         self, number: int, clock_heard: Callable[[int, int], None] = lambda member, wall_ms: None
     ) -> None:
-        """`number`: of this member; `clock_heard` is told what each member's wall clock says."""
+        """`number`: of this member; `clock_heard` receives the wall clock of each member."""
         self.number = number
         self._clock_heard = clock_heard
         self.health: dict[int, Health] = {}

@@ -1,4 +1,4 @@
-"""Questions to the other members about who reads a topic. Pure.
+"""Questions to the other members about the readers of a topic. Pure.
 
 Only the node that serves a subscriber knows of it, so a node that is to delete a topic asks the
 others.

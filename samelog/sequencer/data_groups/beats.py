@@ -120,8 +120,8 @@ class QuietGroups:
             self._rafts[number].wake()
 
     def _led_without(self, node: int, message: NotQuiet) -> frozenset[int]:
-        """The groups of a message that are led here and do not rest with the other member: it may
-        have been counted as away, also by a leader that is about to rest.
+        """Return the groups of a message that this member leads and that do not rest with the other
+        member: this member may have counted the other one as away, also while it was about to rest.
         """
         known = {each: self._rafts[each].raft for each in message.groups if each in self._rafts}
         led = {each: raft for each, raft in known.items() if raft.role is Role.LEADER}

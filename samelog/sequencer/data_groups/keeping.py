@@ -290,8 +290,8 @@ class ReplicaKeeper:
     def _is_over(self, replica: DataReplica) -> bool:
         placed = self._host.cluster.placement.groups.get(replica.number)
         named = None if placed is None else placed.replica_of(self._own)
-        cluster, here = self._host.cluster, replica.group_replica.logs.machine.state
-        held = {each.topic_id for each in here.partitions.values()}
-        is_empty = all(was_deleted(here.topics[each], cluster) for each in held)
+        cluster, own = self._host.cluster, replica.group_replica.logs.machine.state
+        held = {each.topic_id for each in own.partitions.values()}
+        is_empty = all(was_deleted(own.topics[each], cluster) for each in held)
         is_named = named is not None and named.replica == replica.replica
         return not is_named and (placed is not None or is_empty)

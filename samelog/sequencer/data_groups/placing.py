@@ -106,7 +106,7 @@ class Placing:
 
     @property
     def needs(self) -> list[Need]:
-        """What is to be done and is not under way, by the table as it is now; empty if this member
+        """Return the needed tasks that have not begun, by the present table; empty if this member
         does not lead group 0.
         """
         if self._planner is None:

@@ -19,7 +19,7 @@ from samelog.placement.tasks import Action, GroupOrder
 from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.group_keeper import GroupKeeper
-from samelog.sequencer.cluster.keeper_steps import Step, Wanted
+from samelog.sequencer.cluster.keeper_steps import KeeperStep, WantedGroup
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.anew import begun_anew, opening, owed_reset
 from samelog.sequencer.group_replica import GroupReplica
@@ -37,11 +37,13 @@ from samelog.wire.bounds import Life
 
 COMMANDS_AT_ONCE = 200
 ROUND_S = 10.0
-"""A replica is close if it merges within this time what was there before."""
+"""A replica is close if it has merged everything that is older than this many seconds."""
 
 
 class DataGroupUpkeep:
     """One replica's; only the leader's acts. Implements group_keeper.KeptGroup."""
+
+    round_s = ROUND_S
 
     def __init__(
         self,
@@ -75,7 +77,6 @@ class DataGroupUpkeep:
             clock=clock,
             cluster=cluster,
             takes_in=lambda: replica.logs.intake.stopped is None,
-            round_s=ROUND_S,
         )
         self._proposed_at = 0
         """The entry by which topics were followed last."""
@@ -84,7 +85,7 @@ class DataGroupUpkeep:
 
     @property
     def is_due(self) -> bool:
-        """Whether the leader has something to propose, here or to group 0, or is to yield."""
+        """Whether the leader must propose a command, to its group or to group 0, or must yield."""
         state = self._replica.logs.machine.state
         is_behind = not state.placement.own or state.level < self._cluster().level
         is_owing = bool(self._behind_topics()) or bool(self.unconfirmed())
@@ -109,11 +110,13 @@ class DataGroupUpkeep:
 
     # --- what the keeper goes by ------------------------------------------------------------------
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> WantedGroup:
         """Who should lead, and who is about to go; tasks change the members."""
         placed, tasks = self._group(), self._cluster().placement.tasks.values()
         going = (each.goes for each in tasks if each.group == placed.number)
-        return Wanted((placed.preferred,), frozenset(each for each in going if each is not None))
+        return WantedGroup(
+            (placed.preferred,), frozenset(each for each in going if each is not None)
+        )
 
     @property
     def may_change(self) -> bool:
@@ -125,7 +128,7 @@ class DataGroupUpkeep:
         life = self._lives().get(number)
         return None if life is None else (life, True)
 
-    def change(self, step: Step) -> None:
+    def change(self, step: KeeperStep) -> None:
         """Raises ValueError: see `may_change`."""
         raise ValueError(f"a task is needed for {step}")
 
@@ -256,8 +259,8 @@ def _is_open(here: State, number: int, topic: Topic) -> bool:
 
 
 def was_deleted(topic: Topic, cluster: State) -> bool:
-    """Return whether group 0, as it is here, has made a topic and has it no more: its partitions
-    have had their numbers. One that was recovered may have forgotten some.
+    """Return whether group 0, as this member knows it, has created and deleted a topic: it has
+    assigned the numbers of its partitions. A recovered group 0 may have lost some of them.
     """
     first, skipped = topic.partition_numbers[0], cluster.placement.skipped
     was_made = skipped.has_given("partition", first, cluster.next_partition)

@@ -78,7 +78,6 @@ class RaftGroup:
         raft: Raft,
         store: RaftStore,
         *,
-        number: int,
         clock: Clock,
         send: Callable[[int, Sequence[Any]], None],
         applier: Applier,
@@ -86,9 +85,8 @@ class RaftGroup:
         on_fault: Callable[[Exception], None],
         after_pump: Callable[[], None] | None = None,
     ) -> None:
-        """`number`: of the group, for the log. `on_fault`: what the core wanted could not be done,
-        and it will not ask again: this node takes no part any more. `after_pump` is called when the
-        core has moved.
+        """`on_fault`: what the core wanted could not be done, and it will not ask again: this node
+        takes no part any more. `after_pump` is called when the core has moved.
         """
         self.raft = raft
         self.applied_index = store.applied_index
@@ -107,7 +105,7 @@ class RaftGroup:
         """(index, when) of what was proposed here and is not applied."""
         self.commit_times = Histogram(FAST_S)
         """From proposing to applying, in seconds."""
-        self._elections = ElectionLog(raft, number, clock.wall_ms)
+        self._elections = ElectionLog(raft, store.number, clock.wall_ms)
         self._reads: dict[int, asyncio.Future[int | None]] = {}
         self._next_read = 0
         self._hard_state: HardState | None = store.hard_state

@@ -40,6 +40,8 @@ class RaftStore:
 
     def __init__(self, fs: FileSystem, log: MemberLog, group: int, replica: int) -> None:
         self.log = log
+        self.number = group
+        """Of the group."""
         self.snapshot: Snapshot | None = None
         self._fs = fs
         self._directory = os.path.join(log.directory, str(group))

@@ -43,7 +43,7 @@ def find_damage(
     open_file: Callable[[int], ReadFile], names: RunNames, *, end: RunPosition, known: RunPosition
 ) -> Damage | None:
     """Judge the bytes at `end`, where no valid batch begins; None: they are a torn tail, or the
-    run ends here. `open_file`: opens the file of a roll; `known`: up to where the run is known to
+    end of the run. `open_file`: opens the file of a roll; `known`: up to where the run is known to
     reach.
 
     `names` may lag behind the directory. Raises DiskFault.

@@ -212,8 +212,8 @@ class RunInputs:
         self._effects.append(Bind(shipped, message.topic_id))
 
     def bound(self, shipped: ShippedInput, now: float, *, is_same: bool) -> None:
-        """The answer to Bind: whether that is the topic that the input's bytes belong to. One of
-        before is known to a node that lags.
+        """Take the answer to Bind: whether that is the topic that the input's bytes belong to. A
+        node that lags may know only the previous topic.
         """
         if shipped.position is None:
             return

@@ -61,8 +61,8 @@ class Layout:
     def by_run(
         self, places: tuple[WirePlace, WirePlace, WirePlace]
     ) -> Iterator[tuple[int, _Places]]:
-        """The same positions for each run that has bytes here, oldest first: up to its end where a
-        later run's bytes are reached; (0, 0) where none of its bytes are.
+        """Yield the positions for each run with bytes in this input, oldest first: up to its end
+        where a later run's bytes are reached; (0, 0) where none of its bytes are.
         """
         reached = [self.local(place) if place > (0, 0) else None for place in places]
         for run, end in (*self.ends().items(), (self.begin[0], (0, 0))):

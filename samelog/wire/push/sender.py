@@ -1,7 +1,7 @@
 """The publisher's end of a push connection, as a pure state: the runs of a session, one by one.
 
 A run is opened, shipped, and ended once it is over here and all of it was sent; the next one is
-opened when the cluster has closed it. A run that is damaged here is shipped in parts, each under a
+opened when the cluster has closed it. A damaged run is shipped in parts, each under a
 run id of its own (docs/formats.md, "Damage at a publisher"). The handles of closed runs stay until
 all of them is merged, because only their acknowledgements tell when the files may be released.
 
@@ -194,7 +194,7 @@ class PushSender:
 
     def forget(self, name: InputName, now: float) -> ShippedInput | None:
         """An input is shipped differently from now on; it is opened again if it may be shipped."""
-        if self.phase is PushPhase.ENDING:  # the end that was told is another one now
+        if self.phase is PushPhase.ENDING:  # the announced end has changed
             self._enter(PushPhase.SHIPPING, now)
         for handle in [handle for handle, each in self._watched.items() if each.name == name]:
             del self._watched[handle]

@@ -40,7 +40,7 @@ class ChangePlacement(Command, frozen=True, tag=75):
 class PlaceTopic(Command, frozen=True, tag=72):
     """In group 0: as CreateTopicCommand, of a topic whose partitions are in data groups: in these,
     in order, of which the new ones are made. `since`: the version of the table that it was planned
-    from, which has to be the present one if groups are made.
+    from, which must be the present one if groups are made.
     """
 
     needs: ClassVar[int] = GROUPS

@@ -56,8 +56,8 @@ def lower_offsets(machine: LoweringMachine, command: LowerOffsets) -> LowerOffse
 
 
 def recovery_events(state: State, command: LowerOffsets) -> list[RecordEvent]:
-    """The events that the command will add: that the group went on alone, and which offsets it
-    lowered, if any.
+    """Return the events that the command will add: the recovery of the group from one replica, and
+    the offsets that it lowered, if any.
     """
     if not _is_owed(state, command):
         return []

@@ -27,7 +27,7 @@ class InitProducer(Command, frozen=True, tag=61):
 
     `producer_id` and `epoch` are what the client says it has, -1 if it says nothing.
     `new_producer_id` is taken where it needs another one. `owner` is the client's identity;
-    `is_granted`: it may use the id whoever owns it.
+    `is_granted`: it may use the id regardless of its owner.
     """
 
     needs: ClassVar[int] = TRANSACTIONS

@@ -1,4 +1,4 @@
-"""Planted bugs in what becomes of a publisher's bytes when their topic is deleted."""
+"""Planted bugs in what becomes of bytes when their topic is deleted and created again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.recreation import Recreation
+from samelog.sequencer.merge.planner import Planner
+from samelog.sequencer.raft.replica import Replica
 from samelog.wire.push.layout import Layout, WirePlace
 
 
@@ -43,6 +45,20 @@ def count_from_the_start_of_files() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def keep_inputs_that_a_snapshot_lacks() -> Iterator[None]:
+    """A node keeps the logs of deleted topics open when it installs a snapshot."""
+    with patch.object(Replica, "_lost_inputs", lambda self, newer: []):
+        yield
+
+
+@contextmanager
+def plan_again_at_once() -> Iterator[None]:
+    """A rejected entry makes the leader forget what is in flight."""
+    with patch.object(Planner, "drain", Planner.reset):
+        yield
+
+
 _TEST = "tests/replicator/test_recreation.py::"
 RECREATION = (
     (340, forget_unmerged_bytes, _TEST + "test_unmerged_records_and_all_behind_them_are_held"),
@@ -55,6 +71,16 @@ RECREATION = (
         342,
         count_from_the_start_of_files,
         _TEST + "test_held_records_are_continued_or_discarded",
+    ),
+    (
+        356,
+        keep_inputs_that_a_snapshot_lacks,
+        "tests/sequencer/test_installing.py::test_no_marks_are_saved_where_a_directory_is_gone",
+    ),
+    (
+        357,
+        plan_again_at_once,
+        "tests/sequencer/test_coordinator.py::test_nothing_is_planned_twice_after_a_rejection",
     ),
 )
 """Rule, bug, and the test that finds it."""

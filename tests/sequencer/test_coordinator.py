@@ -4,27 +4,34 @@ looks only at what they name.
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.format.positions import SessionPosition
+from samelog.sequencer.merge.drafts import PlannerLimits
+from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.views import verdict
 from samelog.sequencer.state.commands import (
     Checkpoint,
     CreateTopicCommand,
     DeleteTopicCommand,
+    Merge,
     OpenInputCommand,
     OpenRunCommand,
 )
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Rejection
+from tests.sequencer.test_planner import Bytes, records
 
 NODES = (0, 1, 2)
 TOPICS = ("a" * 32, "b" * 32)
+RECORD = records(b"x")
 
 
 class World:
@@ -255,3 +262,57 @@ def test_checksums_are_waited_for_that_may_come(
     assert world.halted == []
     world.coordinator.merged(1, 0, {1: 9}, {1: {9: 8}})
     assert world.coordinator._unsettled.sampled == {1}, "there is something new"
+
+
+def test_nothing_is_planned_twice_after_a_rejection() -> None:
+    """Entries in flight for one topic were planned before those for a deleted one are rejected."""
+    proposed = asyncio.run(_propose_around_a_deleted_topic())
+    assert [[merge.partition for merge in merges] for merges in proposed] == [[1], [3], [3]]
+    assert [merges[0].base_offset for merges in proposed[1:]] == [0, 1]
+
+
+async def _propose_around_a_deleted_topic() -> list[list[Merge]]:
+    machine, source, proposed = StateMachine(), Bytes(), list[list[Merge]]()
+    machine.apply(OpenRunCommand("s", "c" * 32, "i", 0, "d" * 32, None, None))
+    for name in TOPICS:
+        machine.apply(CreateTopicCommand(name, name[0], 2, {}, 1))
+        machine.apply(OpenInputCommand("s", name, 0))
+
+    def propose(merges: list[Merge]) -> int:
+        proposed.append(merges)
+        return len(proposed)
+
+    raft = SimpleNamespace(voters=[0], leadership=True, term=1)
+    group: Any = SimpleNamespace(is_leader=True, raft=raft, propose=propose, applied_index=0)
+    rest: Any = SimpleNamespace(wall_ms=lambda: 0, now=lambda: 0.0)
+    coordinator = Coordinator(
+        0,
+        machine=machine,
+        planner=Planner(machine, PlannerLimits()),
+        sessions=cast(Any, source),
+        group=group,
+        clock=rest,
+        is_there=lambda node: True,
+        events=rest,
+    )
+
+    async def bring(number: int) -> None:
+        source.put(number, RECORD)
+        coordinator.positions(0, 0, {number: source.end(number)})
+        await asyncio.sleep(0)
+
+    def apply(index: int) -> None:
+        outcomes = list(map(machine.apply, proposed[index - 1]))
+        rejected = any(isinstance(each, Rejection) for each in outcomes)
+        coordinator.applied(index, proposed[index - 1], rejected)
+
+    await bring(1)
+    await bring(2)
+    machine.apply(DeleteTopicCommand(TOPICS[0]))
+    apply(1)
+    await asyncio.sleep(0)
+    apply(2)
+    await bring(2)
+    apply(3)
+    await asyncio.sleep(0)
+    return proposed

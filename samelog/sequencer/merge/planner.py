@@ -85,13 +85,15 @@ class Planner:
         self.filters: Sequence[MergeFilter] = ()
         """In their order: each is asked for those records only that the ones before let pass."""
         self._active: Sequence[MergeFilter] = ()
+        self.is_draining = False
+        """Whether nothing is planned until everything in flight is applied."""
         self.damaged: dict[int, str] = {}
         """Inputs whose bytes here cannot be planned, and why."""
 
     @property
     def has_room(self) -> bool:
         """Whether another entry may be proposed."""
-        return len(self._in_flight) < self._limits.in_flight_entries
+        return not self.is_draining and len(self._in_flight) < self._limits.in_flight_entries
 
     @property
     def owes_markers(self) -> bool:
@@ -99,7 +101,8 @@ class Planner:
         return self._transactions.owes_markers
 
     def reset(self) -> None:
-        """Drop all speculation: leadership is new or lost, or a proposal was rejected."""
+        """Drop all speculation: leadership is new or lost."""
+        self.is_draining = False
         self._in_flight.clear()
         self._given_up.clear()
         self._closing.clear()
@@ -109,6 +112,15 @@ class Planner:
         self._active = self.filters if state.keyed or state.schemas.enforced else ()
         for each in self.filters:
             each.reset()
+
+    def drain(self) -> None:
+        """Drop all speculation, because an entry was rejected or not proposed, once everything in
+        flight is applied: most of it will be accepted, and would be planned twice before that.
+        """
+        if self._in_flight:
+            self.is_draining = True
+        else:
+            self.reset()
 
     def begin_anew(self) -> None:
         """All logs were begun anew: what is in flight was planned for the old ones, and will be
@@ -133,7 +145,11 @@ class Planner:
         self._active = self.filters if state.keyed or state.schemas.enforced else ()
         if index in self._in_flight:
             self._in_flight.remove(index)
-            if not self._in_flight:
+            if self._in_flight:
+                return
+            if self.is_draining:
+                self.reset()
+            else:
                 self._forget()
 
     def closing(self, session: str) -> None:
@@ -218,7 +234,7 @@ class Planner:
         self, staged: Iterable[tuple[int, Sequence[Range]]], *, epoch: int, now_ms: int
     ) -> list[Merge]:
         """Instructions that merge all of these ranges, by partition, each at most as large as any
-        other. Whoever proposes them as one entry says so by `proposed`, or calls `reset`.
+        other. Whoever proposes them as one entry says so by `proposed`, or calls `drain`.
         """
         merges = []
         for partition, ranges in staged:

@@ -220,7 +220,7 @@ class Coordinator:
     def applied(self, index: int, commands: Sequence[AnyCommand], rejected: bool) -> None:
         """An entry is applied here."""
         if rejected and not self._planner.expects_rejection(index):
-            self._planner.reset()
+            self._planner.drain()
             self._unsettled.to_plan.update(self._machine.state.inputs)
         self._planner.applied(index)
         if (
@@ -292,7 +292,7 @@ class Coordinator:
             return False
         index = self._propose(merges)
         if index is None:
-            self._planner.reset()
+            self._planner.drain()
             return False
         if index > self._group.applied_index:
             self._planner.proposed(index)
@@ -372,12 +372,14 @@ class Coordinator:
         make: Callable[[list[Merge]], PublishStageCommand | EndStage],
     ) -> asyncio.Future[list[Any]]:
         """Plan these ranges, by partition; propose them as one entry. Raises NotLeader, Busy."""
+        if self._planner.is_draining:
+            raise Busy("what was planned before a rejected instruction is not committed yet")
         now_ms = self._clock.wall_ms()
         merges = self._planner.plan_stage(ranges.items(), epoch=self._epoch, now_ms=now_ms)
         try:
             index, future = self._group.ask([make(merges)])
         except (NotLeader, Busy):
-            self._planner.reset()
+            self._planner.drain()
             raise
         if index > self._group.applied_index:
             self._planner.proposed(index)

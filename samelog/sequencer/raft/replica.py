@@ -70,7 +70,7 @@ from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
 from samelog.sequencer.state.transactions.changes import TRANSACTION_COMMANDS
 from samelog.sequencer.state.transactions.commands import SpanningCommand
-from samelog.sequencer.state.types import Input, Rejection
+from samelog.sequencer.state.types import Input, Rejection, State
 
 log = logging.getLogger(__name__)
 
@@ -178,13 +178,41 @@ class Replica:
     def install(self, snapshot: Snapshot) -> None:
         """Replace the state by the leader's: this node is too far behind for entries."""
         machine, pending = read_body(snapshot.data, self.supported)
+        gone, sessions = self._lost_inputs(machine.state), self.machine.state.sessions.keys()
         self.machine.state = machine.state
         self.machine.reindex()
+        self._let_go(gone, sessions)
         self.merging.drop_pending()
         self.start(pending, snapshot.last_index)
         self._release(self._cursors)
         self._events.snapshot_installed()
         self._wake_waiters()
+
+    def _lost_inputs(self, newer: State) -> list[GoneInput]:
+        """The inputs that this group has, and does not have in a newer state."""
+        known = self.machine.state
+        return [
+            self._sessions.gone(entry)
+            for entry in known.inputs.values()
+            if entry.number not in newer.inputs
+            or (known.has_here(entry.partition) and not newer.has_here(entry.partition))
+        ]
+
+    def _let_go(self, gone: list[GoneInput], sessions: Iterable[str]) -> None:
+        """Let go of inputs, and of sessions that are forgotten, as the entries would have done that
+        a snapshot stands for. A log that stayed open would save its marks in a directory that is
+        another topic's by now.
+        """
+        state = self.machine.state
+        if gone:
+            moved = [each.number for each in gone if each.topic_id in state.topics]
+            deleted = [each.number for each in gone if each.topic_id not in state.topics]
+            self._events.inputs_moved(moved)
+            self._events.inputs_deleted(deleted)
+            self._forget(gone)
+        for session in sessions:
+            if session not in state.sessions:
+                self._sessions.forget_session(session)
 
     # --- applying ---------------------------------------------------------------------------------
 

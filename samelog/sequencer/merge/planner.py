@@ -13,6 +13,7 @@ lives in `_places`, `_tails` and the dedup view, and is dropped with leadership 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format import _kernels as kernels
@@ -55,6 +56,23 @@ from samelog.sequencer.state.topic_settings import (
 from samelog.sequencer.state.types import Input, Partition, Run
 
 
+@dataclass(slots=True)
+class _InFlight:
+    """Entries that were proposed and are not applied yet."""
+
+    indexes: list[int] = field(default_factory=list)
+    given_up: set[int] = field(default_factory=set)
+    """Those that were planned for logs that no longer exist."""
+    is_draining: bool = False
+    """Whether nothing is planned until all are applied."""
+
+    def clear(self) -> None:
+        """Expect nothing of any entry."""
+        self.indexes.clear()
+        self.given_up.clear()
+        self.is_draining = False
+
+
 class Planner:
     """Plans merge instructions for one Raft group; lives on every node, used by the leader.
 
@@ -78,22 +96,25 @@ class Planner:
         self._mirrored = MirroredRanges(machine)
         self._places: dict[int, SessionPosition] = {}
         self._tails: dict[int, Tail] = {}
-        self._in_flight: list[int] = []
-        self._given_up: set[int] = set()
+        self._in_flight = _InFlight()
         self._closing: set[str] = set()
         self._turn = 0
         self.filters: Sequence[MergeFilter] = ()
         """In their order: each is asked for those records only that the ones before let pass."""
         self._active: Sequence[MergeFilter] = ()
-        self.is_draining = False
-        """Whether nothing is planned until everything in flight is applied."""
         self.damaged: dict[int, str] = {}
         """Inputs whose bytes here cannot be planned, and why."""
 
     @property
     def has_room(self) -> bool:
         """Whether another entry may be proposed."""
-        return not self.is_draining and len(self._in_flight) < self._limits.in_flight_entries
+        is_full = len(self._in_flight.indexes) >= self._limits.in_flight_entries
+        return not (is_full or self.is_draining)
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether nothing is planned until everything in flight is applied."""
+        return self._in_flight.is_draining
 
     @property
     def owes_markers(self) -> bool:
@@ -102,9 +123,7 @@ class Planner:
 
     def reset(self) -> None:
         """Drop all speculation: leadership is new or lost."""
-        self.is_draining = False
         self._in_flight.clear()
-        self._given_up.clear()
         self._closing.clear()
         self.damaged.clear()
         self._forget()
@@ -117,8 +136,8 @@ class Planner:
         """Drop all speculation, because an entry was rejected or not proposed, once everything in
         flight is applied: most of it will be accepted, and would be planned twice before that.
         """
-        if self._in_flight:
-            self.is_draining = True
+        if self._in_flight.indexes:
+            self._in_flight.is_draining = True
         else:
             self.reset()
 
@@ -126,26 +145,26 @@ class Planner:
         """All logs were begun anew: what is in flight was planned for the old ones, and will be
         rejected, which says nothing of what is planned from now on.
         """
-        given_up = {*self._given_up, *self._in_flight}
+        given_up = {*self._in_flight.given_up, *self._in_flight.indexes}
         self.reset()
-        self._given_up = given_up
+        self._in_flight.given_up = given_up
 
     def expects_rejection(self, index: int) -> bool:
         """Whether an entry was planned for logs that no longer exist."""
-        return index in self._given_up
+        return index in self._in_flight.given_up
 
     def proposed(self, index: int) -> None:
         """The last plan was proposed as the entry `index`."""
-        self._in_flight.append(index)
+        self._in_flight.indexes.append(index)
 
     def applied(self, index: int) -> None:
         """Entry `index` is applied; speculation ends when nothing proposed is left."""
-        self._given_up.discard(index)
+        self._in_flight.given_up.discard(index)
         state = self._machine.state
         self._active = self.filters if state.keyed or state.schemas.enforced else ()
-        if index in self._in_flight:
-            self._in_flight.remove(index)
-            if self._in_flight:
+        if index in self._in_flight.indexes:
+            self._in_flight.indexes.remove(index)
+            if self._in_flight.indexes:
                 return
             if self.is_draining:
                 self.reset()

@@ -48,7 +48,7 @@ def recreating(seed: int) -> Options:
         seed=seed,
         recreates=True,
         kinds=kinds,
-        subscribers=0,
+        subscribers=1 + seed % 2,
         resets=(),
         changes=(),
         upgrades=False,

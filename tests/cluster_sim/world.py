@@ -49,6 +49,7 @@ from tests.cluster_sim.network import Network
 from tests.cluster_sim.new_kind import known
 from tests.cluster_sim.node import NodeActor
 from tests.cluster_sim.options import Options
+from tests.cluster_sim.pattern_reader import PatternReaderActor
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.publisher import PublisherActor
 from tests.cluster_sim.recreation import Recreation, RecreationChecker
@@ -92,7 +93,8 @@ class World:
         """Nothing new is published."""
         self.nodes = [NodeActor(self, number) for number in range(options.nodes)]
         self.publishers = [PublisherActor(self, number) for number in range(options.publishers)]
-        self.subscribers = [SubscriberActor(self, number) for number in range(options.subscribers)]
+        reader = PatternReaderActor if options.recreates else SubscriberActor
+        self.subscribers = [reader(self, number) for number in range(options.subscribers)]
         everyone: list[Actor] = [*self.nodes, *self.publishers, *self.subscribers]
         self.actors = {actor.host: actor for actor in everyone}
         self.membership = Membership(self)

@@ -50,9 +50,14 @@ def descriptors() -> Descriptors:
 
 def shortage() -> str | None:
     """Return a message if clients are refused for lack of descriptors, or None."""
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    problem = descriptors().refusal(lowest_free)
+    known = descriptors()
+    try:
+        lowest_free = os.eventfd(0)
+    except OSError:  # there is none
+        lowest_free = known.limit
+    else:
+        os.close(lowest_free)
+    problem = known.refusal(lowest_free)
     return None if problem is None else f"clients are refused: {problem}: {REMEDY}"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -176,6 +178,20 @@ def test_a_shortage_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shortage() is None
     monkeypatch.setattr(descriptors_module, "descriptors", lambda: Descriptors(32))
     assert "LimitNOFILE" in (shortage() or "")
+
+
+def test_a_process_without_standard_input_can_ask_for_a_shortage() -> None:
+    """Asking duplicated descriptor 0, which ended the nodes of services that close it."""
+    program = "import os; os.close(0); from samelog.runtime.descriptors import *; shortage()"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_no_free_descriptor_at_all_is_a_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(value: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "eventfd", fails)
+    assert "clients are refused" in (shortage() or "")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import subprocess
 from typing import Any
 
 from tests import forking
+from tests.patience import PATIENCE_S
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = PATIENCE_S + 30
 
 
 def samelog(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

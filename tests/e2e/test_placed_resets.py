@@ -28,6 +28,8 @@ from tests.e2e.harness import World, read_segments, wait_for
 from tests.patience import PATIENCE_S
 
 PARTITIONS = 2
+AWAY_S = 5.0
+"""So long the other members are waited for while one is away."""
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +49,11 @@ def topic(world: World) -> str:
     return name
 
 
-def reset(world: World) -> list[str]:
-    """Who has not done it yet."""
+def reset(world: World, *, wait_s: float = PATIENCE_S) -> list[str]:
+    """Reset the cluster; the members that have not done it after `wait_s`."""
     config = ("--config", world.cluster.client_file)
     confirm = ("--confirm", world.cluster.options.cluster)
-    done = as_json("cluster", "reset", "--hard", *confirm, "--wait", str(PATIENCE_S), *config)
+    done = as_json("cluster", "reset", "--hard", *confirm, "--wait", str(wait_s), *config)
     return list(done["not_yet"])
 
 
@@ -119,7 +121,7 @@ def test_who_is_away_does_it_later_and_new_partitions_are_of_the_new_log(
     publish(world, topic, *numbers("old", 4))
     away = world.followers()[0]
     away.kill()
-    reset(world)
+    reset(world, wait_s=AWAY_S)
     away.start()
     world.wait_live(away)
 

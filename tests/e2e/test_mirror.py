@@ -250,19 +250,20 @@ def test_a_source_that_was_created_again_stops_its_mirror(
     pair: TwoClusters, *, is_away: bool
 ) -> None:
     """Whether or not the sidecar runs meanwhile; other topics continue."""
-    publish(pair.source, "m", 10)
-    publish(pair.source, "n", 10)
-    pair.configure(["m", "n"])
+    topic, other = f"m{is_away:d}", f"n{is_away:d}"
+    publish(pair.source, topic, 10)
+    publish(pair.source, other, 10)
+    pair.configure([topic, other])
 
     def create_again() -> None:
         config = ("--config", pair.source.cluster.client_file)
-        delete = samelog("topic", "delete", "m", "--confirm", "m", "--in-use", *config)
+        delete = samelog("topic", "delete", topic, "--confirm", topic, "--in-use", *config)
         assert delete.returncode == 0
-        publish(pair.source, "m", 20, first=100)
+        publish(pair.source, topic, 20, first=100)
 
     with pair.sidecar():
-        pair.wait_mirrored(10, "eu.m")
-        pair.wait_mirrored(10, "eu.n")
+        pair.wait_mirrored(10, f"eu.{topic}")
+        pair.wait_mirrored(10, f"eu.{other}")
         if not is_away:
             create_again()
             _wait_stopped(pair)
@@ -270,9 +271,9 @@ def test_a_source_that_was_created_again_stops_its_mirror(
         create_again()
     with pair.sidecar():
         _wait_stopped(pair)
-        publish(pair.source, "n", 5, first=10)
-        pair.wait_mirrored(15, "eu.n")
-    assert pair.mirrored("eu.m") == 10
+        publish(pair.source, other, 5, first=10)
+        pair.wait_mirrored(15, f"eu.{other}")
+    assert pair.mirrored(f"eu.{topic}") == 10
 
 
 def _wait_stopped(pair: TwoClusters) -> None:

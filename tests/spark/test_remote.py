@@ -154,16 +154,17 @@ def test_nodes_are_asked_where_the_copy_lags_or_is_another_topics(
 
 
 def test_a_topic_made_anew_is_refused_by_driver_and_executors(world: World) -> None:
-    publish(world, "again", 0, 10)
-    journal = Journal(config=config(world), subscribe="again", startingOffsets="earliest")
+    publish(world, "anew", 0, 10)
+    journal = Journal(config=config(world), subscribe="anew", startingOffsets="earliest")
     assert journal.run() == [[], numbers(0, 10)]
     admin = world.cluster.client_config()
-    ask(admin, DeleteTopic("again", confirm="again"))
-    ask(admin, CreateTopic("again", 1, {}))
+    ask(admin, DeleteTopic("anew", in_use=True, confirm="anew"))
+    ask(admin, CreateTopic("anew", 1, {}))
+    world.wait_offset(0, "anew")
     with pytest.raises(TopicDeleted, match=r"the topic with id .* is gone"):
         journal.read(1)
     journal.restart()
-    with pytest.raises(TopicDeleted, match="again-0: wanted is offset 10 of the topic with id"):
+    with pytest.raises(TopicDeleted, match="anew-0: wanted is offset 10 of the topic with id"):
         journal.plan()
 
 

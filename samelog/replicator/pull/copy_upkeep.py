@@ -1,8 +1,9 @@
 """What is done for copies now and then: they are made durable, cut to their budget, and the room
 of what was archived is given back.
 
-Invariant: a failed sync stops its copies, and nothing of it is retried; files are truncated only
-of copies that are in their place. What was set aside goes only when what took its place is durable.
+Invariant: a failed sync stops its copies, and nothing of it is retried; a copy that is begun anew,
+closed or moved while it is synced stops no other one. Files are truncated only of copies that are
+in their place. What was set aside goes only when what took its place is durable.
 """
 
 from __future__ import annotations
@@ -101,17 +102,31 @@ class CopyUpkeep:
                 log.error("archived files of %s-%d are not truncated: %s", *copy.name, error)
 
     async def sync(self) -> None:
-        """Make what was copied durable. A failed sync stops its copies: nothing is retried."""
+        """Make what was copied durable. A failed sync stops its copies: nothing is retried. What
+        fails of one copy alone stops that one.
+        """
         copies = self._directory.copies.values()
         dirty = [copy for copy in copies if copy.log.dirty() and copy.is_in_place]
         written = [(copy, copy.log.next_offset) for copy in dirty]
         try:
             await self._syncer.sync([file for copy in dirty for file in copy.log.take_dirty()])
-            for copy, offset in written:
+        except LogFormatError as error:
+            for copy in filter(self._is_kept, dirty):
+                self._directory.stop(copy, error)
+            return
+        for copy, offset in written:
+            self._mark_durable(copy, offset)
+
+    def _is_kept(self, copy: Copy) -> bool:
+        """Whether it was not begun anew, shared or set aside meanwhile, and closed."""
+        return self._directory.copies.get(copy.name) is copy
+
+    def _mark_durable(self, copy: Copy, offset: int) -> None:
+        try:
+            if self._is_kept(copy):
                 copy.log.mark_durable(offset)
         except LogFormatError as error:
-            for copy in dirty:
-                self._directory.stop(copy, error)
+            self._directory.stop(copy, error)
 
 
 def _truncate_below(fs: FileSystem, path: str, below: int) -> None:

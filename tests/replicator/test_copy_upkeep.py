@@ -1,0 +1,110 @@
+"""Copies are made durable while they are begun anew, dropped or moved."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from samelog.replicator.pull.copy import Copy
+from samelog.replicator.pull.copy_directory import CopyDirectory
+from samelog.replicator.pull.copy_upkeep import CopyUpkeep
+from samelog.replicator.pull.share import Share
+from samelog.store.disk.disk_errors import DirectoryGone, DiskFault
+from samelog.store.disk.files import File, OsFileSystem
+from samelog.store.merged import log as merged_log
+from samelog.wire.pull.copies import CopyState
+from tests.replicator.session_files import batch
+from tests.runtime.peers import in_loop
+
+FS = OsFileSystem()
+Change = Callable[[CopyDirectory, Copy], object]
+
+
+class SlowDisk:
+    """Something happens while it syncs. Implements runtime.disk.syncer.Syncer."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self.fault: DiskFault | None = None
+        self._meanwhile = meanwhile
+
+    async def sync(self, files: Iterable[File]) -> None:
+        """Never makes anything durable, as nobody looks."""
+        del files
+        self._meanwhile()
+        if self.fault is not None:
+            raise self.fault
+
+
+def begin_anew(directory: CopyDirectory, copy: Copy) -> None:
+    copy.successor = "flights-2"
+    directory.begin_anew(copy)
+
+
+def set_aside(directory: CopyDirectory, copy: Copy) -> None:
+    directory.set_aside_others(copy.name[0], "flights-2")
+
+
+def share(directory: CopyDirectory, copy: Copy) -> None:
+    """Another member of the group has it now."""
+    log = directory.copies["trains", 0].log
+    directory.share({("trains", 0): Share(log.topic_id, 0)})
+
+
+def move_away(directory: CopyDirectory, copy: Copy) -> None:
+    path = Path(copy.log.path)
+    path.rename(path.with_name("elsewhere"))
+
+
+def sync_while(
+    path: Path, monkeypatch: pytest.MonkeyPatch, change: Change, *, fails: bool = False
+) -> tuple[CopyDirectory, Copy, Copy]:
+    """Two copies that were written to are synced, and one of them is changed meanwhile."""
+    monkeypatch.setattr(merged_log, "SAVE_MARKS_EVERY_BYTES", 1)  # every sync writes marks
+    told: list[Copy] = []
+    directory = CopyDirectory(str(path), FS, told.append, {})
+    directory.open()
+    [changed] = directory.of_topic("flights", "flights-1", 1)
+    [other] = directory.of_topic("trains", "trains-1", 1)
+    for copy in (changed, other):
+        copy.log.append(bytearray(batch(b"value")), base_offset=0, leader_epoch=1)
+    disk = SlowDisk(lambda: change(directory, changed))
+    if fails:
+        disk.fault = DiskFault(str(path), "sync", errno.EIO)
+    in_loop(CopyUpkeep(directory, FS, disk).sync)
+    directory.close()
+    return directory, changed, other
+
+
+@pytest.mark.parametrize("change", [begin_anew, set_aside, share])
+def test_what_is_closed_while_it_is_synced_stops_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Change
+) -> None:
+    directory, closed, other = sync_while(tmp_path, monkeypatch, change)
+    assert (other.state, other.fault) == (CopyState.WAITING, None)
+    assert other.log.durable_offset == 1
+    assert closed.state is not CopyState.STOPPED
+    assert closed.fault is None
+    assert all(copy.state is CopyState.WAITING for copy in directory.copies.values())
+
+
+def test_a_copy_that_is_moved_while_it_is_synced_stops_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, moved, other = sync_while(tmp_path, monkeypatch, move_away)
+    assert moved.state is CopyState.STOPPED
+    assert isinstance(moved.fault, DirectoryGone)
+    assert (other.state, other.fault, other.log.durable_offset) == (CopyState.WAITING, None, 1)
+
+
+def test_a_failed_sync_stops_its_copies_but_none_that_took_a_place_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, old, other = sync_while(tmp_path, monkeypatch, begin_anew, fails=True)
+    assert other.state is CopyState.STOPPED
+    assert isinstance(other.fault, DiskFault)
+    new = directory.copies["flights", 0]
+    assert new is not old
+    assert (old.fault, new.state, new.fault) == (None, CopyState.WAITING, None)

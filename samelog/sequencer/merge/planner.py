@@ -109,7 +109,7 @@ class Planner:
     def has_room(self) -> bool:
         """Whether another entry may be proposed."""
         is_full = len(self._in_flight.indexes) >= self._limits.in_flight_entries
-        return not (is_full or self.is_draining)
+        return not (is_full or self._in_flight.is_draining)
 
     @property
     def is_draining(self) -> bool:
@@ -166,7 +166,7 @@ class Planner:
             self._in_flight.indexes.remove(index)
             if self._in_flight.indexes:
                 return
-            if self.is_draining:
+            if self._in_flight.is_draining:
                 self.reset()
             else:
                 self._forget()

@@ -84,6 +84,24 @@ def test_members_that_begin_at_once_make_one_table_and_one_row(connect: Callable
     assert rows == [(MEMBERS, None)]
 
 
+def test_a_row_that_an_earlier_member_makes_meanwhile_is_claimed(
+    connect: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect() as first, connect() as second:
+        earlier, later = table(first, "meanwhile"), table(second, "meanwhile")
+        read = later._read
+
+        def read_after_the_other(column: str, key: Any) -> Any:
+            if column == "epoch":
+                earlier.claim(claim(1))
+            return read(column, key)
+
+        monkeypatch.setattr(later, "_read", read_after_the_other)
+        assert later.claim(claim(2)) is None
+        with pytest.raises(PositionLost):
+            earlier.claim(claim(1))
+
+
 def test_a_claim_waits_for_a_transaction_that_moves_the_position(
     connect: Callable[[], Any],
 ) -> None:

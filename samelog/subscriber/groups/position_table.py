@@ -113,12 +113,11 @@ class PositionTable:
 
     def _claim(self, claim: Claim) -> int | None:
         key = (self._group, claim.topic, claim.partition, claim.topic_id)
-        taken = self._run(
-            f"UPDATE {self._table} SET epoch = ? WHERE {KEY} AND epoch <= ?",
-            (claim.epoch, *key, claim.epoch),
-        )
+        taken = self._take(key, claim.epoch)
         if not taken and self._read("epoch", key) is not None:
-            raise PositionLost("another member has claimed it in a later epoch of the group")
+            taken = self._take(key, claim.epoch)  # an earlier member may have made it meanwhile
+            if not taken:
+                raise PositionLost("another member has claimed it in a later epoch of the group")
         if not taken:
             first = None if claim.committed < 0 else claim.committed
             columns = "group_name, topic, partition_number, log_id, epoch, next_offset"
@@ -128,6 +127,11 @@ class PositionTable:
             )
         offset = self._read("next_offset", key)
         return None if offset is None else int(offset)
+
+    def _take(self, key: Sequence[Any], epoch: int) -> bool:
+        """Give a row to the member of this epoch; False: none, or a later member has it."""
+        statement = f"UPDATE {self._table} SET epoch = ? WHERE {KEY} AND epoch <= ?"
+        return self._run(statement, (epoch, *key, epoch)) > 0
 
     def advance(self, in_hand: Iterable[InHand]) -> None:
         """Move behind what was handed out (`Subscriber.in_hand`), in the transaction that is open.

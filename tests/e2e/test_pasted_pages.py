@@ -28,8 +28,8 @@ TIMEOUT_S = 240.0
 
 
 def blocks(page: str, language: str) -> list[str]:
-    """A page's blocks of a language."""
-    text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
+    """A page's blocks of a language, each command on one line."""
+    text = (ROOT / "docs" / f"{page}.md").read_text("utf-8").replace("\\\n", "")
     return [textwrap.dedent(body) for kind, body in BLOCK.findall(text) if kind == language]
 
 

@@ -501,7 +501,7 @@ class Planner:
         self._tails[draft.partition] = Tail(draft.next_offset, *segment, append_ms)
         fields = (
             draft.partition,
-            draft.base_offset,
+            draft.tail.next_offset,
             epoch + state.placement.epoch_bases.get(draft.partition, 0),
             append_ms,
             roll,

@@ -82,7 +82,7 @@ class DamageFile(Versioned, frozen=True, kw_only=True):
 
     run: int
     run_id: str | None = None
-    """The id under which the rest is shipped; None: the run's own."""
+    """The run id under which the rest is shipped, or None for the run's own id."""
     starts: dict[str, RunByte] = {}
     """Directory of a partition -> where the part of the run begins that has this id."""
     found: list[DamagedRange] = []

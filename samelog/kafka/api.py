@@ -103,7 +103,7 @@ class KafkaApi(Generic[AskedT_contra]):
     reading: Callable[[int, MessageReader], StepWork[Any]] | None = None
     """The same in steps, for a request of as many elements as the reader takes."""
     parts: Parts | None = None
-    """How a long request is handled as several short ones; None: the handler paces itself."""
+    """Splits a long request into short ones, or None if the handler paces itself."""
     creates: bool = False
     """Requests may name more than what exists in the cluster."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -18,6 +17,7 @@ from pyspark.sql import SparkSession
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from tests import tiers
 from tests.e2e.harness import World
+from tests.spark import worker
 
 CONF = {
     "spark.ui.enabled": "false",
@@ -31,9 +31,6 @@ CONF = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
 }
-
-
-WORKERS_NICE = "-10"
 
 TIMEOUT_S = 900
 """The first also starts the session; one that is interrupted leaves it unusable for all others."""
@@ -49,15 +46,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @cache
 def workers_python() -> str:
-    """Return the Python for Spark's workers, with a higher priority where that is allowed.
-
-    Spark gives a worker 10 s to connect, however busy the machine is.
-    """
-    raised = ["nice", "-n", WORKERS_NICE]
-    if subprocess.run([*raised, "true"], capture_output=True, check=True).stderr:
-        return sys.executable  # not allowed
+    """Return the Python for Spark's workers, which connects in time on a busy machine, too."""
     script = Path(tempfile.mkdtemp(prefix="python"), "python")
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(raised)} {shlex.quote(sys.executable)} "$@"\n')
+    own = f'[ -z "${worker.PORT}" ] || set -- -S {shlex.quote(worker.__file__)} "$@"'
+    script.write_text(f'#!/bin/sh\n{own}\nexec {shlex.quote(sys.executable)} "$@"\n')
     script.chmod(0o755)
     return str(script)
 

@@ -46,6 +46,13 @@ def count_from_the_start_of_files() -> Iterator[None]:
 
 
 @contextmanager
+def confuse_former_topics() -> Iterator[None]:
+    """A publisher takes reports about a deleted topic for reports about the next one."""
+    with patch.object(LocalSession, "is_former", lambda self, name, topic_id: False):
+        yield
+
+
+@contextmanager
 def keep_inputs_that_a_snapshot_lacks() -> Iterator[None]:
     """A node keeps the logs of deleted topics open when it installs a snapshot."""
     with patch.object(Replica, "_lost_inputs", lambda self, newer: []):
@@ -71,6 +78,11 @@ RECREATION = (
         342,
         count_from_the_start_of_files,
         _TEST + "test_held_records_are_continued_or_discarded",
+    ),
+    (
+        450,
+        confuse_former_topics,
+        "tests/replicator/test_scenarios.py::test_scenario[push_sender_gone]",
     ),
     (
         356,

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from samelog.config.authorisation import Rights
 from samelog.format.directory_files import RunFile
 from samelog.format.errors import InvariantError
@@ -176,8 +178,8 @@ class PushSenderScript(EndScript):
     def on_run_closed(self, run: RunFile, ends: Any) -> None:
         self.trace.append(f"run {run.run} closed at { {_name(k): v for k, v in ends.items()} }")
 
-    def on_topic_gone(self, run: int, name: Any) -> None:
-        self.trace.append(f"run {run} {_name(name)}: topic gone")
+    def on_topic_gone(self, run: int, name: Any, topic_id: str) -> None:
+        self.trace.append(f"run {run} {_name(name)}: topic {topic_id} gone")
 
     def on_holds_decided(self, *, continues: bool) -> None:
         self.trace.append(f"what is held {'continues' if continues else 'is discarded'}")
@@ -229,6 +231,16 @@ class PushSenderScript(EndScript):
     def do_roll(self, partition: str) -> None:
         """`roll P`: the file is sealed."""
         self.files.roll(("flights", int(partition)))
+
+    def do_move(self, partition: str, former: str, byte: str) -> None:
+        """`move P ID BYTE`: the topic ID is deleted, and what follows belongs to the next one."""
+        self.session.poll()
+        name = ("flights", int(partition))
+        begin = (self.files.run, 0, int(byte))
+        shipping = replace(self.session.shipping(name), former=(former,), begin=begin)
+        self.session.ship_differently(name, shipping)
+        self.session.unbind(name)
+        self.end.reset_input(name)
 
     def do_end(self) -> None:
         """`end`: the run ends cleanly."""

@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -16,6 +17,7 @@ from samelog.format.compression import decompress
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.local_session import LocalSession
+from samelog.store.disk.disk_errors import DiskFault
 from tests.replicator.fake_nodes import World, world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
 from tests.runtime.peers import in_loop, until
@@ -334,6 +336,32 @@ def test_a_node_that_lags_gets_nothing_for_the_old_topic(tmp_path: Path) -> None
             assert made.values(made.ids[0]) == []
             del made.made.cluster.topics["flights"]
             await made.reaches(b"b")
+
+    in_loop(main)
+
+
+def test_bytes_for_the_next_topic_are_not_held_because_the_disk_failed_meanwhile(
+    tmp_path: Path,
+) -> None:
+    """The last step of leaving a deleted topic fails, and is repeated."""
+    unbind, fails = LocalSession.unbind, [True]
+
+    def failing(self: LocalSession, name: InputName) -> None:
+        if fails and name == FLIGHTS:
+            raise DiskFault("topic.json", "unlink", 5)
+        unbind(self, name)
+
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            await made.merge(b"a")
+            with patch.object(LocalSession, "unbind", failing):
+                made.made.cluster.delete_topic("flights")
+                await until(lambda: made.client._session.shipping(FLIGHTS).former)
+                await made.append(b"b")
+                made.client.beside.recreation.settle()
+                fails.clear()
+                await made.reaches(b"b")
+            assert made.client.status.held == {}
 
     in_loop(main)
 

@@ -396,14 +396,14 @@ class PushClient:
         if self._nodes.learn(nodes, {link.status.node for link in self._links}):
             self._follow_nodes()
 
-    def on_topic_gone(self, run: int, name: InputName) -> None:
-        """The topic of an input was deleted; what is staged for it goes with it."""
+    def on_topic_gone(self, run: int, name: InputName, topic_id: str) -> None:
+        """A topic that an input was opened for was deleted; records staged for it go with it."""
         is_staged = any(each.run == run and each.stage is not None for each in self._session.runs)
         if is_staged or self.beside.recreation.lets_go:
             if self._progress.let_go(run, name):
                 log.warning("topic of %s-%d was deleted: run %d lets it go", *name, run)
         else:
-            self.beside.recreation.topic_deleted(name)
+            self.beside.recreation.topic_deleted(name, topic_id)
         self._tell_soon()
         self._release_soon()
 

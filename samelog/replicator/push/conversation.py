@@ -75,8 +75,8 @@ class PushEvents(ClusterKnowledge, Protocol):
     def on_run_closed(self, run: RunFile, ends: RunEnds) -> None:
         """The cluster has closed a run, or a part of it; told by every node."""
 
-    def on_topic_gone(self, run: int, name: InputName) -> None:
-        """The topic of an input was deleted."""
+    def on_topic_gone(self, run: int, name: InputName, topic_id: str) -> None:
+        """The cluster deleted the topic that an input was opened for."""
 
     def on_topic_told(self, topic: str, partitions: int, *, is_checked: bool) -> None:
         """How many partitions a topic has, by one node; 0: it cannot say. `is_checked`: what is
@@ -253,8 +253,8 @@ class PushConversation(ReplicatorHandler):
                 self._events.on_status()
             case RunIsClosed(run, ends):
                 self._events.on_run_closed(run, ends)
-            case InputIsGone(run, name):
-                self._events.on_topic_gone(run, name)
+            case InputIsGone(run, name, topic_id):
+                self._events.on_topic_gone(run, name, topic_id)
             case TopicTold(topic, partitions, is_checked):
                 self._events.on_topic_told(topic, partitions, is_checked=is_checked)
             case HoldersTold(nodes):

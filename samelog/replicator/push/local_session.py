@@ -452,6 +452,11 @@ class LocalSession:
         known = self._inputs.get(name)
         return None if known is None else known.topic_id
 
+    def is_former(self, name: InputName, topic_id: str) -> bool:
+        """Whether an input was shipped to this topic before the topic was deleted."""
+        known = self._inputs.get(name)
+        return known is not None and topic_id in known.shipping.former
+
     def _write_bindings(self) -> None:
         for name, each in tuple(self._inputs.items()):
             if each.is_unwritten and each.topic_id is not None:

@@ -76,8 +76,12 @@ class Recreation:
         self._progress = progress
         self._clock = clock
         self._on_reset = on_reset
-        self._gone: set[InputName] = set()
-        """Inputs whose topic was deleted, while that cannot be noted on the disk."""
+        self._gone: set[tuple[InputName, str]] = set()
+        """Inputs, and the ids of their deleted topics, until that is noted on the disk."""
+        self._moving: set[InputName] = set()
+        """Inputs whose shipping.json names the next topic's first byte, and whose topic.json may
+        still name the deleted topic.
+        """
 
     @property
     def held(self) -> Mapping[InputName, HeldBytes]:
@@ -102,9 +106,9 @@ class Recreation:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def topic_deleted(self, name: InputName) -> None:
-        """The cluster has deleted the topic of an input."""
-        self._gone.add(name)
+    def topic_deleted(self, name: InputName, topic_id: str) -> None:
+        """The cluster has deleted a topic that an input is or was shipped to."""
+        self._gone.add((name, topic_id))
         self.settle()
 
     def refused(self, name: InputName) -> None:
@@ -134,9 +138,12 @@ class Recreation:
     def settle(self) -> None:
         """Carry out what is decided; to be called about once a second, too."""
         try:
-            for name in tuple(self._gone):
-                self._leave(name)
-                self._gone.discard(name)
+            for name in tuple(self._moving):
+                self._move(name)
+            for name, topic_id in tuple(self._gone):
+                if not self._session.is_former(name, topic_id):
+                    self._leave(name)
+                self._gone.discard((name, topic_id))
             for name in self._session.held():
                 is_open = not self._session.shipping(name).decision
                 if is_open and self.option is not OnRecreate.HOLD:
@@ -223,9 +230,10 @@ class Recreation:
             return False
         if held.run == newest:
             self._change_topic(name, shipping, held, ())
-            return True
-        carried = tuple(self._files(name, held, newest))
-        self._change_topic(name, shipping, SessionPosition(newest, 0, 0), carried)
+        else:
+            carried = tuple(self._files(name, held, newest))
+            self._change_topic(name, shipping, SessionPosition(newest, 0, 0), carried)
+        self._move(name)
         return True
 
     def _begin_run(self, held: int) -> None:
@@ -239,6 +247,7 @@ class Recreation:
     def _go_on(self, name: InputName, begin: SessionPosition) -> None:
         self._change_topic(name, self._session.shipping(name), begin, ())
         self._progress.skip(name, begin)
+        self._move(name)
 
     def _change_topic(
         self,
@@ -247,7 +256,9 @@ class Recreation:
         begin: SessionPosition,
         carried: tuple[CarriedFile, ...],
     ) -> None:
-        """Bytes from `begin` on, behind the carried ones, belong to the next topic of the name."""
+        """Note that bytes from `begin` on, behind the carried ones, belong to the next topic of the
+        name; `_move` is to follow.
+        """
         gone = self._session.topic_id(name)
         former = shipping.former if gone is None else (*shipping.former, gone)
         later = msgspec.structs.replace(
@@ -259,8 +270,14 @@ class Recreation:
             decision="",
         )
         self._session.ship_differently(name, later)
-        self._session.unbind(name)
-        self._on_reset(name)
+        self._moving.add(name)
+
+    def _move(self, name: InputName) -> None:
+        """Ship an input to the next topic of its name. Raises LogFormatError: try again later."""
+        if self._session.shipping_if_known(name) is not None:
+            self._session.unbind(name)
+            self._on_reset(name)
+        self._moving.discard(name)
 
     def _ship_differently(self, name: InputName, shipping: ShippingFile) -> None:
         self._session.ship_differently(name, shipping)

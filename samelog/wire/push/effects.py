@@ -106,6 +106,9 @@ class SessionView(Protocol):
     def topic_id(self, name: InputName) -> str | None:
         """The id of the topic that an input is shipped to; None: whichever has the name."""
 
+    def is_former(self, name: InputName, topic_id: str) -> bool:
+        """Whether an input was shipped to this topic before the topic was deleted."""
+
     def tail(self, run: int, name: InputName) -> RunFiles:
         """The files of one of them."""
 
@@ -179,6 +182,10 @@ class ShippedInput:
     state: InputState = InputState.WAITING
     since: float = 0.0
     handle: int = -1
+    topic_id: str | None = None
+    """The topic that the handle was opened for; None until the node names it, if it was opened by
+    name.
+    """
     position: SessionStartsAt | None = None
     """The node's, while it is not known whether both sides have the same bytes before it."""
     reason: str = ""
@@ -258,10 +265,13 @@ class RunIsClosed(msgspec.Struct, frozen=True):
 
 
 class InputIsGone(msgspec.Struct, frozen=True):
-    """The topic of an input was deleted."""
+    """The cluster deleted the topic that an input was opened for. Another topic may have the name
+    by now, and bytes of the input.
+    """
 
     run: int
     name: InputName
+    topic_id: str
 
 
 class Forked(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ given; nothing of an input goes to a topic of another id than the run has begun 
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 from samelog.format.directory_files import RunFile
 from samelog.wire.bounds import RunEnd
@@ -65,6 +66,13 @@ LASTING = frozenset(
     }
 )
 """Refusals that time alone does not mend."""
+
+
+class OpenHandle(NamedTuple):
+    """A handle of an input, and the topic that it was opened for; None: not named by the node."""
+
+    number: int
+    topic_id: str | None
 
 
 class RunInputs:
@@ -138,9 +146,12 @@ class RunInputs:
         self.run = run
         self.open_new_inputs(now)
 
-    def leave_run(self) -> dict[InputName, int]:
+    def leave_run(self) -> dict[InputName, OpenHandle]:
         """ShipInput nothing more of the run; the handles that stay, for their acknowledgements."""
-        kept = {shipped.name: handle for handle, shipped in self.by_handle.items()}
+        kept = {
+            shipped.name: OpenHandle(handle, shipped.topic_id)
+            for handle, shipped in self.by_handle.items()
+        }
         for handle in self.by_handle:
             self.sender.remove(handle)
         for shipped in self._inputs.values():
@@ -179,7 +190,7 @@ class RunInputs:
             self.by_handle[shipped.handle] = shipped
             shipped.state, shipped.since = InputState.OPENING, now
             opening += 1
-            topic_id = self._session.topic_id(shipped.name)
+            topic_id = shipped.topic_id = self._session.topic_id(shipped.name)
             self._send(OpenInput(shipped.handle, *shipped.name, self._run().run_id, topic_id))
 
     def time_passed(self, now: float) -> None:
@@ -208,7 +219,7 @@ class RunInputs:
         if shipped is None:
             self._send(Close(message.handle))  # its run was closed meanwhile
             return
-        shipped.position = message
+        shipped.position, shipped.topic_id = message, message.topic_id
         self._effects.append(Bind(shipped, message.topic_id))
 
     def bound(self, shipped: ShippedInput, now: float, *, is_same: bool) -> None:
@@ -287,10 +298,16 @@ class RunInputs:
         self._block(shipped, f"{message.code.name}: {message.message}", now)
 
     def gone(self, shipped: ShippedInput, now: float) -> None:
-        """Stop sending an input: its topic was deleted."""
+        """Stop sending an input whose topic was deleted. If the node never named the topic, open
+        the input again later: its bytes belong to the next topic of the name.
+        """
+        topic_id = shipped.topic_id
+        if topic_id is None:
+            self.unreadable(shipped, "the topic was deleted while the input was opened", now)
+            return
         self._close_handle(shipped)
         shipped.state, shipped.since = InputState.GONE, now
-        self._effects.append(InputIsGone(self._run().run, shipped.name))
+        self._effects.append(InputIsGone(self._run().run, shipped.name, topic_id))
         self._open_some(now)
 
     def forget(self, name: InputName) -> ShippedInput | None:

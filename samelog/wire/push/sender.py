@@ -59,7 +59,7 @@ from samelog.wire.push.effects import (
     StatusChanged,
     TopicTold,
 )
-from samelog.wire.push.inputs import RunInputs
+from samelog.wire.push.inputs import OpenHandle, RunInputs
 from samelog.wire.push.layout import Layout
 from samelog.wire.refusals import RecordsRefused
 from samelog.wire.sender import Sender
@@ -78,6 +78,8 @@ class _Watched(NamedTuple):
     name: InputName
     end: RollByte
     layout: Layout | None
+    topic_id: str | None
+    """The topic that the handle was opened for; None: the node has not named it."""
 
 
 class PushSender:
@@ -129,8 +131,7 @@ class PushSender:
             case Ack():
                 self._acknowledged(message)
             case SessionStartsAt():
-                if message.handle not in self._watched:
-                    self.inputs.opened(message)
+                self._opened(message)
             case Refused() | TopicGone():
                 self._not_opened(message, now)
             case RunOpened():
@@ -267,35 +268,35 @@ class PushSender:
         if self._session.is_current(run):
             self._watch(run, places, handles)
         else:  # the next part has begun, so all of this one is merged
-            self.effects += [Send(Close(handle)) for handle in handles.values()]
+            self.effects += [Send(Close(handle.number)) for handle in handles.values()]
         self.effects.append(RunIsClosed(run, places))
         self._next_run(now)
 
-    def _watch(self, run: RunFile, ends: RunEnds, handles: dict[InputName, int]) -> None:
+    def _watch(self, run: RunFile, ends: RunEnds, handles: dict[InputName, OpenHandle]) -> None:
         """Keep the handles of what is still to be merged; open those that are not."""
         for name in sorted(handles.keys() | (ends.keys() & set(self._session.inputs_of(run.run)))):
             handle = handles.get(name)
             end = ends.get(name, (0, 0))
             is_merged = self._cluster.merged(run.run, name) >= end
             if is_merged and handle is not None:
-                self._send(Close(handle))
+                self._send(Close(handle.number))
             elif not is_merged:
-                if handle is None:
-                    handle = self.inputs.new_handle()
-                    topic_id = self._session.topic_id(name)
-                    self._send(OpenInput(handle, *name, run.run_id, topic_id))
-                layout = self._session.tail(run.run, name).layout
-                self._watched[handle] = _Watched(run.run, name, end, layout)
+                self._watch_input(run, name, end, handle or self._ask_for(run, name))
         for name in self._session.to_ship(run.run):
             if name not in ends and self._session.topic_id(name) is not None:
-                self._ask_for_topic(run, name)
+                # the cluster has closed the run without the input: was its topic deleted before?
+                self._watch_input(run, name, (0, 0), self._ask_for(run, name))
 
-    def _ask_for_topic(self, run: RunFile, name: InputName) -> None:
-        """The cluster has closed a run without an input: was its topic deleted before?"""
-        handle, topic_id = self.inputs.new_handle(), self._session.topic_id(name)
-        self._send(OpenInput(handle, *name, run.run_id, topic_id))
+    def _ask_for(self, run: RunFile, name: InputName) -> OpenHandle:
+        handle = OpenHandle(self.inputs.new_handle(), self._session.topic_id(name))
+        self._send(OpenInput(handle.number, *name, run.run_id, handle.topic_id))
+        return handle
+
+    def _watch_input(
+        self, run: RunFile, name: InputName, end: RollByte, handle: OpenHandle
+    ) -> None:
         layout = self._session.tail(run.run, name).layout
-        self._watched[handle] = _Watched(run.run, name, (0, 0), layout)
+        self._watched[handle.number] = _Watched(run.run, name, end, layout, handle.topic_id)
 
     def _enter(self, phase: PushPhase, now: float) -> None:
         self.phase, self._since = phase, now
@@ -306,12 +307,26 @@ class PushSender:
 
     # --- inputs -------------------------------------------------------------------------------
 
+    def _opened(self, message: SessionStartsAt) -> None:
+        """The node names the topic of a handle. A node that lags may know only a former one, whose
+        positions say nothing of bytes that follow.
+        """
+        handle, topic_id = message.handle, message.topic_id
+        watched = self._watched.get(handle)
+        if watched is None:
+            self.inputs.opened(message)
+        elif self._session.is_former(watched.name, topic_id):
+            del self._watched[handle]
+            self._send(Close(handle))
+        else:
+            self._watched[handle] = watched._replace(topic_id=topic_id)
+
     def _not_opened(self, message: Refused | TopicGone, now: float) -> None:
         is_gone = isinstance(message, TopicGone) or message.code is FaultCode.TOPIC_GONE
         watched = self._watched.pop(message.handle, None)
         if watched is not None:
-            if is_gone:
-                self.effects.append(InputIsGone(watched.run, watched.name))
+            if is_gone and watched.topic_id is not None:
+                self.effects.append(InputIsGone(watched.run, watched.name, watched.topic_id))
             return
         shipped = self.inputs.by_handle.get(message.handle)
         if shipped is None:

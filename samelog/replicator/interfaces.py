@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from samelog.config.authorisation import Rights
 from samelog.format.transactions import Aborted
+from samelog.replicator.watchers import IntakeListener, Watchers
 from samelog.store.merged.truncation import LogStart
 from samelog.wire.bounds import Holder, RowsAsked
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -23,13 +24,11 @@ from samelog.wire.pull.sender import FilePosition
 from samelog.wire.push.effects import InputName, RollByte, RunEnds
 from samelog.wire.push.receiver import OpenedInput, OpenedRun
 from samelog.wire.receiver import ResumePoint
-from samelog.wire.refusals import RefusedBatch
 
 __all__ = [
     "FilePosition",
     "HeldElsewhere",
     "InputName",
-    "IntakeListener",
     "LogSource",
     "MergedReading",
     "MergedStream",
@@ -88,41 +87,11 @@ class HeldElsewhere(RequestRefused):
 # --- push ---------------------------------------------------------------------------------------
 
 
-class IntakeListener(Protocol):
-    """Hears of everything, by the intake's numbers of inputs, and picks what concerns it.
-
-    Must neither raise nor block.
-    """
-
-    def on_progress(
-        self, number: int, run: int, durable: RollByte, acknowledged: RollByte, merged: RollByte
-    ) -> None:
-        """Positions of a run of an input; each one never goes back while the run is the same.
-
-        `merged` is merged-durable on a majority. Of closed runs behind which a newer one has begun
-        nothing is told: ask `is_released` when the newer one moves.
-        """
-
-    def on_refused(self, number: int, batches: Sequence[RefusedBatch]) -> None:
-        """What was refused of an input, and its sender has not said that it has kept; told again
-        with everything that is told of the input, before it.
-        """
-
-    def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
-        """The cluster has closed a run at these ends."""
-
-    def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
-        """A group has closed its part of a run: it takes nothing more of what is named."""
-
-    def on_topic_gone(self, number: int) -> None:
-        """The input's topic was deleted."""
-
-    def on_input_moved(self, number: int) -> None:
-        """The input's partition goes to other nodes: ask again who takes it."""
-
-
 class SessionIntake(Protocol):
     """Takes session bytes in. The sequencer implements it."""
+
+    watchers: Watchers
+    """Of all sessions and inputs of the member."""
 
     async def open_run(
         self,
@@ -155,8 +124,10 @@ class SessionIntake(Protocol):
         topic: str,
         partition: int,
         topic_id: str | None = None,
+        listener: IntakeListener | None = None,
     ) -> OpenedInput:
-        """One partition of a run, open or closed; listeners soon hear its positions as they are.
+        """One partition of a run, open or closed. `listener` watches it from now on, and soon hears
+        its positions as they are.
 
         Of a closed run nothing more is taken, and nothing is created for it; its progress is told.
         Raises RequestRefused: TOPIC_GONE if `topic_id` is given and that topic was deleted.
@@ -189,12 +160,6 @@ class SessionIntake(Protocol):
 
     def end_run(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The sender has sent all of a run, or all it has of it."""
-
-    def watch(self, listener: IntakeListener) -> None:
-        """Tell `listener` of progress from now on."""
-
-    def unwatch(self, listener: IntakeListener) -> None:
-        """Tell it no more."""
 
 
 # --- pull ---------------------------------------------------------------------------------------

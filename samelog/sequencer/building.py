@@ -304,7 +304,7 @@ def log_parts(
         events=site.events,
     )
     raft.entry_bytes.rounds = intake.rounds
-    intake.traffic = site.member.measures.traffic
+    intake.share(site.seat.group, site.member.measures.traffic, site.member.connections.watchers)
     source = NodeLogSource(
         machine,
         merging,

@@ -9,6 +9,7 @@ from samelog.config.authorisation import NODE_PREFIX, Rights
 from samelog.replicator.interfaces import RowSource, SessionIntake
 from samelog.replicator.pull.server import PullServer
 from samelog.replicator.push.server import PushServer
+from samelog.replicator.watchers import Watchers
 from samelog.runtime.network.transport import Connection
 from samelog.sequencer.bulk_server import BulkServer, DiallingMember
 from samelog.sequencer.cluster.peers import Callers, PeerListener
@@ -21,6 +22,8 @@ class Connections:
 
     def __init__(self, measures: Measures) -> None:
         self._measures = measures
+        self.watchers = Watchers()
+        """Those of `pushes`, by what they have opened."""
         self._gone_bytes = 0
         """Sent on connections that are over."""
         self.pushes: dict[PushServer, None] = {}

@@ -175,8 +175,8 @@ def acknowledge_what_is_durable() -> Iterator[None]:
         inputs = self._replica.machine.state.inputs
         for number, place in self.vouched(numbers).items():
             entry, durable = inputs[number], place[1:]
-            for listener in tuple(self._listeners):
-                listener.on_progress(entry.number, entry.run, durable, durable, (0, 0))
+            for listener in self.watchers.of_input(known := self.first_input | number):
+                listener.on_progress(known, entry.run, durable, durable, (0, 0))
 
     with patch.object(Intake, "_tell", tell):
         yield
@@ -191,8 +191,8 @@ def release_what_is_committed() -> Iterator[None]:
         for number, place in self.vouched(numbers).items():
             entry = inputs[number]
             durable, merged = place[1:], (entry.roll, entry.byte)
-            for listener in tuple(self._listeners):
-                listener.on_progress(entry.number, entry.run, durable, merged, merged)
+            for listener in self.watchers.of_input(known := self.first_input | number):
+                listener.on_progress(known, entry.run, durable, merged, merged)
 
     with patch.object(Intake, "_tell", tell):
         yield

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from samelog.format import _kernels as kernels
 from samelog.replicator.interfaces import (
     InputName,
-    IntakeListener,
     OpenedInput,
     OpenedRun,
     RequestRefused,
@@ -21,6 +20,7 @@ from samelog.replicator.interfaces import (
     RollByte,
     RunEnds,
 )
+from samelog.replicator.watchers import IntakeListener, Watchers
 from samelog.wire.errors import FaultCode
 
 InputKey = tuple[str, str, int]
@@ -134,7 +134,7 @@ class FakeIntake:
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
         self.held: dict[tuple[int, int], HeldRun] = defaultdict(HeldRun)
-        self.listeners: list[IntakeListener] = []
+        self.watchers = Watchers()
         self.opened_runs: list[str] = []
         self.appends = 0
         self.refusal: RequestRefused | None = None
@@ -217,6 +217,7 @@ class FakeIntake:
         topic: str,
         partition: int,
         topic_id: str | None = None,
+        listener: IntakeListener | None = None,
     ) -> OpenedInput:
         """Open it, the topic created if need be."""
         await asyncio.sleep(0)
@@ -227,6 +228,8 @@ class FakeIntake:
         inputs = self.cluster.inputs
         number = inputs.setdefault((session, topic_id, partition), len(inputs))
         key = number, self.cluster.runs[session][run_id].number
+        if listener is not None:
+            self.watchers.watch_input(listener, number)
         held = self.held[key]
         self.move_soon()
         return OpenedInput(
@@ -288,14 +291,6 @@ class FakeIntake:
         self.cluster.runs[session][run_id].asked_ends = ends
         self.move_soon()
 
-    def watch(self, listener: IntakeListener) -> None:
-        """Tell it of progress."""
-        self.listeners.append(listener)
-
-    def unwatch(self, listener: IntakeListener) -> None:
-        """No more."""
-        self.listeners.remove(listener)
-
     # --- telling ------------------------------------------------------------------------------
 
     def tell_progress(self) -> None:
@@ -303,17 +298,17 @@ class FakeIntake:
         for key, held in list(self.held.items()):
             merged = self.cluster.merged.get(key, (0, 0))
             released = self.cluster.released.get(key, (0, 0))
-            for listener in tuple(self.listeners):
+            for listener in self.watchers.of_input(key[0]):
                 listener.on_progress(*key, max(held.end, merged), merged, released)
 
     def tell_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """A run was closed."""
-        for listener in tuple(self.listeners):
+        for listener in self.watchers.of_session(session):
             listener.on_run_closed(session, run_id, ends)
 
     def tell_gone(self, number: int) -> None:
         """A topic was deleted."""
         for key in [key for key in self.held if key[0] == number]:
             del self.held[key]
-        for listener in tuple(self.listeners):
+        for listener in self.watchers.of_input(number):
             listener.on_topic_gone(number)

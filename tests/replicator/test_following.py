@@ -49,7 +49,7 @@ def test_a_new_node_gets_all_that_there_is_and_one_that_is_gone_no_more(tmp_path
             await until(lambda: len(client.status.nodes) == 2)
             await until(lambda: held(two) == first)
             client.follow(made.config(addresses=(two.address,)))
-            await until(lambda: not one.intake.listeners)
+            await until(lambda: not one.intake.watchers.by_session)
             second = batch(b"second")
             await until_merged(client, files.append(second))
             assert held(two) == first + second

@@ -60,7 +60,8 @@ def with_server(path: Path, script: Script, grant: Grant | None = None) -> None:
             await script(await talk(made, node, PUSH), node)
         finally:
             await made.stop()
-        assert node.intake.listeners == []
+        watchers = node.intake.watchers
+        assert (watchers.by_input, watchers.by_session) == ({}, {})
 
     in_loop(main)
 
@@ -136,7 +137,7 @@ def test_a_position_tells_the_batch_before_it(tmp_path: Path) -> None:
 def test_many_moves_in_one_turn_make_one_acknowledgement(tmp_path: Path) -> None:
     async def script(client: Talk, node: FakeNode) -> None:
         await client.open_input()
-        [listener] = node.intake.listeners
+        [listener] = node.intake.watchers.of_session("s")
         for byte in range(100, 200):
             listener.on_progress(0, 0, (0, byte), (0, byte - 50), (0, byte - 100))
         listener.on_progress(0, 0, (0, 7), (0, 7), (0, 7))
@@ -159,7 +160,7 @@ def test_progress_of_a_newer_run_completes_an_older_one(tmp_path: Path) -> None:
         closed = await client.next(RunClosed)
         assert closed == RunClosed("run-0", (RunEnd("flights", 0, 0, len(data)),))
         assert cluster.runs["s"]["run-0"].asked_ends == {FLIGHTS: (0, len(data))}
-        [listener] = node.intake.listeners
+        [listener] = node.intake.watchers.of_session("s")
         listener.on_progress(0, 1, (0, 0), (0, 0), (0, 0))
         client.connection.send_data(0, 0, len(data), batch(b"too late"))
         cluster.released[0, 0] = (0, len(data))
@@ -206,6 +207,21 @@ def test_a_deleted_topic_ends_its_handles_only(tmp_path: Path) -> None:
         client.connection.send(Close(0))
         client.connection.send_data(1, 0, 0, batch(b"b"))
         await until(lambda: client.all(Ack) and client.all(Ack)[-1].handle == 1)
+
+    with_server(tmp_path, script)
+
+
+def test_an_input_is_watched_while_a_handle_stands_for_it(tmp_path: Path) -> None:
+    async def script(client: Talk, node: FakeNode) -> None:
+        await client.open_input()
+        client.connection.send(OpenInput(1, "flights", 0, "run-0"))
+        await client.next(SessionStartsAt, 2)
+        client.connection.send(Close(0))
+        client.connection.send(OpenInput(2, "weather", 0, "run-0"))
+        await client.next(SessionStartsAt, 3)
+        assert node.intake.watchers.by_input.keys() == {0, 1}
+        client.connection.send(Close(1))
+        await until(lambda: node.intake.watchers.by_input.keys() == {1})
 
     with_server(tmp_path, script)
 
@@ -330,7 +346,7 @@ def test_requests_wait_in_order_and_are_dropped_with_the_connection(tmp_path: Pa
         client.connection.send(OpenRun(2, "run-2"))
         await until(lambda: len(opened) == 3)
         client.connection.close()
-        await until(lambda: node.intake.listeners == [])
+        await until(lambda: not node.intake.watchers.by_session)
 
     with_server(tmp_path, script)
 

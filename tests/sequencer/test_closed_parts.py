@@ -12,6 +12,7 @@ import pytest
 
 from samelog.placement.changes import WantGroup
 from samelog.replicator.interfaces import RequestRefused
+from samelog.replicator.watchers import Watchers
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.node import Node
@@ -49,18 +50,18 @@ def _run(number: int) -> str:
     return RUN if not number else str(number) * 32
 
 
-async def opened(intake: RoutedIntake, partition: int, run: int = 0) -> Any:
+async def opened(intake: RoutedIntake, partition: int, run: int = 0, listener: Any = None) -> Any:
     """An input of the run at a node, as soon as that can open it: it may know nothing of it yet."""
     while True:
         try:
-            return await _opened(intake, partition, run)
+            return await _opened(intake, partition, run, listener)
         except RequestRefused as refused:
             if refused.code not in (FaultCode.NOT_READY, FaultCode.TIMEOUT):
                 raise
             await asyncio.sleep(0.01)
 
 
-async def _opened(intake: RoutedIntake, partition: int, run: int) -> Any:
+async def _opened(intake: RoutedIntake, partition: int, run: int, listener: Any) -> Any:
     await intake.open_run(
         identity="samelog://publisher/x",
         session="s",
@@ -76,6 +77,7 @@ async def _opened(intake: RoutedIntake, partition: int, run: int) -> Any:
         run_id=_run(run),
         topic="placed",
         partition=partition,
+        listener=listener,
     )
 
 
@@ -113,7 +115,7 @@ def test_who_is_to_have_a_partition_says_so_before_it_has(
         """It is there."""
 
     cluster: Any = SimpleNamespace(
-        open_run=None, open_topic=None, end_run=None, check_topic=check_topic
+        open_run=None, open_topic=None, end_run=None, check_topic=check_topic, watchers=Watchers()
     )
     intake = RoutedIntake(cluster, machine, groups, Presence(1))
     opening = intake.open_input(identity="", session="s", run_id=RUN, topic="placed", partition=0)
@@ -135,7 +137,7 @@ def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(
             for n in nodes
         ]
         told = Told()
-        intakes[2].watch(told)  # type: ignore[arg-type]
+        intakes[2].watchers.watch(told, "s")  # type: ignore[arg-type]
         await make_groups(nodes, [0, 1, 2], [0, 1, 2])
         await until(lambda: led(nodes, 1) == [nodes[0]] and bool(led(nodes, 2)), "led")
         await place(nodes[0])

@@ -11,6 +11,7 @@ import pytest
 
 from samelog.placement.values import PlacedReplica
 from samelog.replicator.interfaces import HeldElsewhere, RequestRefused
+from samelog.replicator.watchers import Watchers
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.intake import RoutedIntake
@@ -106,6 +107,7 @@ def open_input(cluster: StateMachine, groups: Any, topic: str) -> None:
         end_run=None,
         open_input=opened,
         check_topic=check_topic,
+        watchers=Watchers(),
     )
     intake = RoutedIntake(own, cluster, groups, Presence(1))
     asked: Any = {"identity": "", "session": "s", "run_id": "", "partition": 0}

@@ -43,7 +43,7 @@ from samelog.wire.refusals import RefusalsKept, RefusedBatch
 
 
 class PushServer(ReplicatorHandler):
-    """One push connection. Implements transport.Handler and interfaces.IntakeListener."""
+    """One push connection. Implements transport.Handler and watchers.IntakeListener."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class PushServer(ReplicatorHandler):
         self.holds: tuple[HeldPart, ...] = ()
         """What the publisher holds because topics were deleted, as it reports."""
         self._ack_timer: asyncio.Handle | None = None
-        intake.watch(self)
+        intake.watchers.watch(self, self.session)
 
     @property
     def link(self) -> Connection:
@@ -106,7 +106,7 @@ class PushServer(ReplicatorHandler):
         """Gone: what waits for the cluster is of no use any more."""
         self._requests.close()
         self._on_over(self)
-        self._intake.unwatch(self)
+        self._intake.watchers.unwatch(self)
         self._receiver.closed()
         if self._ack_timer is not None:
             self._ack_timer.cancel()
@@ -116,6 +116,9 @@ class PushServer(ReplicatorHandler):
         messages, self._receiver.messages = self._receiver.messages, []
         for message in messages:
             self._connection.send(message)
+        if self._receiver.left:
+            left, self._receiver.left = self._receiver.left, set()
+            self._intake.watchers.unwatch_inputs(self, left)
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -166,6 +169,7 @@ class PushServer(ReplicatorHandler):
                 topic=request.topic,
                 partition=request.partition,
                 topic_id=request.topic_id,
+                listener=self,
             )
         except RequestRefused as refused:
             if self._roams and isinstance(refused, HeldElsewhere):

@@ -9,71 +9,31 @@ listener hears one word about the end of a run, when every group has ended its p
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
 from samelog.format.names import check_topic_name
 from samelog.replicator.interfaces import (
     HeldElsewhere,
-    IntakeListener,
     OpenedInput,
     RequestRefused,
     RollByte,
-    RunEnds,
 )
+from samelog.replicator.watchers import IntakeListener
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.ending import opening_of
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.ingest.runs import GROUP_BITS
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Run, Topic
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode
 from samelog.wire.receiver import ResumePoint
-from samelog.wire.refusals import RefusedBatch
 
-GROUP_BITS = 32
 _INPUT = (1 << GROUP_BITS) - 1
-
-
-class _OfGroup:
-    """Tells a member's listeners what the intake of a data group tells."""
-
-    def __init__(self, group: int, listeners: dict[IntakeListener, None]) -> None:
-        self._first = group << GROUP_BITS
-        self._listeners = listeners
-
-    def on_progress(
-        self, number: int, run: int, durable: RollByte, acknowledged: RollByte, merged: RollByte
-    ) -> None:
-        """See IntakeListener."""
-        for listener in tuple(self._listeners):
-            listener.on_progress(self._first | number, run, durable, acknowledged, merged)
-
-    def on_refused(self, number: int, batches: Sequence[RefusedBatch]) -> None:
-        """See IntakeListener."""
-        for listener in tuple(self._listeners):
-            listener.on_refused(self._first | number, batches)
-
-    def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
-        """Its part of it: that all groups have closed theirs, group 0 says."""
-        for listener in tuple(self._listeners):
-            listener.on_part_closed(session, run_id, ends)
-
-    def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
-        """Nothing is below a data group that would say so."""
-
-    def on_topic_gone(self, number: int) -> None:
-        """See IntakeListener."""
-        for listener in tuple(self._listeners):
-            listener.on_topic_gone(self._first | number)
-
-    def on_input_moved(self, number: int) -> None:
-        """See IntakeListener."""
-        for listener in tuple(self._listeners):
-            listener.on_input_moved(self._first | number)
 
 
 class RoutedIntake:
@@ -89,9 +49,7 @@ class RoutedIntake:
         self._machine = machine
         self._groups = groups
         self._presence = presence
-        self._listeners: dict[IntakeListener, None] = {}
-        self._watched: dict[int, Intake] = {}
-        """Group -> the intake of its replica here, which may be a later one's by now."""
+        self.watchers = cluster.watchers
 
     def _of(self, number: int) -> tuple[Intake, int]:
         """The intake that has an input, and its number there. Raises RequestRefused."""
@@ -114,6 +72,7 @@ class RoutedIntake:
         topic: str,
         partition: int,
         topic_id: str | None = None,
+        listener: IntakeListener | None = None,
     ) -> OpenedInput:
         """One partition of a run. Raises RequestRefused, HeldElsewhere."""
         await self._cluster.check_topic(topic_id)
@@ -126,8 +85,9 @@ class RoutedIntake:
                 run_id=run_id,
                 topic=topic,
                 partition=partition,
+                listener=listener,
             )
-        return await self._open_placed(session, run_id, known, partition)
+        return await self._open_placed(session, run_id, known, partition, listener)
 
     def _is_placed(self, topic: Topic, partition: int) -> bool:
         """Whether a data group has a partition of a topic."""
@@ -146,7 +106,12 @@ class RoutedIntake:
             raise HeldElsewhere(topic, partition, holders)
 
     async def _open_placed(
-        self, session: str, run_id: str, topic: Topic, partition: int
+        self,
+        session: str,
+        run_id: str,
+        topic: Topic,
+        partition: int,
+        listener: IntakeListener | None,
     ) -> OpenedInput:
         number = topic.partition_numbers[partition]
         replica = self._groups.holding(number)
@@ -157,11 +122,13 @@ class RoutedIntake:
             raise RequestRefused(FaultCode.NOT_READY, text, "retry")
         run = await self._cluster.note_input(session, run_id, topic, partition)
         known, intake = self._machine.state.sessions[session], replica.group_replica.logs.intake
-        self._watch(replica.number, intake)
         opened = self._over_before(session, run, topic, partition, replica)
         if opened is None:
-            opened = await intake.open_placed(opening_of(known, run, topic.topic_id, partition))
-        return replace(opened, input=replica.number << GROUP_BITS | opened.input)
+            opening = opening_of(known, run, topic.topic_id, partition)
+            opened = await intake.open_placed(opening, listener)
+        elif listener is not None:
+            self.watchers.watch_input(listener, intake.first_input | opened.input)
+        return replace(opened, input=intake.first_input | opened.input)
 
     def _over_before(
         self, session: str, run: Run, topic: Topic, partition: int, replica: DataReplica
@@ -216,20 +183,3 @@ class RoutedIntake:
         """The sender has kept what was refused. Raises RequestRefused."""
         intake, own = self._of(number)
         intake.refusals_kept(own, run_number, roll, start)
-
-    # --- listeners --------------------------------------------------------------------------------
-
-    def watch(self, listener: IntakeListener) -> None:
-        """Tell `listener` of progress from now on."""
-        self._listeners[listener] = None
-        self._cluster.watch(listener)
-
-    def unwatch(self, listener: IntakeListener) -> None:
-        """Tell it no more."""
-        self._listeners.pop(listener, None)
-        self._cluster.unwatch(listener)
-
-    def _watch(self, group: int, intake: Intake) -> None:
-        if self._watched.get(group) is not intake:
-            self._watched[group] = intake
-            intake.watch(_OfGroup(group, self._listeners))

@@ -22,7 +22,8 @@ from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
 from samelog.format.compression import LIMIT_BYTES_DEFAULT
 from samelog.format.positions import SessionPosition
-from samelog.replicator.interfaces import IntakeListener, RequestRefused, ResumePoint, RunEnds
+from samelog.replicator.interfaces import RequestRefused, ResumePoint, RunEnds
+from samelog.replicator.watchers import Watchers
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import IntakeEvents
 from samelog.sequencer.ingest.batch_check import (
@@ -37,7 +38,7 @@ from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.ingest.key_placement import KeyPlacement
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.room import FREE_SPACE, Room
-from samelog.sequencer.ingest.runs import RunIntake
+from samelog.sequencer.ingest.runs import GROUP_BITS, RunIntake
 from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.levels import LONG_BATCHES
 from samelog.sequencer.measures import Traffic
@@ -107,7 +108,6 @@ class Intake(RunIntake):
         self._sessions = sessions
         self._settings = settings
         self.checker = checker or BatchChecker(self.longest_batch)
-        self._listeners: list[IntakeListener] = []
         self._verdict_listeners: list[VerdictListener] = []
         self.room = Room()
         """Why this node takes nothing in, if it does not."""
@@ -125,7 +125,11 @@ class Intake(RunIntake):
         self.received_at: dict[int, float] = {}
         self.key_placement = KeyPlacement()
         self.traffic = Traffic()
-        """Shared by all replicas of a member."""
+
+    def share(self, group: int, traffic: Traffic, watchers: Watchers) -> None:
+        """Use the counters and the listeners of the member, as the replica of a group."""
+        self.first_input = group << GROUP_BITS
+        self.traffic, self.watchers = traffic, watchers
 
     @property
     def is_busy(self) -> bool:
@@ -358,8 +362,7 @@ class Intake(RunIntake):
         places = self.vouched(numbers)
         if places:
             self._events.positions_durable(places)
-            if self._listeners:
-                self._tell(places)
+            self._tell(places)
 
     @property
     def stopped(self) -> str | None:
@@ -367,14 +370,6 @@ class Intake(RunIntake):
         return self.room.stopped
 
     # --- acknowledgements -------------------------------------------------------------------------
-
-    def watch(self, listener: IntakeListener) -> None:
-        """Tell `listener` of progress from now on."""
-        self._listeners.append(listener)
-
-    def unwatch(self, listener: IntakeListener) -> None:
-        """Tell it no more."""
-        self._listeners.remove(listener)
 
     def watch_verdicts(self, listener: VerdictListener) -> None:
         """Tell `listener` of merge instructions, and of runs and topics that end, from now on."""
@@ -388,8 +383,7 @@ class Intake(RunIntake):
 
     def committed(self, merge: Merge) -> None:
         """A merge instruction is committed: its ranges are acknowledged."""
-        if self._listeners:
-            self._tell(self.vouched(map(_INPUT, merge.ranges)))
+        self._tell_of(map(_INPUT, merge.ranges))
         for listener in tuple(self._verdict_listeners):
             listener.merge_committed(merge)
 
@@ -438,25 +432,26 @@ class Intake(RunIntake):
         return places
 
     def _tell_of(self, numbers: Iterable[int]) -> None:
-        """Say how far these inputs are."""
-        if self._listeners:
-            self._tell(self.vouched(numbers))
+        """Say how far these inputs are, to those who have them."""
+        watched, first = self.watchers.by_input, self.first_input
+        if watched:
+            self._tell(self.vouched([each for each in numbers if first | each in watched]))
 
     def _tell(self, places: Mapping[int, SessionPosition]) -> None:
         """Say how far inputs are for which this node vouches up to these places."""
         inputs = self._machine.state.inputs
         for number, place in places.items():
+            known = self.first_input | number
+            listeners = self.watchers.of_input(known)
+            if not listeners:
+                continue
             entry, durable = inputs[number], place[1:]
             released = self._replica.released.get(number)
             merged = (0, 0) if released is None or released.run != entry.run else released[1:]
-            if entry.refused:
-                self._tell_refused(entry)
-            for listener in tuple(self._listeners):
-                listener.on_progress(number, entry.run, durable, (entry.roll, entry.byte), merged)
-
-    def _tell_refused(self, entry: Input) -> None:
-        for listener in tuple(self._listeners):
-            listener.on_refused(entry.number, entry.refused)
+            for listener in listeners:
+                if entry.refused:
+                    listener.on_refused(known, entry.refused)
+                listener.on_progress(known, entry.run, durable, (entry.roll, entry.byte), merged)
 
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""
@@ -465,28 +460,42 @@ class Intake(RunIntake):
         newest = known.runs[-1] if known is not None and known.runs else None
         if newest is not None and newest.closed:
             ends = self._opened(newest).ends
-            for listener in self._all_listeners():
-                listener.on_run_closed(session, newest.run_id, ends)
+            self._tell_closed(session, newest.run_id, ends)
             self._to_release.update(entry.number for entry in self._machine.inputs_of(session))
 
-    def _all_listeners(self) -> tuple[IntakeListener | VerdictListener, ...]:
-        return (*self._listeners, *self._verdict_listeners)
+    def _tell_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """A data group closes its part; that all groups have closed theirs, group 0 says."""
+        for listener in self.watchers.of_session(session):
+            if self.first_input:
+                listener.on_part_closed(session, run_id, ends)
+            else:
+                listener.on_run_closed(session, run_id, ends)
+        for verdict_listener in tuple(self._verdict_listeners):
+            verdict_listener.on_run_closed(session, run_id, ends)
 
     def topic_gone(self, inputs: Sequence[int]) -> None:
         """The inputs' topic was deleted."""
         for number in inputs:
-            for listener in self._all_listeners():
-                listener.on_topic_gone(number)
+            known = self.first_input | number
+            for listener in self.watchers.of_input(known):
+                listener.on_topic_gone(known)
+            for verdict_listener in tuple(self._verdict_listeners):
+                verdict_listener.on_topic_gone(number)
 
     def moved(self, inputs: Sequence[int]) -> None:
         """The inputs' partition goes to another group."""
         for number in inputs:
-            for listener in self._all_listeners():
-                listener.on_input_moved(number)
+            known = self.first_input | number
+            for listener in self.watchers.of_input(known):
+                listener.on_input_moved(known)
+            for verdict_listener in tuple(self._verdict_listeners):
+                verdict_listener.on_input_moved(number)
 
     def forget(self, inputs: Sequence[int]) -> None:
         """Forget inputs that the state machine has removed."""
         self.rounds.dirty.difference_update(inputs)
+        for number in inputs:
+            self.watchers.forget(self.first_input | number)
 
 
 def _behind(

@@ -19,6 +19,7 @@ from samelog.replicator.interfaces import (
     ResumePoint,
     RunEnds,
 )
+from samelog.replicator.watchers import IntakeListener, Watchers
 from samelog.runtime.loop import spawn
 from samelog.sequencer.events import Ends, IntakeEvents
 from samelog.sequencer.ingest.node_sessions import check_owner
@@ -39,6 +40,8 @@ from samelog.typed.enforcing import is_checked
 from samelog.wire.errors import FaultCode
 
 CLOSE_WAIT_S = 30.0
+GROUP_BITS = 32
+"""A member's number of an input has the number of its group in front of so many bits."""
 
 
 class RunIntake(ABC):
@@ -58,6 +61,10 @@ class RunIntake(ABC):
         self._quotas = quotas
         self._events = events
         self._auto_create_topics = auto_create_topics
+        self.watchers = Watchers()
+        """Of the member, which all its intakes share."""
+        self.first_input = 0
+        """Added to the group's number of an input, it is the member's."""
         self._run_waiters: dict[str, list[asyncio.Future[None]]] = {}
         self.ended: dict[str, tuple[str, Ends]] = {}
         """Session -> (run id, ends) that senders here have finished and that are not closed yet."""
@@ -184,6 +191,7 @@ class RunIntake(ABC):
         topic: str,
         partition: int,
         topic_id: str | None = None,
+        listener: IntakeListener | None = None,
     ) -> OpenedInput:
         """One partition of a run, the topic created if it may be. Raises RequestRefused."""
         await self.check_topic(topic_id)
@@ -201,7 +209,7 @@ class RunIntake(ABC):
             if isinstance(outcome, Rejection):
                 raise refused(outcome)
             entry = self._find_entry(session, run_id, known.topic_id, partition)
-        return self._opened_input(known, run, entry)
+        return self._opened_input(known, run, entry, listener)
 
     async def note_input(self, session: str, run_id: str, topic: Topic, partition: int) -> Run:
         """Have it known in group 0 that a run has bytes in a data group: the run. Raises
@@ -216,7 +224,9 @@ class RunIntake(ABC):
                 raise refused(outcome)
         return run
 
-    async def open_placed(self, command: OpenPlacedInput) -> OpenedInput:
+    async def open_placed(
+        self, command: OpenPlacedInput, listener: IntakeListener | None = None
+    ) -> OpenedInput:
         """One of this data group's partitions in a run that group 0 has opened. Raises
         RequestRefused.
         """
@@ -231,11 +241,16 @@ class RunIntake(ABC):
         if topic is None:
             raise RequestRefused(FaultCode.NOT_READY, "the topic is not known here yet", "retry")
         run = self._known_run(command.session, command.run_id)
-        return self._opened_input(topic, run, entry)
+        return self._opened_input(topic, run, entry, listener)
 
-    def _opened_input(self, known: Topic, run: Run, entry: Input | None) -> OpenedInput:
+    def _opened_input(
+        self, known: Topic, run: Run, entry: Input | None, listener: IntakeListener | None
+    ) -> OpenedInput:
+        """The listener is known before the position is read, so that it misses no progress."""
         if entry is None:
             raise RequestRefused(FaultCode.NOT_READY, "the input is not known here yet", "retry")
+        if listener is not None:
+            self.watchers.watch_input(listener, self.first_input | entry.number)
         asyncio.get_running_loop().call_soon(self._tell_of, [entry.number])
         ends = {number: (roll, byte) for number, roll, byte in run.ends}
         end = ends.get(entry.number, (0, 0)) if run.closed else None

@@ -120,6 +120,8 @@ class PushReceiver:
         self._hears_refusals = hello.refusals
         self.messages: list[AnyMessage] = []
         """To be sent in this order; whoever does takes them off."""
+        self.left: set[int] = set()
+        """Inputs that no handle stands for any more, to be taken off likewise."""
         self.acks = Acknowledgements()
         self._rights = rights
         self._releases = releases
@@ -229,6 +231,7 @@ class PushReceiver:
             position, committed = ResumePoint(*end, NO_BATCH, 0), end
         self._inputs[handle] = HeldInput(opened.input, name, request.run_id, run.number, end)
         self._handles.setdefault(opened.input, []).append(handle)
+        self.left.discard(opened.input)
         self._opening.discard(handle)
         self._let_go.discard(handle)
         self.messages.append(_starts_at(handle, opened, position))
@@ -282,7 +285,11 @@ class PushReceiver:
 
     def _forget(self, handle: int) -> None:
         held = self._inputs.pop(handle)
-        self._handles[held.number].remove(handle)
+        handles = self._handles[held.number]
+        handles.remove(handle)
+        if not handles:
+            del self._handles[held.number]
+            self.left.add(held.number)
         self._let_go.add(handle)
         self.acks.forget(handle)
 

@@ -164,7 +164,8 @@ def raft_parts(
     given, config, machine = site.given, site.given.config, replica.machine
     cluster = machine if site.seat.group == GROUP else site.owner.cluster_machine
     group, entry_bytes = _group(site, store, replica, sessions)
-    planner = Planner(machine, PlannerLimits(segment_bytes=config.segment_bytes), cluster)
+    limits, flight = PlannerLimits(segment_bytes=config.segment_bytes), site.member.quotas.in_flight
+    planner = Planner(machine, limits, cluster, flight)
     keys = _key_filter(machine, merging)
     schemas = _schema_filter(site, machine, cluster)
     planner.filters = [schemas, keys]

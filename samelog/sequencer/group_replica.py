@@ -221,6 +221,7 @@ class GroupReplica:
     def close(self) -> None:
         """Close every file."""
         self.logs.quotas.forget()
+        self.raft.coordinator.close()
         self.logs.merging.close()
         self.care.archive.close()
         self.care.keys.close()

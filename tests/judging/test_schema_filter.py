@@ -126,7 +126,7 @@ class World:
         merges = self.planner.plan(ends, self.bytes, epoch=TERM, now_ms=1000)
         if merges:
             self.index += 1
-            self.planner.proposed(self.index)
+            self.planner.proposed(self.index, merges)
         return merges
 
     def commit(self, merges: list[Merge]) -> None:

@@ -84,7 +84,7 @@ class World:
         merges = self.planner.plan(ends, self.bytes, epoch=TERM, now_ms=now)
         if merges:
             self.index += 1
-            self.planner.proposed(self.index)
+            self.planner.proposed(self.index, merges)
         return merges
 
     def commit(self, merges: list[Merge], index: int | None = None) -> None:

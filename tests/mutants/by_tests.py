@@ -21,6 +21,7 @@ from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.merge import dedup, planner
 from samelog.sequencer.merge.dedup import Judgement
 from samelog.sequencer.merge.drafts import Draft
+from samelog.sequencer.merge.in_flight import InFlight
 from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.peer_events import PeerEvents
@@ -319,6 +320,37 @@ def any_number_in_flight() -> Iterator[None]:
 
 
 @contextmanager
+def count_entries_only() -> Iterator[None]:
+    """The entries in flight may name any number of bytes."""
+
+    def has_room(self: InFlight) -> bool:
+        return not self.is_draining and len([*self.indexes]) < self._limits.in_flight_entries
+
+    with patch.object(InFlight, "has_room", property(has_room)):
+        yield
+
+
+@contextmanager
+def plan_behind_a_rejection() -> Iterator[None]:
+    """A rejected entry changes nothing for what is planned next."""
+    with patch.object(Planner, "drain", lambda self: None):
+        yield
+
+
+@contextmanager
+def keep_speculation_under_load() -> Iterator[None]:
+    """Speculation lasts until nothing at all is in flight."""
+
+    def applied(self: InFlight, index: int) -> bool:
+        self._entries[index] = self._entries[index][0], []
+        return original(self, index)
+
+    original = InFlight.applied
+    with patch.object(InFlight, "applied", applied):
+        yield
+
+
+@contextmanager
 def ask_no_rights() -> Iterator[None]:
     """Whoever may push a session may write to any topic in it."""
     with patch.object(Rights, "may_publish", lambda self, identity, session, topic: True):
@@ -505,7 +537,23 @@ PLANTED = (
     Planted(
         29,
         any_number_in_flight,
-        _SEQUENCER + "test_planner.py::test_speculation_lets_two_entries_be_in_flight",
+        _SEQUENCER + "test_planner.py::test_eight_small_entries_may_be_in_flight",
+    ),
+    Planted(
+        29,
+        count_entries_only,
+        _SEQUENCER + "test_planner.py::test_entries_in_flight_are_bounded_by_their_bytes",
+    ),
+    Planted(
+        357,
+        plan_behind_a_rejection,
+        _SEQUENCER + "test_planner.py::test_nothing_is_planned_behind_a_rejection",
+    ),
+    Planted(
+        420,
+        keep_speculation_under_load,
+        _SEQUENCER + "test_planner.py::test_speculation_ends_with_the_last_entry_in_flight_that"
+        "_concerns_it",
     ),
     Planted(
         30,

@@ -38,7 +38,7 @@ def go_by_what_is_over() -> Iterator[None]:
         self: TransactionView, log: LogTransactions, partition: int, producer: int
     ) -> int | None:
         opened = log.open.get(producer)
-        return self._begun.get((producer, partition)) if opened is None else opened.number
+        return self.begun.get((producer, partition)) if opened is None else opened.number
 
     with patch.object(TransactionView, "_number_in", number_in):
         yield
@@ -113,7 +113,7 @@ def propose_markers_once() -> Iterator[None]:
     original = TransactionView.clear
 
     def clear(self: TransactionView) -> None:
-        ended = {*self._ended}
+        ended = dict(self._ended)
         original(self)
         self._ended |= ended
 

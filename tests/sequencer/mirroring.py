@@ -115,7 +115,7 @@ class MirrorWorld:
         merges = self.planner.plan(self.bytes.ends(), self.bytes, epoch=3, now_ms=1000)
         if merges:
             self.index += 1
-            self.planner.proposed(self.index)
+            self.planner.proposed(self.index, merges)
         return merges
 
     def commit(self, merges: list[Merge]) -> None:

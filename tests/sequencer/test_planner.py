@@ -18,6 +18,7 @@ from samelog.format.dedup import dedup_producer_id
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.drafts import Draft, PlannerLimits
 from samelog.sequencer.merge.filters import GivenBatch, MergeFilter
+from samelog.sequencer.merge.in_flight import MemberFlight
 from samelog.sequencer.merge.planner import Planner, majority_place
 from samelog.sequencer.state.commands import (
     CloseRun,
@@ -101,7 +102,7 @@ class World:
         merges = self.planner.plan(self.bytes.ends(), self.bytes, epoch=TERM, now_ms=1000)
         if merges:
             self.index += 1
-            self.planner.proposed(self.index)
+            self.planner.proposed(self.index, merges)
         return merges
 
     def commit(self, merges: list[Merge], index: int | None = None) -> None:
@@ -135,18 +136,91 @@ def test_one_record_is_an_instruction() -> None:
     assert world.plan() == []
 
 
-def test_speculation_lets_two_entries_be_in_flight() -> None:
+def test_eight_small_entries_may_be_in_flight() -> None:
     world = World("a")
-    world.bytes.put(1, records(b"x"))
-    first = world.plan()
-    world.bytes.put(1, records(b"y", b"z"))
-    second = world.plan()
-    assert second[0].base_offset == 1
-    assert not world.planner.has_room
-    world.commit(first, 1)
+    planned = []
+    while world.planner.has_room:
+        world.bytes.put(1, records(b"x"))
+        planned.append(world.plan())
+    assert [merge.base_offset for (merge,) in planned] == [*range(8)]
+    world.commit(planned[0], 1)
     assert world.planner.has_room
+    for index, merges in enumerate(planned[1:], 2):
+        world.commit(merges, index)
+    assert world.machine.state.partitions[1].next_offset == 8
+
+
+def test_entries_in_flight_are_bounded_by_their_bytes() -> None:
+    """The bound of a group, and that of its member, leave room for a whole entry."""
+    limits = {"entry_bytes": 4_000, "input_bytes": 4_000, "in_flight_bytes": 8_000}
+    member = MemberFlight(10_000)
+    worlds = [World("a") for _ in range(3)]
+    batch = records(bytes(2_500))
+    for world in worlds:
+        world.planner = Planner(world.machine, PlannerLimits(**limits), member=member)
+        world.bytes.put(1, 9 * batch)
+        while world.planner.has_room:
+            world.plan()
+    assert [world.index for world in worlds] == [2, 1, 1]
+    assert member.bytes == 4 * len(batch)
+    worlds[0].planner.reset()
+    assert member.bytes == 2 * len(batch)
+    assert worlds[0].planner.has_room
+
+
+def numbered(number: int) -> bytes:
+    """A batch of an idempotent producer."""
+    return records(b"x", producer_id=7, producer_epoch=0, base_sequence=number)
+
+
+def test_speculation_ends_with_the_last_entry_in_flight_that_concerns_it() -> None:
+    """An entry of another partition is still in flight when the state changes by other means."""
+    world = World("a")
+    world.machine.apply(CreateTopicCommand("u", "weather", 1, {}, 0))
+    world.machine.apply(OpenInputCommand("a", "u", 0))
+    world.bytes.put(1, numbered(0))
+    first = world.plan()
+    world.bytes.put(2, records(b"y"))
+    world.plan()
+    world.commit(first, 1)
+    world.machine.state.partitions[1].next_offset = 10
+    world.machine.state.producers.clear()
+    world.bytes.put(1, numbered(0))
+    (merge,) = world.plan()
+    assert merge.base_offset == 10
+    assert [part.verdict for part in merge.ranges] == [Verdict.TAKE]
+
+
+def test_speculation_lasts_while_an_entry_that_concerns_it_is_in_flight() -> None:
+    world = World("a")
+    world.bytes.put(1, numbered(0))
+    first = world.plan()
+    world.bytes.put(1, numbered(1))
+    second = world.plan()
+    world.commit(first, 1)
+    world.bytes.put(1, numbered(1))
+    third = world.plan()
+    assert [part.verdict for merge in third for part in merge.ranges] == [Verdict.DUPLICATE]
+    assert third[0].base_offset == 2
     world.commit(second, 2)
-    assert world.machine.state.partitions[1].next_offset == 3
+    world.commit(third, 3)
+    assert world.machine.state.inputs[1].place == world.bytes.end(1)
+
+
+def test_nothing_is_planned_behind_a_rejection() -> None:
+    """What is in flight behind a rejected entry counts on it, and is rejected as well."""
+    world = World("a")
+    for _ in range(2):
+        world.bytes.put(1, records(b"x"))
+        world.plan()
+    world.machine.state.partitions[1].next_offset = 10
+    for index in (1, 2):
+        assert index == 1 or not world.planner.has_room
+        world.planner.drain()
+        world.planner.applied(index)
+    assert world.planner.has_room
+    (merge,) = world.plan()
+    assert (merge.base_offset, merge.records) == (10, 2)
 
 
 def test_a_reset_forgets_what_was_proposed() -> None:

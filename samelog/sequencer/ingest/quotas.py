@@ -13,6 +13,7 @@ from collections import Counter
 
 from samelog.config.tables.node import Quotas
 from samelog.replicator.interfaces import RequestRefused
+from samelog.sequencer.merge.in_flight import MemberFlight
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.errors import FaultCode
@@ -29,6 +30,7 @@ class NodeQuotas:
         self.unmerged: Counter[str] = Counter()
         self.pending_bytes = 0
         """Of what is to be written to merged logs, in all groups, as of lately."""
+        self.in_flight = MemberFlight()
         self.limit(quotas)
 
     def limit(self, quotas: Quotas) -> None:

@@ -13,12 +13,13 @@ replayed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from samelog.format.dedup import dedup_producer_id
-from samelog.sequencer.state.commands import Sequence5, Verdict
+from samelog.sequencer.merge.in_flight import Speculation, SpeculativeKey
+from samelog.sequencer.state.commands import Merge, Sequence5, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.sequences import remember
 from samelog.sequencer.state.types import Input
@@ -53,7 +54,7 @@ def last_sequence(first: int, records: int) -> int:
     return (first + records - 1) % SEQUENCES
 
 
-def judge_sequence(remembered: list[Sequence5], batch: BatchFacts) -> Judgement:
+def judge_sequence(remembered: Sequence[Sequence5], batch: BatchFacts) -> Judgement:
     """Kafka's rule for an idempotent producer's batch (its ProducerAppendInfo)."""
     if not remembered:
         return TAKE
@@ -96,12 +97,12 @@ class DedupView:
     """The state machine's dedup memory with the planner's own proposals on top."""
 
     machine: StateMachine
-    _sequences: dict[tuple[int, int], list[Sequence5]] = field(default_factory=dict)
-    _watermarks: dict[tuple[str, int], int] = field(default_factory=dict)
-    _last_ids: dict[int, int] = field(default_factory=dict)
+    _sequences: Speculation[tuple[int, int], list[Sequence5]] = field(default_factory=Speculation)
+    _watermarks: Speculation[tuple[str, int], int] = field(default_factory=Speculation)
+    _last_ids: Speculation[int, int] = field(default_factory=Speculation)
 
     def clear(self) -> None:
-        """Forget the proposals: all are applied, or leadership is lost."""
+        """Forget all proposals."""
         self._sequences.clear()
         self._watermarks.clear()
         self._last_ids.clear()
@@ -112,19 +113,28 @@ class DedupView:
         yield self._watermarks, (dedup_id, entry.partition)
         yield self._last_ids, entry.number
 
-    def remembered(self, producer_id: int, partition: int) -> list[Sequence5]:
-        """The last batches of a producer in a partition, oldest first; a copy to change."""
+    def changes(self, merge: Merge) -> Iterator[SpeculativeKey]:
+        """What an instruction changes here."""
+        partition = merge.partition
+        for sequence in merge.sequences:
+            yield self._sequences, (sequence.producer_id, partition)
+        for dedup_id, _ in merge.watermarks:
+            yield self._watermarks, (dedup_id, partition)
+        for number, _ in merge.unwrapped:
+            yield self._last_ids, number
+
+    def _remembered(self, producer_id: int, partition: int) -> Sequence[Sequence5]:
+        """The last batches of a producer in a partition, oldest first."""
         known = self._sequences.get((producer_id, partition))
-        if known is None:
-            known = list(self.machine.state.producers.get(producer_id, {}).get(partition, ()))
-            self._sequences[producer_id, partition] = known
-        return known
+        if known is not None:
+            return known
+        return self.machine.state.producers.get(producer_id, {}).get(partition, ())
 
     def judge(self, batch: BatchFacts, partition: int) -> Judgement:
         """As `judge_sequence`. What a producer sent before a site was promoted may be lost there:
         it goes on behind it, once.
         """
-        remembered = self.remembered(batch.producer_id, partition)
+        remembered = self._remembered(batch.producer_id, partition)
         judged = judge_sequence(remembered, batch)
         if judged.verdict is Verdict.OUT_OF_ORDER and not batch.is_transactional:
             end = self.machine.state.placement.sites.promoted_at(partition)
@@ -134,7 +144,9 @@ class DedupView:
 
     def add_sequence(self, partition: int, sequence: Sequence5) -> None:
         """Note a batch that is about to be proposed."""
-        remember(self.remembered(sequence.producer_id, partition), sequence)
+        batches = list(self._remembered(sequence.producer_id, partition))
+        remember(batches, sequence)
+        self._sequences[sequence.producer_id, partition] = batches
 
     def watermark(self, dedup_id: str, partition: int, near: int) -> int | None:
         """The highest id merged or proposed; `near`: the one that is asked about."""

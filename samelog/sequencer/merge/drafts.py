@@ -34,7 +34,8 @@ class PlannerLimits:
     entry_runs: int = 16384
     filtered_bytes: int = 128 << 10
     """Of an input that filters look into, which takes longer."""
-    in_flight_entries: int = 2
+    in_flight_entries: int = 8
+    in_flight_bytes: int = 8 << 20
     segment_bytes: int = 1 << 30
     segment_ms: int = SEGMENT_MS_DEFAULT
 

@@ -21,6 +21,7 @@ from samelog.format.positions import SessionPosition
 from samelog.format.transactions import is_marker
 from samelog.sequencer.merge.dedup import last_sequence
 from samelog.sequencer.merge.drafts import Draft, MirrorDraft, MirrorTail
+from samelog.sequencer.merge.in_flight import Speculation
 from samelog.sequencer.state.commands import (
     Merge,
     MergeLeaving,
@@ -54,8 +55,8 @@ class MirroredRanges:
 
     def __init__(self, machine: StateMachine) -> None:
         self._machine = machine
-        self.tails: dict[int, MirrorTail] = {}
-        """To be forgotten when everything proposed is applied, or leadership is lost."""
+        self.tails = Speculation[int, MirrorTail]()
+        """To be forgotten when leadership is lost."""
 
     def concerns(self, entry: Input) -> bool:
         """Whether an input's batches are of a mirror, or were to be."""

@@ -6,14 +6,14 @@ per input and per entry, so that a flood from one publisher delays the others by
 It proposes nothing it would have to wait for: when idle, one record is an instruction.
 
 Invariant: an instruction is fully resolved. What the planner has proposed but not seen applied
-lives in `_places`, `_tails` and the dedup view, and is dropped with leadership (invariants.md, rule
-11).
+lives in `_places`, `_tails` and the views of dedup, mirrors and transactions. Each value is dropped
+with the last entry in flight that changes it, and all are dropped with leadership (invariants.md,
+rules 11 and 420).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format import _kernels as kernels
@@ -41,10 +41,17 @@ from samelog.sequencer.merge.filters import (
     look_ahead,
     look_behind,
 )
+from samelog.sequencer.merge.in_flight import InFlight, MemberFlight, Speculation, SpeculativeKey
 from samelog.sequencer.merge.mirrored import MirroredRanges, special_merge
 from samelog.sequencer.merge.session_bytes import SessionBytes, keep_taken
 from samelog.sequencer.merge.transaction_view import TransactionView
-from samelog.sequencer.state.commands import Merge, Range, Sequence5, Verdict
+from samelog.sequencer.state.commands import (
+    Merge,
+    MergeTransactions,
+    Range,
+    Sequence5,
+    Verdict,
+)
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.topic_settings import (
     LOG_APPEND_TIME,
@@ -54,23 +61,6 @@ from samelog.sequencer.state.topic_settings import (
     longest_segment_ms,
 )
 from samelog.sequencer.state.types import Input, Partition, Run
-
-
-@dataclass(slots=True)
-class _InFlight:
-    """Entries that were proposed and are not applied yet."""
-
-    indexes: list[int] = field(default_factory=list)
-    given_up: set[int] = field(default_factory=set)
-    """Those that were planned for logs that no longer exist."""
-    is_draining: bool = False
-    """Whether nothing is planned until all are applied."""
-
-    def clear(self) -> None:
-        """Expect nothing of any entry."""
-        self.indexes.clear()
-        self.given_up.clear()
-        self.is_draining = False
 
 
 class Planner:
@@ -85,8 +75,11 @@ class Planner:
         machine: StateMachine,
         limits: PlannerLimits,
         cluster: StateMachine | None = None,
+        member: MemberFlight | None = None,
     ) -> None:
-        """`cluster`: of group 0; None: this is of group 0 itself."""
+        """`cluster`: of group 0; None: this is of group 0 itself. `member`: entries in flight of
+        all groups of this member; None: there is no other group.
+        """
         self._machine = machine
         self.cluster = cluster or machine
         """Of group 0, which decides transactions."""
@@ -94,9 +87,9 @@ class Planner:
         self._dedup = DedupView(machine)
         self._transactions = TransactionView(machine, cluster or machine)
         self._mirrored = MirroredRanges(machine)
-        self._places: dict[int, SessionPosition] = {}
-        self._tails: dict[int, Tail] = {}
-        self._in_flight = _InFlight()
+        self._places = Speculation[int, SessionPosition]()
+        self._tails = Speculation[int, Tail]()
+        self._in_flight = InFlight(limits, member or MemberFlight())
         self._closing: set[str] = set()
         self._turn = 0
         self.filters: Sequence[MergeFilter] = ()
@@ -108,8 +101,7 @@ class Planner:
     @property
     def has_room(self) -> bool:
         """Whether another entry may be proposed."""
-        is_full = len(self._in_flight.indexes) >= self._limits.in_flight_entries
-        return not (is_full or self._in_flight.is_draining)
+        return self._in_flight.has_room
 
     @property
     def is_draining(self) -> bool:
@@ -126,7 +118,11 @@ class Planner:
         self._in_flight.clear()
         self._closing.clear()
         self.damaged.clear()
-        self._forget()
+        self._places.clear()
+        self._tails.clear()
+        self._dedup.clear()
+        self._mirrored.tails.clear()
+        self._transactions.clear()
         state = self._machine.state
         self._active = self.filters if state.keyed or state.schemas.enforced else ()
         for each in self.filters:
@@ -136,7 +132,7 @@ class Planner:
         """Drop all speculation, because an entry was rejected or not proposed, once everything in
         flight is applied: most of it will be accepted, and would be planned twice before that.
         """
-        if self._in_flight.indexes:
+        if self._in_flight:
             self._in_flight.is_draining = True
         else:
             self.reset()
@@ -153,23 +149,30 @@ class Planner:
         """Whether an entry was planned for logs that no longer exist."""
         return index in self._in_flight.given_up
 
-    def proposed(self, index: int) -> None:
+    def proposed(self, index: int, merges: Iterable[Merge]) -> None:
         """The last plan was proposed as the entry `index`."""
-        self._in_flight.indexes.append(index)
+        size, changes = 0, list[SpeculativeKey]()
+        for merge in merges:
+            partition = merge.partition
+            changes.append((self._tails, partition))
+            for part in merge.ranges:
+                changes.append((self._places, part.input))
+                size += part.stop - part.start
+            if merge.is_mirrored:
+                changes.append((self._mirrored.tails, partition))
+            elif merge.sequences or merge.unwrapped:
+                changes += self._dedup.changes(merge)
+            if isinstance(merge, MergeTransactions):
+                changes += self._transactions.changes(merge)
+        self._in_flight.add(index, size, changes)
 
     def applied(self, index: int) -> None:
-        """Entry `index` is applied; speculation ends when nothing proposed is left."""
-        self._in_flight.given_up.discard(index)
+        """Entry `index` is applied; end the speculation that only this entry upheld."""
         state = self._machine.state
         self._active = self.filters if state.keyed or state.schemas.enforced else ()
-        if index in self._in_flight.indexes:
-            self._in_flight.indexes.remove(index)
-            if self._in_flight.indexes:
-                return
-            if self._in_flight.is_draining:
-                self.reset()
-            else:
-                self._forget()
+        flight = self._in_flight
+        if flight.applied(index) and flight.is_draining and not flight:
+            self.reset()
 
     def closing(self, session: str) -> None:
         """A close of the session's run is proposed: plan none of its bytes any more."""
@@ -466,7 +469,7 @@ class Planner:
         judged = self._dedup.judge(facts, entry.partition)
         if judged.verdict is Verdict.TAKE:
             view, logs = self._transactions, self._machine.state.transactions.logs
-            if facts.is_transactional or view.is_proposed or entry.partition in logs:
+            if facts.is_transactional or view.begun or entry.partition in logs:
                 verdict = view.judge(entry.partition, facts)
                 if verdict is not Verdict.TAKE:
                     return verdict, -1
@@ -514,14 +517,6 @@ class Planner:
         more = draft.begins, draft.ends, draft.left.runs, draft.mirrored, draft.left.version
         is_plain = more == ([], [], [], None, None)
         return Merge(*fields) if is_plain else special_merge(fields, draft)
-
-    def _forget(self) -> None:
-        self._places.clear()
-        self._tails.clear()
-        self._dedup.clear()
-        self._mirrored.tails.clear()
-        if self._transactions.is_proposed:
-            self._transactions.clear()
 
 
 def majority_place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:

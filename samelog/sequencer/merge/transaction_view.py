@@ -15,7 +15,8 @@ from itertools import islice
 from typing import Any
 
 from samelog.sequencer.merge.dedup import BatchFacts
-from samelog.sequencer.state.commands import Verdict
+from samelog.sequencer.merge.in_flight import Speculation, SpeculativeKey
+from samelog.sequencer.state.commands import MergeTransactions, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors.changes import owed_ends
 from samelog.sequencer.state.transactions.commands import Begin, End
@@ -40,23 +41,18 @@ class TransactionView:
         """`cluster`: of group 0, which has what the coordinator decides."""
         self._machine = machine
         self._cluster = cluster
-        self.is_proposed = False
-        """Whether anything is known beside what is applied."""
-        self._begun: dict[tuple[int, int], int] = {}
+        self.begun = Speculation[tuple[int, int], int]()
         """(producer id, partition) -> the transaction that a proposed instruction begins."""
-        self._ended: set[tuple[int, int, int]] = set()
-        """(partition, producer id, transaction): a marker is proposed. While there is always
-        something under way nothing here is forgotten, so that it must be told from what follows.
-        """
+        self._ended = Speculation[tuple[int, int, int], None]()
+        """(partition, producer id, transaction): a marker is proposed."""
 
     @property
     def _known(self) -> Transactions:
         return self._machine.state.transactions
 
     def clear(self) -> None:
-        """Forget the proposals: all are applied, or leadership is lost."""
-        self.is_proposed = False
-        self._begun.clear()
+        """Forget all proposals."""
+        self.begun.clear()
         self._ended.clear()
 
     def judge(self, partition: int, facts: BatchFacts) -> Verdict:
@@ -80,13 +76,19 @@ class TransactionView:
         log = self._known.in_log(partition)
         if part is None or self._number_in(log, partition, facts.producer_id) is not None:
             return None
-        self.is_proposed = True
-        self._begun[facts.producer_id, partition] = part.number
+        self.begun[facts.producer_id, partition] = part.number
         return Begin(facts.producer_id, facts.epoch, part.number, offset)
+
+    def changes(self, merge: MergeTransactions) -> Iterator[SpeculativeKey]:
+        """What an instruction changes here."""
+        for begin in merge.begins:
+            yield self.begun, (begin.producer_id, merge.partition)
+        for end in merge.ends:
+            yield self._ended, _key(merge.partition, end)
 
     def place(self, producer: int, partition: int) -> tuple[dict[tuple[int, int], int], Any]:
         """Where it is noted that a proposed instruction begins a transaction: a dict and a key."""
-        return self._begun, (producer, partition)
+        return self.begun, (producer, partition)
 
     def _part(self, partition: int, producer: int) -> JoinedInLog | None:
         """The producer's transaction in a partition, until its marker is proposed."""
@@ -99,7 +101,7 @@ class TransactionView:
         """The producer's transaction that is open in a log, or will be."""
         if (opened := log.open.get(producer)) is not None:
             return opened.number
-        proposed, ended = self._begun.get((producer, partition)), log.ended.get(producer)
+        proposed, ended = self.begun.get((producer, partition)), log.ended.get(producer)
         is_over = proposed is not None and ended is not None and proposed <= ended.number
         return None if is_over else proposed
 
@@ -119,9 +121,8 @@ class TransactionView:
 
     def take_markers(self) -> list[tuple[int, list[End]]]:
         """The markers to plan now, by partition."""
-        self.is_proposed = True
         due = [*islice(self._due().items(), MARKED_PARTITIONS)]
-        self._ended.update(_key(number, end) for number, ends in due for end in ends)
+        self._ended.update((_key(number, end), None) for number, ends in due for end in ends)
         return due
 
     def _all_due(self) -> dict[int, list[End]]:

@@ -209,6 +209,10 @@ class Coordinator:
         self._unsettled.merged.update(self._machine.state.partitions)
         self.plan_soon()
 
+    def close(self) -> None:
+        """Drop all speculation; the replica ends."""
+        self._planner.reset()
+
     def logs_begun_anew(self) -> None:
         """A hard reset is applied here."""
         self._planner.begin_anew()
@@ -294,8 +298,7 @@ class Coordinator:
         if index is None:
             self._planner.drain()
             return False
-        if index > self._group.applied_index:
-            self._planner.proposed(index)
+        self._expect(index, merges)
         inputs = self._machine.state.inputs
         for number, reach in available.items():
             place = self._planner.place(inputs[number]) if number in inputs else reach
@@ -381,9 +384,14 @@ class Coordinator:
         except (NotLeader, Busy):
             self._planner.drain()
             raise
-        if index > self._group.applied_index:
-            self._planner.proposed(index)
+        self._expect(index, merges)
         return future
+
+    def _expect(self, index: int, merges: Sequence[Merge]) -> None:
+        """The planner's last plan is the entry `index`, which may be applied already."""
+        self._planner.proposed(index, merges)
+        if index <= self._group.applied_index:
+            self._planner.applied(index)
 
     def _voting_views(self) -> list[NodeView]:
         """What counts toward a majority: the views of those who vote now."""

@@ -256,6 +256,30 @@ def test_a_part_waits_until_the_last_one_is_merged(tmp_path: Path) -> None:
     in_loop(main)
 
 
+def test_an_input_whose_file_is_gone_holds_up_nothing(tmp_path: Path) -> None:
+    """The cluster merged what it had of a file that a loss of power removed."""
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 30), 100)
+        write(files, range(10, 20), 100, partition=1)
+        async with world(tmp_path) as made:
+            made.cluster.releases = made.cluster.closes = False
+            client = made.push(files.path)
+            await until(lambda: merged(made, 1) == expected(range(10, 20)))
+            await client.stop()
+            write(files, range(30, 40), 100)
+            files.end()
+            flip(files.file(0), 25 * SIZE + 30)
+            files.file(0, name=OTHER).unlink()
+            made.cluster.releases = made.cluster.closes = True
+            await until_shipped(made.push(files.path))
+            assert merged(made) == expected(range(10, 40), 35)
+
+    in_loop(main)
+
+
 def test_damage_to_the_end_holds_up_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         files = SessionFiles(tmp_path / "s")

@@ -330,11 +330,12 @@ class PushClient:
         self._release_soon()
 
     def _go_on(self) -> None:
-        """Begin the next parts of damaged runs whose last part a majority has merged durably; what
-        cannot be written now is tried again.
+        """Begin the next part of a damaged run once a majority has merged the last one durably, as
+        far as inputs have files of it left. Failed writes are retried.
         """
         for run, ends in tuple(self._progress.unfinished.items()):
-            if not all(self._is_merged(run, name, end) for name, end in ends.items()):
+            names = self._session.inputs_of(run)
+            if not all(self._is_merged(run, name, ends.get(name, START)) for name in names):
                 continue
             try:
                 self._session.go_on(run, ends)

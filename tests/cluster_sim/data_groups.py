@@ -7,12 +7,13 @@ one leader, and an event that any replica has applied is never gone.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from samelog.consensus import Busy, NotLeader, Role
+from samelog.placement.changes import AnyChange, PlaceGroups
 from samelog.placement.values import NewGroup, Placement
 from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.data_groups.working import LOOK_S
@@ -53,7 +54,7 @@ class DataGroups:
         """The newest table of placement that any node has had."""
         self._rested_at: dict[tuple[str, int], float] = {}
         """(host, group) -> when the replica was at rest last."""
-        self._asked: list[tuple[int, frozenset[int]]] = []
+        self._asked: list[tuple[str, int, frozenset[int]]] = []
         """(version, members) of proposed groups, which only a table of that version takes."""
         self.deaths = TaskDeaths(world)
         self._operator = Operator(world, self._chance)
@@ -88,7 +89,17 @@ class DataGroups:
 
     def asked_for(self, version: int, wanted: NewGroup) -> None:
         """Note that a leader proposes a group, which only a table of this version takes."""
-        self._asked.append((version, frozenset(wanted.members)))
+        self._asked.append(("version", version, frozenset(wanted.members)))
+
+    def plans(self, changes: Iterable[AnyChange]) -> None:
+        """Note the groups in a leader's proposal, which only a table takes that has yet to give out
+        their numbers.
+        """
+        for change in changes:
+            if isinstance(change, PlaceGroups):
+                for wanted in change.groups:
+                    members = frozenset(wanted.members)
+                    self._asked.append(("next_group", change.first, members))
 
     def know(self, table: Placement) -> None:
         """Remember the newest table of placement, also once all nodes that had it are down."""
@@ -164,7 +175,9 @@ class DataGroups:
     def _configurations(self) -> set[frozenset[int]]:
         """The members of groups, by the table and by what any replica goes by."""
         found = {frozenset(members) for members in self.table().values()}
-        found |= {members for version, members in self._asked if version >= self._known.version}
+        for field, value, members in self._asked:
+            if value >= getattr(self._known, field):
+                found.add(members)
         for actor in self._world.nodes:
             for replica in () if actor.node is None else actor.node.data_groups.replicas.values():
                 found.add(frozenset(replica.raft.raft.voters))

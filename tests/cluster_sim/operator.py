@@ -42,7 +42,7 @@ class Operator:
     def ask(self, node: Node, process: Process) -> None:
         """Ask the leader of group 0 for something, which may be refused or lost."""
         if self._world.options.converts and self._chance.random() < CONVERTS_SHARE:
-            self._world.loop.call_in(process, 0.0, _change, node, self._convert)
+            self._world.loop.call_in(process, 0.0, self._change, node, self._convert)
             return
         if TOPIC not in node.cluster.topics:
             self._world.loop.call_in(process, 0.0, self._place, node)
@@ -59,7 +59,14 @@ class Operator:
             lambda _: operations.balance(),
             lambda _: [PauseTasks(are_paused=self._chance.random() < 0.3)],
         ]
-        self._world.loop.call_in(process, 0.0, _change, node, self._chance.choice(what))
+        self._world.loop.call_in(process, 0.0, self._change, node, self._chance.choice(what))
+
+    def _change(self, node: Node, plan: Callable[[Node], Sequence[AnyChange]]) -> None:
+        with suppress(NotLeader, Busy, PlacementRefused):
+            changes = list(plan(node))
+            if changes:
+                self._world.data_groups.plans(changes)
+                node.raft.group.propose([ChangePlacement(-1, changes)])
 
     def _place(self, node: Node) -> None:
         table, level = node.cluster.placement, node.cluster.level
@@ -115,7 +122,7 @@ class Operator:
             placement = node.cluster.placement
             draining = [each for each in placement.draining if each in node.cluster.members]
             if draining or placement.are_paused or placement.declined:
-                self._world.loop.call_in(process, 0.0, _change, node, _as_it_was)
+                self._world.loop.call_in(process, 0.0, self._change, node, _as_it_was)
 
     def waits_for(self) -> str:
         """What is not as it must be at the end; empty: nothing."""
@@ -166,10 +173,3 @@ def _misplaced(table: Placement, group: int, own: Placement, partitions: Collect
             f"group {group} is {stage.name} for partition {own.passing and own.passing.partition}"
         )
     return ""
-
-
-def _change(node: Node, plan: Callable[[Node], Sequence[AnyChange]]) -> None:
-    with suppress(NotLeader, Busy, PlacementRefused):
-        changes = list(plan(node))
-        if changes:
-            node.raft.group.propose([ChangePlacement(-1, changes)])

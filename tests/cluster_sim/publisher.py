@@ -188,7 +188,9 @@ class PublisherActor(Actor):
                     if history.merged < len(history.appends):
                         return f"{self.session} run {run.run} {name}: {history.merged} merged"
                 continue
-            names = client._session.inputs_of(run.run)
+            # A run that has carried bytes of earlier ones says so for good.
+            known = client._session.inputs_of(run.run)
+            names = [name for name in known if client._session.names_of(run.run, name).data]
             # A run that ends before the bytes of one input stays, with the newest file of each.
             if names and not any(client._progress.is_lost(run.run, name) for name in names):
                 return f"{self.session} run {run.run} {names} is still there"

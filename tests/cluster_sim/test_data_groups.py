@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from samelog.placement.changes import PlaceGroups, apply_change
+from samelog.placement.changes import PlaceGroups, WantGroup, apply_change
 from samelog.placement.values import NewGroup, Placement
 from tests.cluster_sim.data_groups import DataGroups
 from tests.cluster_sim.options import many_groups
@@ -55,6 +55,20 @@ def test_a_group_counts_from_its_proposal_on() -> None:
     assert [groups.may_forget(actor) for actor in world.nodes] == [True, True, False]
     groups.know(Placement(version=1))
     assert all(map(groups.may_forget, world.nodes)), "a table of another version refused it"
+
+
+def test_groups_of_a_change_count_from_its_proposal_on() -> None:
+    """The only member of a group for a converted topic lost its disk before the leader that
+    proposed the group had spread the entry (world 77000019 of converting groups).
+    """
+    world = world_of(3)
+    groups, table = DataGroups(world), Placement()
+    planned = PlaceGroups(1, (NewGroup(1, (1,), 1),))
+    groups.plans([planned, WantGroup(1, 1)])
+    assert [groups.may_forget(actor) for actor in world.nodes] == [True, False, True]
+    apply_change(table, PlaceGroups(1, (NewGroup(1, (0,), 0),)))
+    groups.know(table)
+    assert [groups.may_forget(actor) for actor in world.nodes] == [False, True, True]
 
 
 def test_only_who_no_group_needs_stays_away() -> None:

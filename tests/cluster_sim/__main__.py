@@ -13,6 +13,7 @@ from typing import Any
 from tests.cluster_sim.mutants import MUTANTS, hunted
 from tests.cluster_sim.options import Options, converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating
+from tests.cluster_sim.rotting import rotting
 from tests.cluster_sim.run import (
     Result,
     SimulationFailed,
@@ -20,6 +21,7 @@ from tests.cluster_sim.run import (
     outcome_of_converting,
     outcome_of_groups,
     outcome_of_recreating,
+    outcome_of_rotting,
     run_world,
 )
 from tests.cluster_sim.task_deaths import Phase
@@ -43,6 +45,8 @@ def _kind(
     arguments: argparse.Namespace,
 ) -> tuple[Callable[[int], Options], Callable[..., Any]]:
     """What makes a world of a seed, and what runs it."""
+    if arguments.rotting:
+        return rotting, outcome_of_rotting
     if arguments.recreating:
         return recreating, outcome_of_recreating
     if arguments.converting:
@@ -59,6 +63,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--groups", action="store_true", help="worlds of many data groups")
     parser.add_argument("--converting", action="store_true", help="... that topics move into")
     parser.add_argument("--recreating", action="store_true", help="topics are created again")
+    parser.add_argument("--rotting", action="store_true", help="publishers' files rot")
     parser.add_argument("--skip", default="", help="numbers of faults to leave out: 3,17")
     parser.add_argument("--safety", type=float, help="seconds until everything is healed")
     parser.add_argument("--jobs", type=int, default=0, help="worlds at a time; 0: all processors")

@@ -289,10 +289,17 @@ class Checker:
         partition = machine.state.partitions[entry.partition]
         name = (machine.state.topics[partition.topic_id].name, partition.index)
         run_id = next(run.run_id for run in session.runs if run.number == part.run)
-        key = (entry.session, run_id, name)
-        if self.committed.get(key, (-1, 0)) < (part.roll, part.stop):
-            self.committed[key] = (part.roll, part.stop)
+        own_id, place = self._own(entry.session, run_id, name, (part.roll, part.stop))
+        key = (entry.session, own_id, name)
+        if self.committed.get(key, (-1, 0)) < place:
+            self.committed[key] = place
             self._check_durable(entry.session, name, part)
+
+    def _own(
+        self, session: str, run_id: str, name: InputName, place: tuple[int, int]
+    ) -> tuple[str, tuple[int, int]]:
+        """The run's id and the position as its writer counts them."""
+        return run_id, place
 
     def _ordered(self, actor: NodeActor, command: CompactCommand) -> None:
         """Only what is closed, and what a majority has merged durably, is compacted."""
@@ -421,10 +428,13 @@ class Checker:
         for known, history in self.world.history.of_run(actor.session, record.run_id):
             if known == name:
                 for append in history.appends:
-                    if append.end[0] == roll and not self.is_released(actor, append):
+                    is_in = append.end[0] == roll
+                    if is_in and not self.is_released(actor, record.run_id, name, append):
                         self._check_merged(actor, name, append, path)
 
-    def is_released(self, actor: PublisherActor, append: Written) -> bool:
+    def is_released(
+        self, actor: PublisherActor, run_id: str, name: InputName, append: Written
+    ) -> bool:
         """Whether a power failure took it before it was shipped."""
         return actor.disk.is_lossy and (
             (actor.session, append.numbers[0]) not in self.world.history.acknowledged

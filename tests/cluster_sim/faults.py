@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.disk import NO_LIMIT_BYTES
 from tests.cluster_sim.memory_faults import MemoryFaults
+from tests.cluster_sim.rotting import ROT
 
 if TYPE_CHECKING:
     from tests.cluster_sim.world import World
@@ -72,6 +73,7 @@ class Faults:
             "power_loss_subscriber": lambda chance: self._kill(
                 self._subscriber(chance), power=True
             ),
+            ROT: world.rotting.strike,
             **self.memory.ways,
         }
 

@@ -18,6 +18,8 @@ class Written:
 
     end: tuple[int, int]
     numbers: Sequence[int]
+    size: int
+    """In bytes."""
 
 
 @dataclass(slots=True)
@@ -55,12 +57,9 @@ class History:
         """Whether that was ever written there."""
         return self.published.get((session, number)) == (topic, partition)
 
-    def written(
-        self, session: str, run_id: str, name: Name, end: tuple[int, int], numbers: Sequence[int]
-    ) -> None:
+    def written(self, session: str, run_id: str, name: Name, append: Written) -> None:
         """An append is in the file."""
-        run = self.runs.setdefault((session, run_id, name), RunHistory())
-        run.appends.append(Written(end, numbers))
+        self.runs.setdefault((session, run_id, name), RunHistory()).appends.append(append)
 
     def told_acknowledged(
         self, session: str, run_id: str, name: Name, place: tuple[int, int]

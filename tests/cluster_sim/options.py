@@ -117,6 +117,8 @@ class Options:
     """In so many of the phases that tasks of placement come to, the leader of group 0 dies."""
     recreates: bool = False
     """It is one of `recreation.recreating`: topics are deleted and created again."""
+    rots: bool = False
+    """It is one of `rotting.rotting`: publishers' files rot."""
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 

@@ -14,6 +14,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
 from samelog.publisher.errors import DiskFull
 from samelog.publisher.session_writer import SessionWriter
+from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import Actor
@@ -21,6 +22,7 @@ from tests.cluster_sim.canonical import make_value
 from tests.cluster_sim.checked import spoilt
 from tests.cluster_sim.compaction import keyed
 from tests.cluster_sim.first_keys import keyed_once
+from tests.cluster_sim.history import RunHistory, Written
 from tests.cluster_sim.inotify import SimInotify
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.violation import Violation
@@ -131,7 +133,7 @@ class PublisherActor(Actor):
         run_id = "" if run is None else run.run_id
         end = position.roll, position.byte
         fit = [number for place, number in enumerate(numbers) if place not in unfit]
-        history.written(self.session, run_id, name, end, fit)
+        history.written(self.session, run_id, name, Written(end, fit, len(data)))
         whose_run = self.session, run_id, name
         self.world.misfits.written(whose_run, end, [values[place] for place in unfit])
 
@@ -159,7 +161,8 @@ class PublisherActor(Actor):
             checker.publisher_stopped(self, str(status.stopped))
         if status.lost:
             checker.publisher_lost(self, status.lost)
-        run_ids = {run.run: run.run_id for run in client._session.runs}
+        own = self.world.rotting.own
+        run_ids = {run.run: own(self.session, run.run_id) for run in client._session.runs}
         for name, progress in client.progress.items():
             place = progress.acknowledged
             if place.run in run_ids:
@@ -184,8 +187,9 @@ class PublisherActor(Actor):
             return ""
         for run in client._session.runs:
             if run.run == writer._run:
-                for name, history in self.world.history.of_run(self.session, run.run_id):
-                    if history.merged < len(history.appends):
+                run_id = self.world.rotting.own(self.session, run.run_id)
+                for name, history in self.world.history.of_run(self.session, run_id):
+                    if not self._is_merged(run_id, name, history):
                         return f"{self.session} run {run.run} {name}: {history.merged} merged"
                 continue
             # A run that has carried bytes of earlier ones says so for good.
@@ -195,3 +199,9 @@ class PublisherActor(Actor):
             if names and not any(client._progress.is_lost(run.run, name) for name in names):
                 return f"{self.session} run {run.run} {names} is still there"
         return ""
+
+    def _is_merged(self, run_id: str, name: InputName, history: RunHistory) -> bool:
+        """Whether the publisher knows a run as merged, apart from rotten records at its end."""
+        is_rotten = self.world.rotting.is_rotten
+        left = history.appends[history.merged :]
+        return all(is_rotten(self.session, run_id, name, append) for append in left)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from tests.cluster_sim.options import Options, converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating
+from tests.cluster_sim.rotting import rotting
 from tests.cluster_sim.task_deaths import Phase
 from tests.cluster_sim.violation import Violation
 from tests.cluster_sim.world import World
@@ -67,6 +68,9 @@ def again(options: Options) -> str:
     if options.recreates:
         made = recreating
         parts.append("--recreating")
+    if options.rots:
+        made = rotting
+        parts.append("--rotting")
     if options.safety_s != made(seed).safety_s:
         parts.append(f"--safety {options.safety_s}")
     return "again: " + " ".join(parts)
@@ -134,6 +138,11 @@ def outcome_of_converting(seed: int, *, shrinks: bool) -> Result | str:
 def outcome_of_recreating(seed: int, *, shrinks: bool) -> Result | str:
     """As outcome, of the world whose topics are created again."""
     return _outcome(recreating(seed), shrinks=shrinks)
+
+
+def outcome_of_rotting(seed: int, *, shrinks: bool) -> Result | str:
+    """As outcome, of the world whose publishers' files rot."""
+    return _outcome(rotting(seed), shrinks=shrinks)
 
 
 def _outcome(options: Options, *, shrinks: bool) -> Result | str:

@@ -23,8 +23,15 @@ from samelog.wire.messages import Hello
 from tests.cluster_sim.mutants import Mutant
 from tests.cluster_sim.options import converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating
+from tests.cluster_sim.rotting import rotting
 from tests.cluster_sim.run import SimulationFailed, run_options, run_seed, run_world
 from tests.cluster_sim.world import World
+from tests.mutants.publisher_damage import (
+    go_on_before_it_is_merged,
+    let_newer_runs_pass,
+    send_the_rest_again,
+    stop_at_damage,
+)
 from tests.mutants.recreation import count_from_the_start_of_files, forget_unmerged_bytes
 from tests.tiers import sampled
 
@@ -123,6 +130,31 @@ def test_such_worlds_find_planted_bugs(bug: Mutant, rule: str) -> None:
             if rule in found:
                 return
     pytest.fail(f"{rule} is not among {found}")
+
+
+@pytest.mark.usefixtures("simulates")
+@pytest.mark.parametrize("seeds", [(6, 46), (27, 40, 64)])
+def test_worlds_hold_in_which_publishers_files_rot(seeds: tuple[int, ...]) -> None:
+    """All of these waited for ever once, for bytes that were damaged."""
+    worlds = [World(rotting(seed)) for seed in seeds]
+    assert sum(run_world(world).acknowledged for world in worlds) > 0
+    assert all(world.rotting.rotted for world in worlds)
+
+
+@pytest.mark.usefixtures("simulates", "plants_bugs")
+@pytest.mark.parametrize(
+    ("bug", "seed", "rule"),
+    [
+        (stop_at_damage, 1, "removed is merged"),
+        (let_newer_runs_pass, 1, "once and in order"),
+        (send_the_rest_again, 7, "once and in order"),
+        (go_on_before_it_is_merged, 15, "removed is merged"),
+    ],
+)
+def test_worlds_that_rot_find_planted_bugs(bug: Mutant, seed: int, rule: str) -> None:
+    with bug(), pytest.raises(SimulationFailed) as failed:
+        run_options(rotting(seed))
+    assert failed.value.rule == rule
 
 
 @pytest.mark.usefixtures("simulates")

@@ -54,6 +54,7 @@ from tests.cluster_sim.process import Process
 from tests.cluster_sim.publisher import PublisherActor
 from tests.cluster_sim.recreation import Recreation, RecreationChecker
 from tests.cluster_sim.resets import Resets
+from tests.cluster_sim.rotting import Rotting, RottingChecker
 from tests.cluster_sim.spanning import Spanning
 from tests.cluster_sim.subscriber import SubscriberActor
 from tests.cluster_sim.transactions import Transactions
@@ -85,7 +86,8 @@ class World:
         """Whether all topics have their schemas, which nodes check."""
         self.copies: dict[str, bytes] = {}
         """What the target of copies holds, by name."""
-        self.checker = RecreationChecker(self) if options.recreates else Checker(self)
+        checker = RottingChecker if options.rots else Checker
+        self.checker = RecreationChecker(self) if options.recreates else checker(self)
         self.checker.lineage.horizon = options.horizon if options.first_keys else None
         self.processes: list[Process] = []
         self.is_healed = False
@@ -98,6 +100,7 @@ class World:
         everyone: list[Actor] = [*self.nodes, *self.publishers, *self.subscribers]
         self.actors = {actor.host: actor for actor in everyone}
         self.membership = Membership(self)
+        self.rotting = Rotting(self)
         self.faults = Faults(self)
         self.resets = Resets(self)
         self.recreation = Recreation(self)

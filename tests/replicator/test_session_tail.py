@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from samelog.format.errors import CorruptLog
 from samelog.format.file_names import parse_names
 from samelog.replicator.push import session_tail
+from samelog.replicator.push.session_damage import SessionDamage
 from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.store.disk.files import NoSuchFile, OsFileSystem
+from samelog.store.session.damage import Damage
 from samelog.wire.push.effects import FileExtent
 from tests.replicator.session_files import batch
 
@@ -170,12 +172,55 @@ def test_a_batch_is_told_by_where_it_starts(tmp_path: Path) -> None:
     data = batch(b"a") + batch(b"bb")
     file = followed.write("log.0.0", data)
     start, crc = len(batch(b"a")), int.from_bytes(batch(b"bb")[17:21], "big")
-    assert followed.tail.batch_at(0, start, len(data)) == (len(data), crc)
-    assert followed.tail.batch_at(0, start - 1, len(data)) is None
-    assert followed.tail.batch_at(0, len(data), len(data) + 80) is None
-    assert followed.tail.batch_at(4, 0, 10) is None
+    assert followed.tail.find_batch(0, start, len(data)) == (len(data), crc)
+    assert followed.tail.find_batch(0, start - 1, len(data)) is None
+    assert followed.tail.find_batch(0, len(data), len(data) + 80) is None
+    assert followed.tail.find_batch(4, 0, 10) is None
     file.write_bytes(data[:-1] + b"?")
-    assert followed.tail.batch_at(0, start, len(data)) is None
+    assert followed.tail.find_batch(0, start, len(data)) is None
+
+
+def test_a_batch_that_rots_behind_the_scan_is_found_when_it_is_compared(tmp_path: Path) -> None:
+    """A node that has it waited for ever for what follows, if the connection broke."""
+    followed = Followed(tmp_path)
+    first, second = batch(b"a"), batch(b"b")
+    file = followed.write("log.0.0", first + second)
+    assert followed.follow() == (0, len(first + second))
+    file.write_bytes(first[:-1] + b"?" + second)
+    assert followed.tail.find_batch(0, 0, len(first)) is None
+    assert followed.tail.damage is not None
+    assert followed.tail.part_end == (0, 0)
+    assert followed.tail.damage.stop == (0, len(first))
+
+
+def test_a_part_that_was_closed_at_the_end_of_a_file_was_closed_before_the_missing_one(
+    tmp_path: Path,
+) -> None:
+    """The next part began with the missing file, and was never shipped."""
+    followed = Followed(tmp_path)
+    data = batch(b"a")
+    followed.write("log.0.0", data)
+    followed.write(f"log.0.0.sealed-{len(data)}", b"")
+    followed.write("log.0.2", data)
+    followed.look()
+    while followed.tail.advance():
+        pass
+    assert followed.tail.damage == Damage((1, 0), (2, 0), "the file is missing")
+    assert SessionDamage.behind(followed.tail, (0, len(data))) == (2, 0)
+    assert SessionDamage.behind(followed.tail, (0, 0)) == (0, 0)
+
+
+def test_files_that_are_missing_before_damage_end_the_part_first(tmp_path: Path) -> None:
+    """The damage behind kept the missing files from being noticed."""
+    followed = Followed(tmp_path)
+    data = batch(b"a")
+    followed.write("log.0.1", data[:-1] + b"?" + data)
+    followed.look()
+    followed.tail.advance_to_end()
+    assert followed.tail.damage is not None
+    assert followed.tail.part_end == (1, 0)
+    followed.tail.lose_start()
+    assert followed.tail.part_end == (0, 0)
 
 
 def test_rotten_bytes_are_never_read_out(tmp_path: Path) -> None:

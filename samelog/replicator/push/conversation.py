@@ -280,7 +280,7 @@ class PushConversation(ReplicatorHandler):
                     is_same = self._session.bind(shipped.name, effect.topic_id)
                     inputs.bound(shipped, self._now(), is_same=is_same)
                 case FindBatch():
-                    own = tail.batch_at(effect.roll, effect.start, effect.stop)
+                    own = tail.find_batch(effect.roll, effect.start, effect.stop)
                     inputs.batch_found(shipped, own)
                 case BeginAt():
                     tail.raise_to(effect.place)

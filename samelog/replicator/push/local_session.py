@@ -368,9 +368,10 @@ class LocalSession:
         found = []
         for name, directory in self._inputs.items():
             tail = directory.tails.get(run)
-            is_damaged = tail is not None and tail.is_damaged
-            if is_damaged and self.damage.found_in(run, name) is None:
-                found.append(name)
+            if tail is not None and tail.damage is not None:
+                noted = self.damage.found_in(run, name)
+                if noted is None or noted.start != tail.local(tail.damage.start):
+                    found.append(name)
         return found
 
     def _note_damage(self) -> None:

@@ -63,9 +63,12 @@ class SessionDamage:
 
     @staticmethod
     def behind(tail: RunTail, end: RollByte) -> RollByte:
-        """Return where the part behind a part closed at `end` begins, by positions on the wire."""
-        found = tail.damage
-        return found.stop if found is not None and found.start <= end < found.stop else end
+        """Return where the part behind a part closed at `end` begins, by positions on the wire. The
+        end of a file is the start of the next one.
+        """
+        found, at = tail.damage, tail.normal(end)
+        is_in = found is not None and tail.normal(found.start) <= at < found.stop
+        return found.stop if found is not None and is_in else at
 
     def starts(self) -> Iterator[tuple[InputName, SessionPosition]]:
         """(input, start) of the parts that are shipped: what is below is merged durably on a
@@ -100,7 +103,8 @@ class SessionDamage:
         kept = keep_damaged(self._fs, directory, start, stop.byte if in_file else None)
         found = DamagedRange(input_name(*name), start, stop, damage.reason, kept)
         known = self._files[run]
-        self._write(replace(known, found=[*known.found, found]))
+        others = [each for each in known.found if each.input != found.input]
+        self._write(replace(known, found=[*others, found]))
         log.error(
             "run %d of %s-%d is damaged from %d:%d to %d:%d (%s); %s; shipping goes on behind it",
             start.run,
@@ -117,7 +121,7 @@ class SessionDamage:
         lost: list[DamagedRange] = []
         starts: dict[str, RunByte] = {}
         for name, tail in tails.items():
-            end, found = ends.get(name, (0, 0)), self.found_in(run, name)
+            end, found = tail.normal(ends.get(name, (0, 0))), self.found_in(run, name)
             begin = self.behind(tail, end)
             starts[input_name(*name)] = tail.local(tail.normal(begin))
             if found is not None and begin > end:

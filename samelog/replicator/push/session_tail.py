@@ -286,8 +286,10 @@ class RunTail:
         return self.damage is not None
 
     def lose_start(self) -> None:
-        """The files before the first one are missing, and the cluster lacks their bytes."""
-        if self.damage is None and self.judges:
+        """End the part where it begins, because the files before the first one are missing, and the
+        cluster lacks their bytes. Damage behind is found again in the next part.
+        """
+        if self.judges:
             self.damage = Damage((0, 0), self.first, "the files before are missing")
 
     def _scan(self, file: File | FilePart, byte: int) -> bool:
@@ -350,8 +352,16 @@ class RunTail:
         """Bytes of a batch that was read before. Raises NoSuchFile, DiskFault."""
         return self._file(roll).pread(size_bytes, byte)
 
-    def batch_at(self, roll: int, start: int, stop: int) -> tuple[int, int] | None:
-        """(end, CRC) of the valid batch that starts there; None if there is none."""
+    def find_batch(self, roll: int, start: int, stop: int) -> tuple[int, int] | None:
+        """Return (end, CRC) of the valid batch that starts there, or None. If a batch was there
+        when the file was scanned, it is damaged by now. Raises DiskFault.
+        """
+        found = self._batch_at(roll, start, stop)
+        if found is None and (roll, start) < self.end:
+            self.judge((roll, start))
+        return found
+
+    def _batch_at(self, roll: int, start: int, stop: int) -> tuple[int, int] | None:
         try:
             size = told_size(self._file(roll).pread(LENGTH_PREFIX_BYTES, start))
             data = self._file(roll).pread(min(stop - start, size), start)

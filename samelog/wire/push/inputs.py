@@ -208,7 +208,8 @@ class RunInputs:
         self._open_some(now)
 
     def _look_for_lost_start(self, shipped: ShippedInput, now: float) -> None:
-        if not self.lacks_start(shipped.name, now) or shipped.files.is_damaged:
+        is_known = shipped.files.part_end <= (0, 0)
+        if not self.lacks_start(shipped.name, now) or is_known:
             return
         if self._cluster.is_start_lost(self._run().run, shipped.name):
             self._effects.append(LoseStart(shipped))

@@ -33,7 +33,7 @@ ALL = (
     "spark",
     "plain",
 )
-LONG = ("kafka", "dolphindb", "spark_kafka", "sites")
+LONG = ("kafka", "many", "dolphindb", "spark_kafka", "sites")
 """Only by name."""
 
 

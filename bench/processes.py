@@ -15,6 +15,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.meter import own_group
+
 READY = "ready"
 PATIENCE_S = 600.0
 
@@ -54,14 +56,21 @@ class Clock:
 
 
 class Program:
-    """One such process; a context manager that leaves none behind."""
+    """One such process, in a scheduling group of its own; a context manager that ends it."""
 
     def __init__(self, module: str, arguments: Sequence[str]) -> None:
         command = [sys.executable, "-m", module, *arguments]
         self._name = f"{module} {arguments[0]}"
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
+        own_group(self._process.pid)
+        self._is_ready = False
+        self._found: Mapping[str, Any] | None = None
 
     def __enter__(self) -> Program:
         return self
@@ -71,10 +80,16 @@ class Program:
             self._process.kill()
         self._process.communicate()
 
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
     def wait_ready(self) -> None:
         """Until it says so. Raises Failed."""
-        if self._line().strip() != READY:
+        if not self._is_ready and self._line().strip() != READY:
             raise Failed(f"{self._name} did not get ready")
+        self._is_ready = True
 
     def go(self) -> None:
         """Tell it."""
@@ -84,11 +99,12 @@ class Program:
 
     def result(self) -> Mapping[str, Any]:
         """What it found. Raises Failed."""
-        line = self._line()
-        if self._process.wait() or not line:
-            raise Failed(f"{self._name} ended with exit code {self._process.returncode}")
-        found: Mapping[str, Any] = json.loads(line)
-        return found
+        if self._found is None:
+            line = self._line()
+            if self._process.wait() or not line:
+                raise Failed(f"{self._name} ended with exit code {self._process.returncode}")
+            self._found = json.loads(line)
+        return self._found or {}
 
     def _line(self) -> str:
         """The next one; the process ends when it takes too long."""

@@ -51,7 +51,9 @@ class Place(NamedTuple):
     def systems(self) -> list[KafkaSystem]:
         """Those that speak Kafka's protocol."""
         pairs = zip(((LISTENER, {}), (FLUSH, EACH_FLUSHED)), self.told, strict=False)
-        return [KafkaSystem(name, told, list, config) for (name, config), told in pairs]
+        return [
+            KafkaSystem(name, told, list, self.directory, config) for (name, config), told in pairs
+        ]
 
 
 def place_of(rig: Rig) -> Place:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from bench import maven
 from bench.maven import NotStarted
+from bench.meter import own_group
 from samelog.cli.local_cluster import free_ports
 from samelog.config.pki.authority import CertificateRole, create_authority, issue
 
@@ -65,7 +66,10 @@ class Broker:
         """Start the process."""
         with (self.directory / "log").open("ab") as log:
             command = [*java(*HEAP), "kafka.Kafka", str(self.settings)]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True
+            )
+        own_group(self._process.pid)
 
     def wait_answers(self) -> None:
         """Until it takes connections. Raises NotStarted."""
@@ -98,6 +102,7 @@ class Brokers:
     def __init__(self, directory: str) -> None:
         """Raises Unavailable."""
         maven.jars(maven.KAFKA)
+        self.directory = directory
         self._pki = Path(directory, "pki")
         self.nodes: list[Broker] = []
         ports = free_ports(3 * BROKERS)

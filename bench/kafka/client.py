@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from bench.processes import Clock, ready, stand_by
 
@@ -24,6 +25,7 @@ START = b"start of it"
 POLL_EVERY = 1_000
 FLUSH_S = 300
 PAUSE_S = 0.005
+SECOND = 1_000_000_000
 LINGER_MS = 5
 QUEUE_BACKOFF_MS = 10
 """For so long a consumer whose queue is full asks for nothing. By default it is a second: who sends
@@ -140,30 +142,45 @@ def poll(told: Told, topic: str, given: argparse.Namespace) -> None:
 
 
 def paced(told: Told, topic: str, given: argparse.Namespace) -> None:
-    """So many a second, open loop, each stamped with when it was due."""
-    producer, padding = started(told, topic, 0), bytes(given.size - STAMP.size)
+    """So many a second, open loop, each stamped with when it was due: by several producers in turn,
+    to several partitions in turn. Milliseconds until each was handed over and, of one producer,
+    acknowledged: of several, each is asked for its acknowledgements only in its turn.
+    """
+    producers = [started(told, topic, 0) for _ in range(given.producers)]
+    padding, acks, late = bytes(given.size - STAMP.size), list[float](), list[float]()
+
+    def acknowledged(error: object, message: Message) -> None:
+        refuse(error, message)
+        due = STAMP.unpack_from(message.value() or b"")[0]
+        acks.append((time.monotonic_ns() - due) / 1e6)
+
     stand_by()
     clock, begun = Clock(), time.monotonic_ns()
     for number in range(given.records):
-        due = begun + number * 1_000_000_000 // given.rate
+        producer, due = producers[number % len(producers)], begun + number * SECOND // given.rate
         while (wait := due - time.monotonic_ns()) > 0:
             producer.poll(min(wait / 1e9, 0.001))
-        put(producer, topic, STAMP.pack(due) + padding)
+        late.append((time.monotonic_ns() - due) / 1e6)
+        partition = number % given.partitions
+        value = STAMP.pack(due) + padding
+        producer.produce(topic, value, partition=partition, on_delivery=acknowledged)
         producer.poll(0)
-    finish(producer)
-    clock.found()
+    for producer in producers:
+        finish(producer)
+    clock.found(ack_ms=acks if len(producers) == 1 else [], late_ms=late)
 
 
 def latencies(told: Told, topic: str, given: argparse.Namespace) -> None:
     """Of every record behind a paced producer: milliseconds since it was due."""
-    consumer, found = begin(consumer_of(told, topic), topic), list[float]()
+    consumer, found = consumer_of(told, topic), list[float]()
+    consumer.assign([TopicPartition(topic, n, OFFSET_BEGINNING) for n in range(given.partitions)])
     while consumer.poll(1.0) is None:
         pass
     ready()
     clock = Clock()
     while len(found) < given.records:
         record = consumer.poll(1.0)
-        if record is not None and (value := record.value()) is not None:
+        if record is not None and (value := record.value()) not in (None, START):
             found.append((time.monotonic_ns() - STAMP.unpack_from(value)[0]) / 1e6)
     clock.found(ms=found)
     consumer.close()
@@ -217,6 +234,39 @@ def acknowledged(told: Told, topic: str, given: argparse.Namespace) -> None:
     clock.found(times=times, lost=number - len(times))
 
 
+def first(told: Told, topic: str, given: argparse.Namespace) -> None:
+    """Milliseconds from the request for a new topic until its first record is acknowledged."""
+    producer, found = started(told, topic, 0), []
+    admin = AdminClient({**told})
+    config = json.loads(given.config)
+    stand_by()
+    clock = Clock()
+    for number in range(given.records):
+        at, name = time.perf_counter(), f"{topic}-{number}"
+        admin.create_topics([NewTopic(name, 1, config=config)])[name].result(FLUSH_S)
+        put(producer, name, bytes(given.size))
+        finish(producer)
+        found.append(1000 * (time.perf_counter() - at))
+    clock.found(ms=found)
+
+
+def transactions(told: Told, topic: str, given: argparse.Namespace) -> None:
+    """Milliseconds of each transaction of `--times` records, from its begin to its commit."""
+    producer = Producer({**told, "transactional.id": topic, "linger.ms": 0})
+    producer.init_transactions(FLUSH_S)
+    found, value = [], bytes(given.size)
+    stand_by()
+    clock = Clock()
+    for _ in range(given.records):
+        at = time.perf_counter()
+        producer.begin_transaction()
+        for _ in range(given.times):
+            put(producer, topic, value)
+        producer.commit_transaction(FLUSH_S)
+        found.append(1000 * (time.perf_counter() - at))
+    clock.found(ms=found)
+
+
 ROLES: dict[str, Callable[[Told, str, argparse.Namespace], None]] = {
     each.__name__: each
     for each in (
@@ -229,6 +279,8 @@ ROLES: dict[str, Callable[[Told, str, argparse.Namespace], None]] = {
         trips,
         calls,
         acknowledged,
+        first,
+        transactions,
     )
 }
 
@@ -244,6 +296,9 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--config", default="{}", help="of new topics")
+    parser.add_argument("--producers", type=int, default=1)
+    parser.add_argument("--partitions", type=int, default=1)
     given = parser.parse_args()
     ROLES[given.role](given.told, given.topic, given)
 

@@ -58,10 +58,10 @@ def work(
     with system.program(role, topic, **given) as program:
         program.wait_ready()
         machine.settled()
-        before = machine.cpu_s(system.pids())
-        program.go()
-        found = program.result()
-        return found, machine.cpu_s(system.pids()) - before
+        with system.meter.window() as spent:
+            program.go()
+            found = program.result()
+    return found, spent.cpu_s
 
 
 def seconds(found: Mapping[str, Any]) -> float:

@@ -22,7 +22,6 @@ from bench.kafka.systems import (
     OWN,
     Bulk,
     KafkaSystem,
-    OwnSystem,
     Pace,
     create,
 )
@@ -36,7 +35,9 @@ from tests.kafka.wire import Wire, metadata
 Found = tuple[Figures, Mapping[str, str]]
 Settings = Mapping[str, Any]
 T = TypeVar("T")
-COMMON = tuple(f"bench/kafka/{name}.py" for name in ("brokers", "client", "rig", "systems"))
+COMMON = tuple(
+    f"bench/kafka/{name}.py" for name in ("brokers", "client", "nodes", "rig", "systems")
+)
 AMOUNTS: Mapping[str, Settings] = {
     rows.BULK: {"megabytes": {"1000": 200, "100": 80}, "nats_megabytes": {"1000": 25, "100": 4}},
     rows.LATENCY: {"rate": 1000, "size": 1000, "seconds": 8},
@@ -157,8 +158,9 @@ class Runner:
     def failover(self, number: int) -> Found:
         """Rows i."""
         wanted, rig = self._amounts[rows.FAILOVER], self._rig
-        own = OwnSystem(OWN, rig.samelog, rig.directory, single=False)
-        ours = failover.SamelogFaults(rig.samelog, own, rig.kafka_systems[0], rig.directory)
+        ours = failover.SamelogFaults(
+            rig.samelog, rig.nodes.own(), rig.kafka_systems[0], rig.directory
+        )
         kills = [ours.kill(wanted["seconds"]) for _ in range(wanted["kills"])]
         silent = ours.silence(wanted["silent_seconds"])
         found: dict[str, dict[str, float | list[float]]] = {

@@ -17,6 +17,7 @@ from pathlib import Path
 from bench.kafka.nats_client import Connection, Refused
 from bench.kafka.systems import NATS, Bulk, Pace, Pair, new_topic
 from bench.maven import NotStarted, Unavailable
+from bench.meter import Meter, own_group
 from bench.processes import Program, options
 from samelog.cli.local_cluster import free_ports
 from samelog.config.pki.authority import CertificateRole, create_authority, issue
@@ -45,7 +46,7 @@ class Servers:
         """Raises Unavailable."""
         if shutil.which(PROGRAM, path=f"{os.environ.get('PATH', '')}:/usr/sbin") is None:
             raise Unavailable(f"there is no {PROGRAM} (as root: apt-get install nats-server)")
-        self._directory = Path(directory)
+        self.directory = directory
         self._processes: list[subprocess.Popen[bytes]] = []
         ports = free_ports(2 * SERVERS)
         self.ports, self._routes = ports[:SERVERS], ports[SERVERS:]
@@ -70,22 +71,24 @@ class Servers:
         """Start all, and wait until they store. Raises NotStarted."""
         for number in range(SERVERS):
             settings = self._settings(number)
-            with (self._directory / f"n{number}.log").open("ab") as log:
+            with Path(self.directory, f"n{number}.log").open("ab") as log:
                 path = f"{os.environ.get('PATH', '')}:/usr/sbin"
                 self._processes.append(
                     subprocess.Popen(
                         [str(shutil.which(PROGRAM, path=path)), "-c", str(settings)],
                         stdout=log,
                         stderr=log,
+                        start_new_session=True,
                     )
                 )
+                own_group(self._processes[-1].pid)
         self._wait_stores()
 
     def _settings(self, number: int) -> Path:
-        pki = str(self._directory / "pki")
+        pki = f"{self.directory}/pki"
         files = issue(pki, CertificateRole.NODE, f"n{number}", hosts=(HOST,))
         pairs = {"cert_file": files.cert, "key_file": files.key, "ca_file": self.told["ca"]}
-        path = self._directory / f"n{number}.conf"
+        path = Path(self.directory, f"n{number}.conf")
         path.write_text(
             SETTINGS.format(
                 host=HOST,
@@ -93,7 +96,7 @@ class Servers:
                 port=self.ports[number],
                 route=self._routes[number],
                 routes=", ".join(f'"nats://{HOST}:{port}"' for port in self._routes),
-                store=self._directory / f"store{number}",
+                store=f"{self.directory}/store{number}",
                 tls=", ".join(f'{name}: "{value}"' for name, value in pairs.items()),
             ),
             encoding="utf-8",
@@ -131,7 +134,8 @@ class NatsSystem:
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
-        self.pids = servers.pids
+        self.meter = Meter(servers.pids)
+        self.directory = servers.directory
 
     def bulk(self, job: Bulk) -> Pair:
         """See Bulk."""

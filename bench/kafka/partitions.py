@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from bench.kafka.client import finish, producer_of
 from bench.kafka.clients import work
 from bench.kafka.systems import KafkaSystem
-from bench.machine import cpu_s, percentile
+from bench.machine import percentile
 
 SIZE = 100
 SETTLE_S = 10.0
@@ -52,9 +52,9 @@ def run_partitions(
     created = time.monotonic() - begin
     time.sleep(SETTLE_S)
     after = _acknowledged(system, amounts.trips)
-    spent = cpu_s(system.pids())
-    time.sleep(amounts.seconds)
-    idle = (cpu_s(system.pids()) - spent) / amounts.seconds / len(nodes())
+    with system.meter.window() as spent:
+        time.sleep(amounts.seconds)
+    idle = spent.cores / len(nodes())
     return {
         **{f"{name}.none": value for name, value in before.items()},
         **{f"{name}.idle": value for name, value in after.items()},

@@ -12,31 +12,22 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.kafka import nats
-from bench.kafka.brokers import Brokers, secure
+from bench.kafka.brokers import Brokers
+from bench.kafka.nodes import Nodes
 from bench.kafka.pairs import run_bulk
 from bench.kafka.systems import (
     DEFAULT,
     EACH_FLUSHED,
     FLUSH,
-    LISTENER,
     NATS,
     OWN,
     SINGLE,
     Bulk,
     KafkaSystem,
-    OwnSystem,
     System,
 )
 from bench.maven import Unavailable
-from samelog.cli.local_cluster import HOST, LocalCluster, free_ports
 
-LISTENER_TEXT = """
-[[kafka.listeners]]
-name = "mutual"
-listen = "{address}"
-advertise = "{address}"
-security = "mtls"
-"""
 WARM_UP = (Bulk(1000, 40_000), Bulk(100, 150_000))
 
 
@@ -78,21 +69,14 @@ class Rig:
         self._round = number
 
     def _start_samelog(self) -> None:
-        self.samelog = self._stack.enter_context(LocalCluster(f"{self.directory}/samelog"))
-        self.samelog.prepare()
-        ports = free_ports(len(self.samelog.nodes))
-        for node, port in zip(self.samelog.nodes, ports, strict=True):
-            with open(node.config_file, "a", encoding="utf-8") as file:
-                file.write(LISTENER_TEXT.format(address=f"{HOST}:{port}"))
-        self.samelog.start()
-        own = OwnSystem(OWN, self.samelog, self.directory, single=False)
-        single = OwnSystem(SINGLE, self.samelog, self.directory, single=True)
-        servers = ",".join(f"{HOST}:{port}" for port in ports)
-        told = {"bootstrap.servers": servers, **secure(f"{self.samelog.directory}/pki")}
-        plain = {"bootstrap.servers": self.samelog.client_config().kafka_bootstrap}
-        self.kafka_systems = [KafkaSystem(LISTENER, told, own.pids, {})]
-        self.plaintext_systems = [KafkaSystem(LISTENER, plain, own.pids, {})]
-        self.systems: dict[str, System] = {OWN: own, SINGLE: single}
+        self.nodes = self._stack.enter_context(Nodes(self.directory))
+        self.samelog = self.nodes.cluster
+        self.kafka_systems = [self.nodes.listener()]
+        self.plaintext_systems = [self.nodes.listener(tls=False)]
+        self.systems: dict[str, System] = {
+            OWN: self.nodes.own(),
+            SINGLE: self.nodes.own(single=True),
+        }
 
     def _start_kafka(self) -> None:
         self.brokers: Brokers | None = None
@@ -106,7 +90,8 @@ class Rig:
             for name, config in ((FLUSH, EACH_FLUSHED), (DEFAULT, {})):
                 for tls, made in ((True, self.kafka_systems), (False, self.plaintext_systems)):
                     told = brokers.told(tls=tls)
-                    made.append(KafkaSystem(name, told, brokers.pids, config))
+                    place = brokers.directory
+                    made.append(KafkaSystem(name, told, brokers.pids, place, config))
         self.systems |= {each.name: each for each in self.kafka_systems}
 
     def apache(self) -> Brokers:

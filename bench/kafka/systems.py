@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from bench.meter import Meter
 from bench.processes import Program, options
 from samelog.admin.client import ask
 from samelog.admin.requests import CreateTopic
@@ -55,8 +56,11 @@ class System(Protocol):
     """One of those that are compared."""
 
     name: str
+    meter: Meter
+    """Of its nodes, brokers or servers."""
+    directory: str
+    """Where they store."""
 
-    def pids(self) -> list[int]: ...
     def bulk(self, job: Bulk) -> Pair: ...
     def paced(self, job: Pace) -> Pair: ...
 
@@ -92,23 +96,27 @@ class KafkaSystem:
         name: str,
         told: Mapping[str, str],
         pids: Callable[[], list[int]],
+        directory: str,
         config: Mapping[str, str],
     ) -> None:
-        """`config`: of its topics."""
+        """`pids` and `directory`: of its nodes or brokers; `config`: of its topics."""
         self.name = name
         self.told = {**told, **QUIET}
-        self.pids = pids
-        self._config = config
+        self.meter = Meter(pids)
+        self.directory = directory
+        self._pids = pids
+        self.config = config
         self._admin: Any = None
 
     def told_also(self, told: Mapping[str, str]) -> KafkaSystem:
         """The same system, whose clients are told more."""
-        return KafkaSystem(self.name, {**self.told, **told}, self.pids, self._config)
+        told = {**self.told, **told}
+        return KafkaSystem(self.name, told, self._pids, self.directory, self.config)
 
     def create(self, what: str, partitions: int = 1) -> str:
         """A new topic's name."""
         topic = new_topic(what)
-        create(self.told, topic, partitions, self._config)
+        create(self.told, topic, partitions, self.config)
         return topic
 
     def leader(self, topic: str) -> int:
@@ -154,14 +162,13 @@ class OwnSystem:
     """samelog by its own API. `single`: record by record."""
 
     def __init__(self, name: str, cluster: LocalCluster, directory: str, *, single: bool) -> None:
+        """`directory`: of the clients' files."""
         self.name = name
+        self.meter = Meter(lambda: [node.pid for node in cluster.nodes if node.pid is not None])
+        self.directory = cluster.directory
         self._cluster = cluster
-        self._directory = directory
+        self._clients = directory
         self._more = ["--single"] if single else []
-
-    def pids(self) -> list[int]:
-        """Of the nodes."""
-        return [node.pid for node in self._cluster.nodes if node.pid is not None]
 
     def create(self, what: str) -> str:
         """A new topic's name."""
@@ -180,7 +187,7 @@ class OwnSystem:
     def _pair(self, module: str, given: Mapping[str, object], more: Sequence[str] = ()) -> Pair:
         topic = self.create(module.rpartition(".")[2])
         told = {"config": self._cluster.client_file, "topic": topic, **given}
-        place = f"{self._directory}/{topic}"
+        place = f"{self._clients}/{topic}"
         return Pair(
             Program(module, ["publish", *options({**told, "dir": f"{place}/p"}), *more]),
             Program(module, ["subscribe", *options({**told, "dir": f"{place}/s"})]),

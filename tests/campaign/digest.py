@@ -34,17 +34,17 @@ def digest(places: Iterable[str], root: Path = ROOT) -> str:
     return found.hexdigest()
 
 
-def commit(places: Sequence[str]) -> str:
+def commit(places: Sequence[str], root: Path = ROOT) -> str:
     """The commit that code is of, as git names it; with a plus sign if the code differs from it."""
     try:
-        name = _git("rev-parse", "--short", "HEAD").stdout.strip()
-        changed = _git("status", "--porcelain", "--", *places).stdout.strip()
+        name = _git(root, "rev-parse", "--short", "HEAD").stdout.strip()
+        changed = _git(root, "status", "--porcelain", "--", *places).stdout.strip()
     except OSError:
         return "unknown"
     return (name or "unknown") + (UNCOMMITTED if changed else "")
 
 
-def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
     )

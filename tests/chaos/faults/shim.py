@@ -105,20 +105,31 @@ class Shims(dict[str, Shim]):
             shim.clear()
 
 
+def build(directory: Path) -> Path:
+    """Compile the library."""
+    library = directory / "shim.so"
+    subprocess.run([*_COMPILE, str(library), str(_SOURCE), "-ldl"], check=True)
+    return library
+
+
 def preload(field: Field) -> None:
     """Build the shim, and give every node of a field one."""
-    library = field.directory / "shim.so"
-    subprocess.run([*_COMPILE, str(library), str(_SOURCE), "-ldl"], check=True)
+    library = build(field.directory)
     shims = Shims({node.name: _attach(field, node, library) for node in field.nodes})
     field.on_heal(shims.clear_all)
     field.equip(shims)
 
 
-def _attach(field: Field, node: ChaosNode, library: Path) -> Shim:
-    shim = Shim(field.directory / f"shim-{node.name}")
-    node.environment |= {
+def environment(library: Path, shim: Shim, prefix: str) -> dict[str, str]:
+    """Return the variables with which a process obeys a shim, in files below `prefix`."""
+    return {
         "LD_PRELOAD": str(library),
         "CHAOS_CONTROL": str(shim.path),
-        "CHAOS_PREFIX": node.data,
+        "CHAOS_PREFIX": prefix,
     }
+
+
+def _attach(field: Field, node: ChaosNode, library: Path) -> Shim:
+    shim = Shim(field.directory / f"shim-{node.name}")
+    node.environment |= environment(library, shim, node.data)
     return shim

@@ -17,6 +17,7 @@ from random import Random
 
 from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import LogFormatError
+from samelog.replicator.client_errors import TopicDeleted
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.client import PullClient
 from samelog.replicator.pull.copy import Copy
@@ -34,6 +35,7 @@ from samelog.wire.pull.copies import EARLIEST, CopyState, StartAt
 log = logging.getLogger(__name__)
 
 LATEST = StartAt(Start.LATEST)
+KEPT = "its copy is kept; to copy a new topic of this name, move it away and restart the sidecar"
 CHECK_S = 1.0
 
 
@@ -174,10 +176,17 @@ class SubscriberSidecar:
                 find_start=lambda topic, topic_id, partition: self._start,
                 begins_anew=True,
                 is_resumed=True,
-                on_change=self._on_change,
+                on_change=self._changed,
             ),
         )
         self.client.start()
+
+    def _changed(self, copy: Copy) -> None:
+        """Warn once of each copy whose topic was deleted."""
+        is_deleted = copy.state is CopyState.GONE and not copy.successor
+        if is_deleted and self.copies.get(copy.name) is copy:
+            log.warning("%s-%d is copied no more: %s", *copy.name, TopicDeleted(copy.name[0], KEPT))
+        self._on_change(copy)
 
     async def _close(self) -> None:
         """Close all files."""

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import logging
+import random
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer
 
 from samelog import Subscriber, TopicDeleted
+from samelog.config.load import load_client
+from samelog.runtime.clock import SystemClock
+from samelog.runtime.loop import LoopThread
+from samelog.store.disk.files import OsFileSystem
+from samelog.subscriber.sidecar import SubscriberSidecar
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
@@ -33,6 +41,31 @@ def delete(world: World, topic: str) -> None:
     options = ("--confirm", topic, "--in-use", "--config", world.cluster.client_file)
     ran = samelog("topic", "delete", topic, *options)
     assert ran.returncode == 0, ran.stderr
+
+
+@contextmanager
+def sidecar(world: World, *topics: str) -> Iterator[SubscriberSidecar]:
+    """A subscriber sidecar, in a thread."""
+    config = load_client(world.cluster.client_file)
+    thread = LoopThread("sidecar")
+    made = SubscriberSidecar(
+        str(world.directory / "copies"),
+        topics,
+        config,
+        fs=OsFileSystem(),
+        clock=SystemClock(),
+        random=random.Random(1),
+    )
+
+    async def start() -> None:
+        made.start()
+
+    thread.run(start())
+    try:
+        yield made
+    finally:
+        thread.run(made.stop())
+        thread.stop()
 
 
 def take(subscriber: Subscriber, count: int, topic: str) -> list[bytes | None]:
@@ -171,3 +204,26 @@ def test_a_member_that_joins_later_reads_an_added_partition_from_its_start(singl
         )
         other.wait_caught_up(PATIENCE_S)
         assert other.batch(timeout=0.2) == []
+
+
+def test_a_sidecar_keeps_the_copy_until_it_is_moved_away(
+    single: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(single, "t", OLD)
+    copies = single.directory / "copies"
+    copies.mkdir()
+
+    def local() -> Subscriber:
+        return Subscriber("t", directory=str(copies), start="earliest")
+
+    with sidecar(single, "t") as made:
+        wait_for(lambda: ("t", 0) in made.copies and made.copies["t", 0].caught_up, "a copy")
+        delete(single, "t")
+        publish(single, "t", NEW)
+        wait_for(lambda: "t-0 is copied no more" in caplog.text, "a warning")
+    with sidecar(single, "t") as made, local() as reader:
+        wait_for(lambda: caplog.text.count("t-0 is copied no more") == 2, "another warning")
+        assert take(reader, 20, "t") == OLD
+    (copies / "t-0").rename(single.directory / "old")
+    with sidecar(single, "t") as made, local() as reader:
+        assert take(reader, 5, "t") == NEW

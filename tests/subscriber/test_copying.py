@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import shutil
 import time
@@ -32,6 +33,7 @@ from samelog.subscriber import (
 )
 from samelog.subscriber.sidecar import SubscriberSidecar
 from samelog.subscriber.waiter import Waiter
+from samelog.wire.pull.copies import CopyState
 from tests.patience import PATIENCE_S
 from tests.publisher.nodes import Nodes, running
 from tests.replicator.fake_source import FakeSource, segment_files
@@ -331,6 +333,26 @@ def test_a_deleted_topic_is_told_after_its_records(tmp_path: Path) -> None:
         assert read(subscriber, 9) == numbers(101, 110)
         with pytest.raises(TopicDeleted, match="topic 'flights' was deleted"):
             subscriber.batch(timeout=10)
+
+
+def test_a_sidecar_warns_of_a_deleted_topic(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its readers know no cluster: the copy just stops growing."""
+    with copying(tmp_path) as made, caplog.at_level(logging.WARNING, "samelog"):
+
+        async def main() -> None:
+            sidecar = make_sidecar(made)
+            sidecar.start()
+            await until(lambda: [copy.caught_up for copy in sidecar.copies.values()] == [True])
+            made.nodes.do(made.source.delete)
+            await until(lambda: "move it away and restart" in caplog.text)
+            [copy] = sidecar.copies.values()
+            assert (copy.state, copy.log.next_offset) == (CopyState.GONE, 100)
+            await sidecar.stop()
+
+        asyncio.run(main())
+    assert caplog.text.count("flights-0 is copied no more") == 1
 
 
 def test_who_may_not_subscribe_is_told(tmp_path: Path) -> None:

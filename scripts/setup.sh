@@ -162,10 +162,13 @@ fi
 packages=$(packages_hash)
 kernels=$(kernels_hash)
 if ! is_current "$ALL_STAMP" "$packages" && ! is_current "$PACKAGES_STAMP" "$packages"; then
+    # pip leaves compiled kernels as they are if they look newer than their source.
+    had_kernels=""
+    if kernels_exist; then had_kernels=yes; fi
     install_packages
     worked=yes
     printf '%s\n' "$packages" >"$PACKAGES_STAMP"
-    if kernels_exist; then printf '%s\n' "$kernels" >"$KERNELS_STAMP"; fi
+    if [ -z "$had_kernels" ] && kernels_exist; then printf '%s\n' "$kernels" >"$KERNELS_STAMP"; fi
 fi
 if ! is_current "$KERNELS_STAMP" "$kernels" || ! kernels_exist; then
     build_kernels

@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from tests import tiers
+from tests import test_dist, tiers
+from tests.e2e import test_pasted_pages, test_readme
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,15 @@ def test_a_test_without_the_fixture_fails_where_it_starts_something(fixture: str
 def test_a_command_is_not_started_without_its_fixture() -> None:
     with pytest.raises(pytest.fail.Exception, match="starts_nodes"):
         subprocess.run(["/nowhere/samelog", "up"], check=True)
+
+
+def test_packages_are_not_built_and_blocks_not_pasted_without_a_fixture(tmp_path: Path) -> None:
+    with pytest.raises(pytest.fail.Exception, match="builds_packages"):
+        test_dist.run("false", where=tmp_path)
+    with pytest.raises(pytest.fail.Exception, match="pastes_pages"):
+        test_readme.paste(["false"], tmp_path, tmp_path)
+    with pytest.raises(pytest.fail.Exception, match="pastes_pages"):
+        test_pasted_pages.Shell._run(Mock(), ["false"])
 
 
 @pytest.mark.usefixtures("simulates")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from samelog.config.schema.render import to_toml
+from tests import tiers
 from tests.e2e.harness import World, wait_for
 from tests.e2e.mirroring import two_clusters
 from tests.e2e.test_readme import outside_make
@@ -59,6 +60,7 @@ class Shell:
         return self._run([str(ROOT / ".venv/bin/python"), "-c", program])
 
     def _run(self, command: list[str]) -> str:
+        tiers.require("pastes_pages")
         path = f"{ROOT}/.venv/bin:{os.environ['PATH']}"
         ended = subprocess.run(
             command,

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import tiers
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NEEDS = {"kcat": "kcat", "spark": "java", "pipeline": "java"}
@@ -43,6 +45,7 @@ def can_run(block: str) -> bool:
 
 def paste(texts: list[str], directory: Path, where: Path) -> subprocess.CompletedProcess[str]:
     """Run them in one shell that ends at the first failure, and says which block that was in."""
+    tiers.require("pastes_pages")
     marked = [f"echo '--- block {number}' >&2\n{text}" for number, text in enumerate(texts)]
     begin = "set -e -o pipefail; trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"
     script = "\n".join([begin, *marked]).replace("/tmp/", f"{directory}/")

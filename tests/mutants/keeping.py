@@ -34,7 +34,7 @@ def lead_in_maintenance() -> Iterator[None]:
 
 
 @contextmanager
-def wake_nobody_for_maintenance() -> Iterator[None]:
+def rest_despite_maintenance() -> Iterator[None]:
     """A member in maintenance keeps leading resting groups, as they are not checked."""
     name = "samelog.sequencer.data_groups.hosting.is_in_maintenance"
     with patch(name, lambda cluster, number, now_ms: False):
@@ -73,7 +73,7 @@ def hand_back_at_once() -> Iterator[None]:
 
 
 @contextmanager
-def lead_whoever_is_preferred() -> Iterator[None]:
+def lead_despite_maintenance() -> Iterator[None]:
     """Leadership goes to who would give it away at once."""
     original = keeper_steps._heir
 
@@ -119,13 +119,13 @@ _STEPS = _IN + "suspects_come_first_then_one_change_of_members"
 
 KEEPING = (
     (375, lead_in_maintenance, _IN + "a_member_in_maintenance_leads_nothing"),
-    (375, wake_nobody_for_maintenance, _IN + "a_group_that_rests_leaves_a_member_in_maintenance"),
+    (375, rest_despite_maintenance, _IN + "a_group_that_rests_leaves_a_member_in_maintenance"),
     (375, keep_damage_in_data_groups, _IN + "damaged_bytes_are_left_to_another_leader"),
     (375, leave_damage_again_and_again, _IN + "damage_is_left_to_another_leader_once"),
     (375, hand_back_at_once, _IN + "leadership_is_held_for_a_moment"),
     (
         375,
-        lead_whoever_is_preferred,
+        lead_despite_maintenance,
         _IN + "leadership_goes_to_nobody_who_would_give_it_away_at_once",
     ),
     (376, change_many_at_once, _STEPS),

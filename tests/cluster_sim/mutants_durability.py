@@ -147,7 +147,7 @@ def ignore_failed_session_syncs() -> Iterator[None]:
             return
         taken = frozenset(numbers)
         self.dirty -= taken
-        ends, files = self._sessions.ends(taken), self._sessions.take_dirty(taken)
+        ends, files = self._sessions.ends(taken), self._sessions.take_dirty(taken).files
         with suppress(DiskFault):
             await self._syncer.sync(files)
         self._vouch(ends, files)

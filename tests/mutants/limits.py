@@ -14,7 +14,9 @@ from samelog.archiver.shares import LogShares
 from samelog.runtime.descriptors import Descriptors
 from samelog.sequencer import building
 from samelog.sequencer.cluster.archiving import MemberViews
-from samelog.store.disk import disk_errors
+from samelog.sequencer.merge import merging, session_store
+from samelog.store.disk import dirty_files, disk_errors
+from samelog.store.disk.dirty_files import RoundFiles
 from samelog.store.disk.os_file import OsFile
 
 
@@ -74,8 +76,33 @@ def halt_without_descriptors() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def end_rounds_without_descriptors() -> Iterator[None]:
+    """A round that lacks the files of one log ends, and forgets those of the others."""
+
+    def take(logs: Any) -> RoundFiles:
+        return RoundFiles([file for log in logs.values() for file in log.take_dirty()], frozenset())
+
+    with patch.object(session_store, "take_dirty", take), patch.object(merging, "take_dirty", take):
+        yield
+
+
+@contextmanager
+def vouch_without_descriptors() -> Iterator[None]:
+    """A round counts for logs whose files it lacks."""
+
+    def take(logs: Any) -> RoundFiles:
+        return RoundFiles(original(logs).files, frozenset())
+
+    original = dirty_files.take_dirty
+    with patch.object(session_store, "take_dirty", take), patch.object(merging, "take_dirty", take):
+        yield
+
+
 _FILES = "tests/store/test_open_files.py::"
 _SHARES = "tests/archiver/test_shares.py::"
+_MERGED = "tests/sequencer/test_merged_rounds.py::test_"
+_SESSIONS = "tests/sequencer/test_session_rounds.py::test_"
 LIMITS = (
     (158, policies_of_their_own, _SHARES + "test_data_groups_have_the_policy_of_their_member"),
     (158, all_may_keep_the_limit, _SHARES + "test_groups_together_keep_the_limit"),
@@ -88,5 +115,7 @@ LIMITS = (
     ),
     (390, give_clients_all_descriptors, _FILES + "test_connections_leave_a_reserve"),
     (390, halt_without_descriptors, _FILES + "test_a_lack_of_descriptors_passes"),
+    (440, end_rounds_without_descriptors, _MERGED + "a_round_without_descriptors_is_repeated"),
+    (440, vouch_without_descriptors, _SESSIONS + "inputs_without_descriptors_wait"),
 )
 """Rule, bug, and the test that finds it."""

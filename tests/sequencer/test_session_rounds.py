@@ -6,16 +6,22 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from samelog.format import _kernels as kernels
 from samelog.format.positions import SessionPosition
+from samelog.sequencer.ingest import session_rounds
 from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.ingest.session_rounds import SessionRounds
+from samelog.sequencer.state.commands import CreateTopicCommand, OpenInputCommand
+from samelog.store.disk.dirty_files import DirtyFiles
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, File
+from tests.sequencer.cluster import until
 from tests.sequencer.test_session_store import machine_with_input, open_store
 
 DATA = kernels.build_batches([b"v"], timestamps=1, batch_bytes=1 << 14, max_record_bytes=1 << 20)
@@ -61,9 +67,9 @@ class Held:
     def durable(self) -> SessionPosition:
         return self.store.durable(self.machine.state.inputs[1])
 
-    def write(self, roll: int, byte: int) -> None:
-        self.store.log(1).append(0, roll, byte, DATA)
-        self.rounds.dirty.add(1)
+    def write(self, roll: int, byte: int, number: int = 1) -> None:
+        self.store.log(number).append(0, roll, byte, DATA)
+        self.rounds.dirty.add(number)
 
     def seal(self) -> None:
         self.store.log(1).seal(0, *self.store.log(1).end(0))
@@ -148,6 +154,58 @@ def test_no_round_succeeds_behind_one_that_failed(tmp_path: Path) -> None:
         assert (held.durable, held.synced) == (SessionPosition(0, 0, 0), [])
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_inputs_without_descriptors_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The round syncs the other files that it has, vouches for those alone, and ends with all."""
+    held = Held(tmp_path)
+    monkeypatch.setattr(session_rounds, "UNSYNCED_RETRY_S", 0)
+    held.machine.apply(CreateTopicCommand("d" * 32, "u", 1, {}, 0))
+    held.machine.apply(OpenInputCommand("s", "d" * 32, 0))
+
+    def cannot_open(dirty: DirtyFiles) -> list[File]:
+        if not short:
+            return opens(dirty)
+        raise NoSpace("directory", "open", number)
+
+    short, opens = [True], DirtyFiles._open_changed
+
+    async def main() -> None:
+        held.write(0, 0)
+        held.syncs.under_way.clear()
+        held.store.log(1).settle()
+        held.write(0, SIZE)
+        held.write(0, 0, number=2)  # a new file: its directory changes, too
+        work = asyncio.create_task(held.rounds.run())
+        with patch.object(DirtyFiles, "_open_changed", only_of(held, 2, cannot_open)):
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert held.syncs.end() == ["log.0.0"]
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert held.durable == SessionPosition(0, 0, 2 * SIZE)
+            other = held.machine.state.inputs[2]
+            assert (held.store.durable(other).byte, held.rounds.dirty) == (0, {2})
+            assert not work.done()
+            short.clear()
+            await until(lambda: bool(held.syncs.under_way), "another round")
+        assert held.syncs.end() == ["log.0.0"]
+        await until(lambda: held.rounds.is_idle, "all is synced")
+        assert (held.store.durable(other).byte, held.room.stopped) == (SIZE, None)
+        work.cancel()
+
+    asyncio.run(main())
+
+
+def only_of(
+    held: Held, number: int, instead: Callable[[DirtyFiles], list[File]]
+) -> Callable[[DirtyFiles], list[File]]:
+    """Replace the opening of one input's changed files."""
+    opens, dirty = DirtyFiles._open_changed, held.store.log(number)._dirty
+    return lambda each: instead(each) if each is dirty else opens(each)
 
 
 @pytest.mark.parametrize("is_full", [False, True])

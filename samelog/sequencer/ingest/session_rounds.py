@@ -3,7 +3,8 @@
 Bytes that an entry is about to name wait for it a moment, to be synced together with it.
 
 Invariant: a round vouches only for what was written before it began, and behind its sync; none does
-behind one that failed, for its bytes may be those of that one, and a disk does not tell twice.
+behind one that failed, for its bytes may be those of that one, and a disk does not tell twice. A
+lack of descriptors or memory is not a failure: inputs whose files cannot be opened stay dirty.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
+from samelog.store.disk.dirty_files import UNSYNCED_RETRY_S
 from samelog.store.disk.files import DiskFault, File
 
 ENTRY_WAIT_S = 0.02
@@ -96,25 +98,46 @@ class SessionRounds:
         earlier round has of them is durable, too, when this returns: rounds end in the order in
         which they began. Raises DiskFault, and from then on always.
         """
-        taken = frozenset(numbers)
-        self.dirty -= taken
-        ends, files = self._sessions.ends(taken), self._sessions.take_dirty(taken)
-        if not (also or files):
-            await self._rounds_before()
-        else:
-            self._begun += 1
-            try:
-                await self._syncer.sync([*also, *files])
-            except BaseException:
-                self._has_failed = True
-                raise
-            finally:
-                self._ended += 1
-                if self._followers:
-                    self._wake_followers()
-        if self._has_failed:
-            raise DiskFault("sessions", "sync", errno.EIO)
-        self._vouch(ends, files)
+        left = frozenset(numbers)
+        while True:
+            taken, files, left = self._take(left)
+            if not (also or files):
+                await self._rounds_before()
+            else:
+                self._begun += 1
+                try:
+                    await self._syncer.sync([*also, *files])
+                except BaseException:
+                    self._has_failed = True
+                    raise
+                finally:
+                    self._ended += 1
+                    if self._followers:
+                        self._wake_followers()
+            if self._has_failed:
+                raise DiskFault("sessions", "sync", errno.EIO)
+            self._vouch(taken, files)
+            if not left:
+                return
+            also = ()
+            await asyncio.sleep(UNSYNCED_RETRY_S)
+            left |= self.dirty
+
+    def _take(self, numbers: frozenset[int]) -> tuple[SyncedEnds, list[File], frozenset[int]]:
+        """Take what a round is to have of these inputs: their ends, and files. Inputs that have to
+        wait for a round stay dirty. Raises DiskFault, and from then on no round succeeds.
+        """
+        self.dirty -= numbers
+        ends = self._sessions.ends(numbers)
+        try:
+            files, left = self._sessions.take_dirty(numbers)
+        except BaseException:
+            self._has_failed = True  # files of other inputs may be in no round
+            raise
+        if left:
+            self.dirty |= left
+            ends = {number: end for number, end in ends.items() if number not in left}
+        return ends, files, left
 
     async def _rounds_before(self) -> None:
         """Wait until all rounds with files that are under way have ended."""

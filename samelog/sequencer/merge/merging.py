@@ -34,8 +34,9 @@ from samelog.sequencer.merge.merger import PartitionMerger, RangeReader
 from samelog.sequencer.state.commands import Merge
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Partition, Topic
+from samelog.store.disk.dirty_files import UNSYNCED_RETRY_S, take_dirty
 from samelog.store.disk.disk_errors import NoSpace
-from samelog.store.disk.files import DiskFault, File, FileSystem
+from samelog.store.disk.files import DiskFault, FileSystem
 from samelog.store.disk.quarantine import set_partition_aside
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.partition_file import read_partition_topic
@@ -426,19 +427,25 @@ class Merging:
             if self._fault is not None:
                 raise self._fault
             try:
-                await self._sync()
+                left = await self._sync()
+                while left:
+                    await asyncio.sleep(UNSYNCED_RETRY_S)
+                    left = await self._sync()
             except DiskFault as fault:
                 self._fault = fault
                 raise
 
-    async def _sync(self) -> None:
-        numbers = [number for number in self._changed.dirty if number in self.partitions]
+    async def _sync(self) -> frozenset[int]:
+        """Make one round of syncs; the partitions whose files could not be opened, which stay
+        dirty. Raises DiskFault.
+        """
+        logs = {n: self.partitions[n].log for n in self._changed.dirty if n in self.partitions}
         self._changed.dirty.clear()
-        logs = {number: self.partitions[number].log for number in numbers}
         reached = {number: written.next_offset for number, written in logs.items()}
-        files: list[File] = []
-        for written in logs.values():
-            files.extend(written.take_dirty())
+        files, left = take_dirty(logs)
+        self._changed.dirty |= left
+        for number in left:
+            del logs[number]
         files.extend(self._events.files_synced_with_merged_logs())
         await self._events.sync_raft_log()
         await self._syncer.sync(files)
@@ -446,9 +453,10 @@ class Merging:
             known = self.partitions.get(number)
             if known is not None and known.log is written:  # it may be gone, or begun anew
                 written.mark_durable(reached[number])
-        self._changed.unmarked.update(dict.fromkeys(numbers))
-        self._changed.awake.update(numbers)
-        self._events.merged_logs_synced(numbers)
+        self._changed.unmarked.update(dict.fromkeys(logs))
+        self._changed.awake.update(logs)
+        self._events.merged_logs_synced(logs)
+        return left
 
     def rest(self) -> None:
         """Close the files of logs that nothing was written to since the last call; their marks are
@@ -460,7 +468,10 @@ class Merging:
             if number not in self._changed.awake and partition.fault is None:
                 if partition.log.dirty():
                     self._changed.dirty.add(number)
-                partition.log.rest()
+                try:
+                    partition.log.rest()
+                except DiskFault as fault:
+                    log.warning("files of partition %d stay open: %s", number, fault)
         self._changed.awake.clear()
 
     @property

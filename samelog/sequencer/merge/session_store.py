@@ -19,6 +19,7 @@ from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.state.commands import Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
+from samelog.store.disk.dirty_files import RoundFiles, take_dirty
 from samelog.store.disk.files import DiskFault, File, FileSystem
 from samelog.store.disk.quarantine import set_aside, set_partition_aside
 from samelog.store.merged.topic_dirs import TopicDirs
@@ -145,14 +146,10 @@ class SessionStore:
         topic = state.topics[partition.topic_id]
         return os.path.join(self._directory, entry.session, f"{topic.name}-{partition.index}")
 
-    def take_dirty(self, numbers: Iterable[int]) -> list[File]:
-        """The files of these inputs written since they were last asked for."""
-        files: list[File] = []
-        for number in numbers:
-            held = self.opened.get(number)
-            if held is not None:
-                files.extend(held.take_dirty())
-        return files
+    def take_dirty(self, numbers: Iterable[int]) -> RoundFiles:
+        """Take the files of these inputs written since the last call. Raises DiskFault."""
+        opened = self.opened
+        return take_dirty({number: opened[number] for number in numbers if number in opened})
 
     def gone(self, entry: Input) -> GoneInput:
         """What `remove` needs to know of an input, while its partition is known."""

@@ -5,22 +5,29 @@ is among it, so that marks reach the disk one round after they are written, at n
 It and the directory are open only while they are synced: of thousands of logs, few are at a time.
 
 Invariant: whatever was touched is handed out by the next `drain`, once, and stays open until that
-round of syncs is over, whatever other rounds do. Of two rounds the second is over last.
+round of syncs is over, also if other rounds end. Of two rounds the second is over last. A `drain`
+that fails hands out nothing and forgets nothing.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from contextlib import suppress
-from typing import TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.file_names import MARKS_FILE
 from samelog.format.marks import Marks, decode_marks, encode_marks
+from samelog.store.disk.disk_errors import DiskFault, NoSpace
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
 from samelog.store.disk.open_files import bound_of
 
+_log = logging.getLogger(__name__)
+
+UNSYNCED_RETRY_S = 0.1
+"""How soon a round is repeated for logs whose files could not be opened."""
 _MARKS_LIMIT_BYTES = 64 << 20
 
 _Marks = TypeVar("_Marks", bound=Marks)
@@ -37,6 +44,35 @@ def read_marks(fs: FileSystem, directory: str, kind: type[_Marks]) -> _Marks | N
     except (NoSuchFile, CorruptLog):
         return None
     return decode_marks(data, kind)
+
+
+class DirtyLog(Protocol):
+    """A log that gives its written files to a round of syncs."""
+
+    def take_dirty(self) -> list[File]:
+        """Take the files written since the last call. Raises NoSpace: nothing was taken."""
+
+
+class RoundFiles(NamedTuple):
+    """The files of many logs for one round of syncs."""
+
+    files: list[File]
+    left: frozenset[int]
+    """Logs whose files the system cannot open now: this round does not count for them."""
+
+
+def take_dirty(logs: Mapping[int, DirtyLog]) -> RoundFiles:
+    """Take the written files of all logs that have room to open theirs. Raises DiskFault."""
+    files: list[File] = []
+    left: dict[int, NoSpace] = {}
+    for number, log in logs.items():
+        try:
+            files += log.take_dirty()
+        except NoSpace as fault:
+            left[number] = fault
+    if left:
+        _log.warning("%d logs wait for their sync: %s", len(left), next(iter(left.values())))
+    return RoundFiles(files, frozenset(left))
 
 
 class DirtyFiles:
@@ -90,13 +126,18 @@ class DirtyFiles:
 
     def _open_changed(self) -> list[File]:
         """Of what somebody removed or replaced, there is nothing to sync."""
-        opened = []
-        if self._marks_changed:
-            with suppress(NoSuchFile, CorruptLog):
-                opened.append(self._fs.open(os.path.join(self._path, MARKS_FILE)))
-        if self._names_changed:
-            with suppress(NoSuchFile, CorruptLog):
-                opened.append(self._fs.open_directory(self._path))
+        opened: list[File] = []
+        try:
+            if self._marks_changed:
+                with suppress(NoSuchFile, CorruptLog):
+                    opened.append(self._fs.open(os.path.join(self._path, MARKS_FILE)))
+            if self._names_changed:
+                with suppress(NoSuchFile, CorruptLog):
+                    opened.append(self._fs.open_directory(self._path))
+        except DiskFault:
+            for file in opened:
+                file.close()
+            raise
         self._marks_changed = self._names_changed = False
         return opened
 

@@ -417,6 +417,7 @@ class MergedLog(MergedReader):
     def take_dirty(self) -> list[File]:
         """The files (and directory) written since the last call, to be synced together."""
         self._transactions.catch_up()
+        self._transactions.store()
         self._store_indexes()
         self._checkpoints.note(self._chain.end)
         return self._dirty.drain()

@@ -6,12 +6,13 @@ readers of other processes with what the writer added. Aborted transactions are 
 segment that holds their marker, `.txnindex` in Kafka's format; the writer syncs it with the log.
 
 Invariant: below the durable mark the files are whole; what they say above it is found again from
-the log, and is the same.
+the log, and is the same. A write that finds no room is repeated: it stays pending until `store`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from samelog.format.batch import Bytes
@@ -44,6 +45,8 @@ class TransactionIndex:
         self._chain = chain
         self._segments = segments
         self._store = store
+        self._unstored: deque[tuple[int, int, bytes]] = deque()
+        """Arguments of calls of `store` that are to come."""
         self._at = chain.start.base, 0
         """(segment, byte) up to which the log was looked at, unless that is its end."""
         self._first_found = chain.start.base
@@ -57,6 +60,7 @@ class TransactionIndex:
         start = self._chain.start
         known = start if durable is None or durable.open is None else durable
         self._found.clear()
+        self._unstored.clear()
         self._is_any = None
         self._at, self._first_found = (known.base, known.byte), known.base
         self._chain.transactions = OpenTransactions(known.offset, known.open or ())
@@ -89,6 +93,16 @@ class TransactionIndex:
             del self._found[base]
         self._first_found = max(self._first_found, stop)
 
+    def store(self) -> None:
+        """Write to the files what was found since the last call. Raises DiskFault: the rest is
+        written by the next call.
+        """
+        while self._unstored and self._store is not None:
+            base, position, data = self._unstored[0]
+            if base in self._chain.bases:
+                self._store(base, position, data)
+            self._unstored.popleft()
+
     def _walk(self, base: int, start: int) -> None:
         size, known = self._chain.size_of(base), self._chain.transactions
         if start < size:
@@ -96,6 +110,7 @@ class TransactionIndex:
                 with memoryview(piece.data)[: piece.size] as data:
                     for each in known.take(data):
                         self._add(base, each)
+                self._at = base, piece.position + piece.size
         self._at = base, size
 
     def _add(self, base: int, aborted: Aborted) -> None:
@@ -104,7 +119,7 @@ class TransactionIndex:
         self._is_any = True
         if self._store is not None:
             position = ABORTED_BYTES * (len(entries) - 1)
-            self._store(base, position, encode_aborted([aborted]))
+            self._unstored.append((base, position, encode_aborted([aborted])))
 
     # --- asking -----------------------------------------------------------------------------------
 

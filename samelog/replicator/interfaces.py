@@ -204,9 +204,9 @@ class MergedReading(Protocol):
     def last_stable_offset(self) -> int:
         """Below it all transactions are decided. Raises LogFormatError."""
 
-    def aborted(self, first: int, stop: int) -> Sequence[Aborted]:
-        """The aborted transactions with records in [first, stop), by the order of their markers.
-        Raises LogFormatError.
+    def aborted(self, first: int, stop: int, most: int | None = None) -> Sequence[Aborted]:
+        """The first `most` aborted transactions with records in [first, stop), by the order of
+        their markers. Raises LogFormatError.
         """
 
     def end(self) -> FilePosition:

@@ -85,6 +85,10 @@ class PartitionChecksum(NamedTuple):
     checksum: Unsigned32
 
 
+ENDS_TOLD = 1000
+"""In one EndRun; decoding more would take a long turn of a node's loop."""
+
+
 class RunEnd(NamedTuple):
     """Where one partition's part of a run ends: byte `byte` of file `roll`."""
 

@@ -16,13 +16,14 @@ give a message or ProtocolFault, nothing else.
 from __future__ import annotations
 
 from enum import IntEnum, unique
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.wire.bounds import (
+    ENDS_TOLD,
     Handle,
     Holder,
     Identifier,
@@ -229,10 +230,14 @@ class OpenInput(Message, frozen=True, tag=12):
 
 
 class EndRun(Message, frozen=True, tag=13):
-    """The run is over and ends here; every byte below has been sent, or was released as merged."""
+    """The run is over and ends here; every byte below has been sent, or was released as merged.
+
+    With `more` the next EndRun of the run continues the list of ends.
+    """
 
     run_id: Identifier
-    ends: tuple[RunEnd, ...] = ()
+    ends: Annotated[tuple[RunEnd, ...], msgspec.Meta(max_length=ENDS_TOLD)] = ()
+    more: bool = False
 
     def __post_init__(self) -> None:
         check_run_ends(self.ends)

@@ -11,8 +11,11 @@ Invariant: a peer reads only what it has the right to.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from samelog.config.authorisation import Rights
 from samelog.format.errors import LogFormatError
@@ -62,6 +65,17 @@ from samelog.wire.shared_sender import SharedSender
 from samelog.wire.transaction_messages import FindAborted
 
 WINDOW_BYTES = 16 << 20
+LET_GO_AT_ONCE = 128
+READERS_MAX = 16
+"""Handles of one partition on one connection: each is called when its log grows."""
+
+
+@dataclass(slots=True)
+class _Readers:
+    """The topic and partition of each handle of a merged log, and how many handles each has."""
+
+    names: dict[int, tuple[str, int]] = field(default_factory=dict)
+    counts: Counter[tuple[str, int]] = field(default_factory=Counter)
 
 
 class PullServer(ReplicatorHandler):
@@ -89,8 +103,9 @@ class PullServer(ReplicatorHandler):
         self._loop = asyncio.get_running_loop()
         one_window = Sender(window_bytes=WINDOW_BYTES, read_bytes=READ_BYTES)
         self._sender = PullSender(sender or one_window)
-        self._takes_parts, self._roams = hello.parts, hello.roams
+        self._hello = hello
         self._served: dict[int, tuple[Served, StreamListener]] = {}
+        self._readers = _Readers()
         self._timer: asyncio.TimerHandle | None = None
         self.since = self._loop.time()
         self.sent = Meter(self.since)
@@ -141,12 +156,18 @@ class PullServer(ReplicatorHandler):
         if isinstance(error, PeerFault) and error.code is FaultCode.INVALID_BATCH:
             for served, _ in self._served.values():
                 served.suspect()
-        for number in tuple(self._served):
-            self._let_go(number)
         self._on_over(self)
         self._turns.close()
         if self._timer is not None:
             self._timer.cancel()
+        self._let_all_go()
+
+    def _let_all_go(self) -> None:
+        """Stop following logs, some in each turn of the event loop."""
+        for number in tuple(islice(self._served, LET_GO_AT_ONCE)):
+            self._let_go(number)
+        if self._served:
+            self._loop.call_soon(self._let_all_go)
 
     # --- opening ------------------------------------------------------------------------------
 
@@ -155,7 +176,7 @@ class PullServer(ReplicatorHandler):
         try:
             open_it()
         except ProtocolFault as fault:
-            if self._roams and isinstance(fault, HeldElsewhere):
+            if self._hello.roams and isinstance(fault, HeldElsewhere):
                 self._connection.send(Holders(fault.holders))
             self._sender.refuse(number, _refusal(fault))
         except LogFormatError as error:
@@ -164,6 +185,10 @@ class PullServer(ReplicatorHandler):
     def _open_merged(self, message: OpenMerged) -> None:
         if not self._rights.may_subscribe(self._identity, message.topic):
             raise self._denied(f"subscribe to topic {message.topic!r}")
+        name = message.topic, message.partition
+        if self._readers.counts[name] >= READERS_MAX:
+            text = f"more than {READERS_MAX} handles of {message.topic}-{message.partition}"
+            raise RequestRefused(FaultCode.TOO_MANY, text, "close one of them")
         served = self._served_merged(message)
         stream = served.stream
         offset, place = served.start(message)
@@ -178,6 +203,8 @@ class PullServer(ReplicatorHandler):
             end_offset=stream.log.next_offset,
         )
         skips = message.start is Start.POSITION and place > (message.base_offset, message.byte)
+        self._readers.counts[name] += 1
+        self._readers.names[message.handle] = name
         self._begin(message.handle, served, opened, place, skips=skips)
 
     def _served_merged(self, message: OpenMerged) -> ServedMerged:
@@ -268,6 +295,8 @@ class PullServer(ReplicatorHandler):
 
     def _let_go(self, number: int) -> None:
         served, listener = self._served.pop(number)
+        if number in self._readers.names:
+            self._readers.counts[self._readers.names.pop(number)] -= 1
         served.stream.remove_listener(listener)
 
     # --- sending ------------------------------------------------------------------------------
@@ -336,7 +365,7 @@ class PullServer(ReplicatorHandler):
     def _ship_part(self, wanted: ReadRange, data: bytes) -> None:
         """The next part of a batch, or the first one if it is this batch's turn."""
         number = wanted.handle
-        if not self._takes_parts:
+        if not self._hello.parts:
             text = f"a batch of {len(data)} bytes; this reader takes up to {LONGEST_IN_DATA_BYTES}"
             fault = ProtocolFault(FaultCode.NOT_READY, text, "upgrade the reader")
             self._sender.refuse(number, _refusal(fault))
@@ -365,7 +394,9 @@ class PullServer(ReplicatorHandler):
         """All is sent that can be."""
         again_at = self._sender.rest(self._loop.time())
         self._carry_out()
-        if again_at is not None and self._timer is None:
+        if again_at is not None and (self._timer is None or again_at < self._timer.when()):
+            if self._timer is not None:
+                self._timer.cancel()
             self._timer = self._loop.call_at(again_at, self._rest_again)
 
     def _rest_again(self) -> None:

@@ -190,13 +190,12 @@ class ServedMerged:
 
     def find_aborted(self, message: FindAborted) -> AbortedFound:
         """What was aborted, as far as this node has it. Raises LogFormatError."""
-        log, first, stop = self.stream.log, message.first, message.stop
-        found = [
-            AbortedPart(each.producer_id, each.first_offset, each.last_offset)
-            for each in (log.aborted(first, stop) if first < stop else ())
-            if each.last_offset > message.behind
-        ]
-        told = tuple(found[:ABORTED_TOLD])
+        log, stop = self.stream.log, message.stop
+        first = max(message.first, message.behind + 1)
+        found = log.aborted(first, stop, ABORTED_TOLD) if message.first < stop else ()
+        told = tuple(
+            AbortedPart(each.producer_id, each.first_offset, each.last_offset) for each in found
+        )
         return AbortedFound(message.handle, log.last_stable_offset, log.next_offset, told)
 
     def end(self) -> FilePosition:

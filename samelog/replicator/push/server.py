@@ -134,8 +134,8 @@ class PushServer(ReplicatorHandler):
                 return self._open_input(request)
             case OpenTopic():
                 return self._open_topic(request)
-            case EndRun(run_id, ended):
-                ends = {(end.topic, end.partition): (end.roll, end.byte) for end in ended}
+            case EndRun(run_id):
+                ends = self._receiver.ends.pop(run_id)
                 self._intake.end_run(self._receiver.session, run_id, ends)
         return None
 

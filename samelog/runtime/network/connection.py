@@ -60,6 +60,12 @@ LOW_WATER_BYTES = 256 << 10
 """What waits in this process for the socket; more would fall out of the processor's cache."""
 TURN_BYTES = 1 << 20
 """Received from one connection before others have their turn."""
+TURN_FRAMES = 32
+"""Handled of one connection before others have their turn: a socket's read has room for thousands,
+each of which may open a log.
+"""
+LONG_BYTES = 512
+"""A message counts as one more for each of these."""
 SCRATCH_BYTES = 256 << 10
 STALL_S = 0.5
 """A timer that is so late shows that this process, or its host, stood still."""
@@ -123,6 +129,7 @@ class _State(Enum):
 
 _OPENING, _OPEN, _CLOSING, _CLOSED = _State
 _DATA, _RAFT, _PART = FrameType.DATA, FrameType.RAFT, FrameType.PART
+_CONTROL = FrameType.CONTROL
 """Looking a member up in its class takes as long as a call; each frame asks several times."""
 
 
@@ -134,6 +141,19 @@ class _Scratch(threading.local):
 
 
 _scratch = _Scratch()
+
+
+class _Turn:
+    """How far a connection is with its bytes."""
+
+    __slots__ = ("has_next", "has_peer_closed", "read_bytes")
+
+    def __init__(self) -> None:
+        self.read_bytes = 0
+        """Read from the socket since others had their turn."""
+        self.has_next = False
+        """Whether the connection waits for its next turn."""
+        self.has_peer_closed = False
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -160,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
         self._has_room = True
         self._corked = False
         self._reading_paused = False
-        self._turn_bytes = 0
+        self._turn = _Turn()
 
     def __repr__(self) -> str:
         return f"<Connection {self._state.name} {self.identity!s} at {self.peername}>"
@@ -228,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._state is _OPEN and self._reading_paused:
             self._reading_paused = False
             self._watch.resumed(self._loop.time())
-            self._loop.call_soon(self._next_turn)
+            self._wait_for_turn()
 
     def hand_over(self, handler: Handler) -> None:
         """Have another handler take everything from the next frame on."""
@@ -278,11 +298,11 @@ class Connection(asyncio.BufferedProtocol):
         self._tls.feed(self._scratch[:count])
         self._receive()
         self._tls.let_go()
-        self._turn_bytes += count
-        if self._turn_bytes >= TURN_BYTES and self._state is _OPEN:
-            self._turn_bytes = 0
-            self._read_socket(going_on=False)
-            self._loop.call_soon(self._next_turn)
+        turn = self._turn
+        turn.read_bytes += count
+        if turn.read_bytes >= TURN_BYTES and self._state is _OPEN:
+            turn.read_bytes = 0
+            self._wait_for_turn()
 
     def eof_received(self) -> bool:
         """The peer's side of the TCP connection has ended."""
@@ -348,23 +368,42 @@ class Connection(asyncio.BufferedProtocol):
         self._handler = self._endpoint.opened(self)
 
     def _read(self) -> None:
-        going_on = self._tls.read_into(self._buffer)
-        buffer, watch, now = self._buffer, self._watch, self._loop.time()
+        self._turn.has_peer_closed |= not self._tls.read_into(self._buffer)
         if self._handler.__class__ is ByteStream:
-            if self._reading_paused:
-                return
-            if len(buffer):
-                self._handler.on_bytes(buffer.take_all())
+            return self._read_stream(self._handler)
+        buffer, watch, now = self._buffer, self._watch, self._loop.time()
+        left = TURN_FRAMES
         while self._state is _OPEN and not self._reading_paused:
+            if left <= 0:
+                return self._wait_for_turn()
             frame = buffer.next()
             if frame is None:
                 break
+            left -= 1 + (frame[1].nbytes // LONG_BYTES if frame[0] is _CONTROL else 0)
             is_ping = self._handle_frame(*frame)
             watch.last_frame = now
             if not (watch.has_talked or is_ping):
                 watch.first_frame(now)
-        if not going_on:
-            self._end(ConnectionLost("the peer closed the connection"))
+        if self._turn.has_peer_closed:
+            self._end_with_peer()
+        return None
+
+    def _read_stream(self, stream: ByteStream) -> None:
+        if not self._reading_paused:
+            if len(self._buffer):
+                stream.on_bytes(self._buffer.take_all())
+            if self._turn.has_peer_closed:
+                self._end_with_peer()
+
+    def _end_with_peer(self) -> None:
+        self._end(ConnectionLost("the peer closed the connection"))
+
+    def _wait_for_turn(self) -> None:
+        """Read nothing more in this turn of the event loop."""
+        if not self._turn.has_next:
+            self._turn.has_next = True
+            self._read_socket(going_on=False)
+            self._loop.call_soon(self._next_turn)
 
     def _handle_frame(self, frame_type: FrameType, payload: memoryview) -> bool:
         """Hand one frame on; whether it was a Ping."""
@@ -392,9 +431,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _next_turn(self) -> None:
         """Others have had their turn, or the user wants to take again."""
+        self._turn.has_next = False
         if self._state is _OPEN and not self._reading_paused:
             self._receive()
-        if self._state is _OPEN and not self._reading_paused:
+        if self._state is _OPEN and not (self._reading_paused or self._turn.has_next):
             self._read_socket(going_on=True)
 
     def _read_socket(self, *, going_on: bool) -> None:

@@ -77,9 +77,11 @@ class MergedReader:
         """Below it every transaction is decided; not below the start. Raises LogFormatError."""
         return max(self._transactions.catch_up().last_stable_offset, self.start_offset)
 
-    def aborted(self, first: int, stop: int) -> list[Aborted]:
-        """The aborted transactions with records in [first, stop). Raises LogFormatError."""
-        return self._transactions.aborted(first, stop)
+    def aborted(self, first: int, stop: int, most: int | None = None) -> list[Aborted]:
+        """The first `most` aborted transactions with records in [first, stop). Raises
+        LogFormatError.
+        """
+        return self._transactions.aborted(first, stop, most)
 
     def _store_aborted(self, base: int, position: int, data: bytes) -> None:
         """Write some of a segment's `.txnindex`."""

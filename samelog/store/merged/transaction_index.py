@@ -11,9 +11,11 @@ the log, and is the same. A write that finds no room is repeated: it stays pendi
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
+from operator import attrgetter
 
 from samelog.format.batch import Bytes
 from samelog.format.file_names import TXN_INDEX
@@ -30,6 +32,7 @@ from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.merged.segment_chain import SegmentChain
 from samelog.store.merged.segment_files import SegmentFiles
 
+_LAST_OFFSET: Callable[[Aborted], int] = attrgetter("last_offset")
 FILE_LIMIT_BYTES = 64 << 20
 Store = Callable[[int, int, bytes], None]
 """Writes bytes of a segment's `.txnindex`: (base offset of the segment, position, bytes)."""
@@ -123,18 +126,20 @@ class TransactionIndex:
 
     # --- asking -----------------------------------------------------------------------------------
 
-    def aborted(self, first: int, stop: int) -> list[Aborted]:
-        """Those with records in [first, stop), by the order of their markers."""
+    def aborted(self, first: int, stop: int, most: int | None = None) -> list[Aborted]:
+        """Those with records in [first, stop), by the order of their markers: the first `most`."""
         self.catch_up()
         if self._is_any is None:
             self._is_any = any(map(self._entries, self._chain.bases))
-        return list(self._among(first, stop)) if self._is_any else []
+        return list(islice(self._among(first, stop), most)) if self._is_any else []
 
     def _among(self, first: int, stop: int) -> Iterator[Aborted]:
         bases = self._chain.bases
         for base in bases[max(0, bisect_right(bases, first) - 1) :]:
-            for each in self._entries(base):
-                if each.last_offset >= first and each.first_offset < stop:
+            entries = self._entries(base)
+            begin = bisect_left(entries, first, key=_LAST_OFFSET)
+            for each in islice(entries, begin, None):
+                if each.first_offset < stop:
                     yield each
                 if each.last_stable_offset >= stop:
                     return

@@ -34,6 +34,8 @@ from samelog.wire.shared_sender import SharedSender
 
 READ_BYTES = 1 << 20
 MAX_HANDLES = 1 << 14
+REST_HANDLES = 128
+"""Handles that one `rest` checks."""
 CAUGHT_UP_INTERVAL_S = 0.1
 """CaughtUp follows new data at most this often; the first one at once."""
 BEGINNING = (0, 0, 0)
@@ -94,6 +96,8 @@ class PullSender:
         self._handles: dict[int, _SentHandle] = {}
         self._sent_to: set[int] = set()
         """Handles that may have caught up since that was told last."""
+        self._told_lately: dict[int, float] = {}
+        """Such handles that have just got a CaughtUp, and when the next one is due."""
 
     def position(self, number: int) -> FilePosition:
         """The position up to which a handle's bytes were sent."""
@@ -139,6 +143,7 @@ class PullSender:
         """Stop sending for a handle."""
         self._sender.remove(number)
         self._sent_to.discard(number)
+        self._told_lately.pop(number, None)
         if self._handles.pop(number, None) is not None:
             self.effects.append(LetGo(number))
 
@@ -214,19 +219,24 @@ class PullSender:
     def rest(self, now: float) -> float | None:
         """All is sent that can be: tell who has caught up, but those told a moment ago later.
 
-        Returns when to call again for that; None: there is nobody.
+        Returns when to call again for that; None: there is nothing more to tell.
         """
-        later = set()
-        for number in self._sent_to:
+        due_at = min(self._told_lately.values(), default=now)
+        if due_at <= now:
+            self._sent_to.update(self._told_lately)
+            self._told_lately.clear()
+        for _ in range(min(REST_HANDLES, len(self._sent_to))):
+            number = self._sent_to.pop()
             handle = self._handles[number]
             end = handle.log.end()
             stream = self._sender.streams[number]
             if (stream.file, stream.byte) != end or handle.told_end == end:
                 continue
             if now < handle.next_caught_up_at:
-                later.add(number)
+                self._told_lately[number] = handle.next_caught_up_at
                 continue
             handle.told_end, handle.next_caught_up_at = end, now + CAUGHT_UP_INTERVAL_S
             self.effects.append(Send(CaughtUp(number, handle.log.end_offset())))
-        self._sent_to = later
-        return now + CAUGHT_UP_INTERVAL_S if later else None
+        if self._sent_to:
+            return now
+        return min(self._told_lately.values(), default=None)

@@ -129,6 +129,8 @@ class PushReceiver:
         self._inputs: dict[int, HeldInput] = {}
         self._handles: dict[int, list[int]] = {}
         """The intake's number of an input -> the handles of its runs."""
+        self.ends: dict[str, dict[InputName, RollByte]] = {}
+        """Run -> its ends that the peer has told so far; the driver takes a complete list off."""
         self._opening: set[int] = set()
         self._let_go: set[int] = set()
         """Handles that this side has ended; what is still under way for them is dropped."""
@@ -148,13 +150,22 @@ class PushReceiver:
                 if not self._rights.may_publish(self.identity, self.session, topic):
                     self.refused(request, self._may_not_publish(topic))
                     return False
-            case EndRun(run_id=run_id):
-                return not self._run(run_id).closed
+            case EndRun():
+                return not self._run(request.run_id).closed and self._has_all_ends(request)
             case Close(handle=handle):
                 if handle in self._inputs:
                     self._forget(handle)
                 return False
         return True
+
+    def _has_all_ends(self, request: EndRun) -> bool:
+        """Note ends of a run; whether they are all. Raises ProtocolFault (TOO_MANY)."""
+        noted = self.ends.setdefault(request.run_id, {})
+        noted.update({(end.topic, end.partition): (end.roll, end.byte) for end in request.ends})
+        if sum(map(len, self.ends.values())) > MAX_HANDLES:
+            text = f"more than {MAX_HANDLES} ends of runs on one connection"
+            raise ProtocolFault(FaultCode.TOO_MANY, text, "reconnect")
+        return not request.more
 
     def _check_run(self, run_id: str, dedup_id: str | None) -> None:
         if dedup_id is not None and not self._rights.may_use_dedup_id(self.identity, dedup_id):

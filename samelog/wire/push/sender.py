@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from samelog.format.directory_files import RunFile
-from samelog.wire.bounds import RunEnd
+from samelog.wire.bounds import ENDS_TOLD, RunEnd
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import LONGEST_IN_DATA_BYTES
@@ -383,7 +383,10 @@ class PushSender:
             return
         self._enter(PushPhase.ENDING, now)
         self._asked_at = now
-        self._send(EndRun(run.run_id, self.inputs.ends()))
+        ends = self.inputs.ends()
+        for start in range(0, len(ends) or 1, ENDS_TOLD):
+            stop = start + ENDS_TOLD
+            self._send(EndRun(run.run_id, ends[start:stop], more=stop < len(ends)))
 
     def files_listed(self, shipped: ShippedInput | None, now: float, *, is_sure: bool) -> None:
         """The answer to ListFiles; `is_sure`: all could be listed."""

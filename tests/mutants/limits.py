@@ -11,7 +11,6 @@ from unittest.mock import patch
 
 from samelog.archiver.policy_file import PolicyFile
 from samelog.archiver.shares import LogShares
-from samelog.replicator.pull import server as pull_server
 from samelog.runtime.descriptors import Descriptors
 from samelog.runtime.network import connection
 from samelog.sequencer import building
@@ -108,13 +107,6 @@ def take_all_frames_at_once() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def let_all_handles_go_at_once() -> Iterator[None]:
-    """All handles of a connection that has ended are closed in one turn of the loop."""
-    with patch.object(pull_server, "LET_GO_AT_ONCE", 1 << 30):
-        yield
-
-
 _FILES = "tests/store/test_open_files.py::"
 _SHARES = "tests/archiver/test_shares.py::"
 _TURNS = "tests/replicator/test_turns.py::test_"
@@ -134,7 +126,6 @@ LIMITS = (
     (390, halt_without_descriptors, _FILES + "test_a_lack_of_descriptors_passes"),
     (440, end_rounds_without_descriptors, _MERGED + "a_round_without_descriptors_is_repeated"),
     (441, take_all_frames_at_once, _TURNS + "no_message_takes_a_long_turn"),
-    (441, let_all_handles_go_at_once, _TURNS + "no_message_takes_a_long_turn"),
     (440, vouch_without_descriptors, _SESSIONS + "inputs_without_descriptors_wait"),
 )
 """Rule, bug, and the test that finds it."""

@@ -23,7 +23,7 @@ from samelog.store.disk.os_file import OsFile
 
 @contextmanager
 def policies_of_their_own() -> Iterator[None]:
-    """A data group has no policy: nobody reads the file for it."""
+    """A data group has no policy, because its policy file is not read."""
     original = building.archiver_parts
 
     def archiver_parts(*parts: Any) -> Any:

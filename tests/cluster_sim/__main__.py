@@ -13,7 +13,7 @@ from typing import Any
 from tests.cluster_sim.mutants import MUTANTS, hunted
 from tests.cluster_sim.options import Options, converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating
-from tests.cluster_sim.rotting import rotting
+from tests.cluster_sim.rot import rotting
 from tests.cluster_sim.run import (
     Result,
     SimulationFailed,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.disk import NO_LIMIT_BYTES
 from tests.cluster_sim.memory_faults import MemoryFaults
-from tests.cluster_sim.rotting import ROT
+from tests.cluster_sim.rot import ROT
 
 if TYPE_CHECKING:
     from tests.cluster_sim.world import World

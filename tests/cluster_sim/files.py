@@ -256,6 +256,12 @@ class SimFileSystem:
         self.disk.unlink(name)
         self.disk.tell(name, Mask.DELETE)
 
+    def empty(self, path: StrPath, *, within: tuple[int, int]) -> None:
+        name = os.fspath(path)
+        if self.identity(os.path.dirname(name)) != within:
+            raise DirectoryGone(os.path.dirname(name))
+        self.write_atomically(name, b"", durable=False)
+
     def remove_tree(self, path: StrPath) -> None:
         name = os.fspath(path)
         for child in list(self._directory(name).children):

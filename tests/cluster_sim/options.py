@@ -118,7 +118,7 @@ class Options:
     recreates: bool = False
     """It is one of `recreation.recreating`: topics are deleted and created again."""
     rots: bool = False
-    """It is one of `rotting.rotting`: publishers' files rot."""
+    """It is one of `rot.rotting`: publishers' files rot."""
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 

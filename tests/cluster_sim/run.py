@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tests.cluster_sim.options import Options, converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating
-from tests.cluster_sim.rotting import rotting
+from tests.cluster_sim.rot import rotting
 from tests.cluster_sim.task_deaths import Phase
 from tests.cluster_sim.violation import Violation
 from tests.cluster_sim.world import World

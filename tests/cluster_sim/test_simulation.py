@@ -23,7 +23,7 @@ from samelog.wire.messages import Hello
 from tests.cluster_sim.mutants import Mutant
 from tests.cluster_sim.options import converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating
-from tests.cluster_sim.rotting import rotting
+from tests.cluster_sim.rot import rotting
 from tests.cluster_sim.run import SimulationFailed, run_options, run_seed, run_world
 from tests.cluster_sim.world import World
 from tests.mutants.publisher_damage import (

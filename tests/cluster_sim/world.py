@@ -54,7 +54,7 @@ from tests.cluster_sim.process import Process
 from tests.cluster_sim.publisher import PublisherActor
 from tests.cluster_sim.recreation import Recreation, RecreationChecker
 from tests.cluster_sim.resets import Resets
-from tests.cluster_sim.rotting import Rotting, RottingChecker
+from tests.cluster_sim.rot import Rotting, RottingChecker
 from tests.cluster_sim.spanning import Spanning
 from tests.cluster_sim.subscriber import SubscriberActor
 from tests.cluster_sim.transactions import Transactions

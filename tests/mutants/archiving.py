@@ -60,10 +60,28 @@ def truncate_in_place() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def truncate_by_path() -> Iterator[None]:
+    """Files are truncated in any directory at the path of a copy."""
+
+    def empty(self: OsFileSystem, path: str, *, within: tuple[int, int]) -> None:
+        del within
+        self.write_atomically(path, b"", durable=False)
+
+    with patch.object(OsFileSystem, "empty", empty):
+        yield
+
+
+_COPIES = "tests/replicator/test_copy_upkeep.py::"
 _ARCHIVE = "tests/store/test_archive.py::"
 ARCHIVING = (
     (16, unreadable_is_archived, _ARCHIVE + "test_an_unreadable_start_archives_nothing"),
     (16, empty_is_archived, _ARCHIVE + "test_an_empty_file_above_the_start_is_damage"),
     (18, truncate_in_place, _ARCHIVE + "test_who_reads_a_file_goes_on_reading_it"),
+    (
+        451,
+        truncate_by_path,
+        _COPIES + "test_files_of_a_directory_that_takes_the_place_of_a_copy_are_not_truncated",
+    ),
 )
 """Rule, bug, and the test that finds it."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
+from samelog.replicator.pull import copy_upkeep
 from samelog.replicator.pull.copy import Copy
 from samelog.replicator.pull.copy_directory import CopyDirectory
 from samelog.replicator.pull.copy_upkeep import CopyUpkeep
@@ -15,6 +17,7 @@ from samelog.replicator.pull.share import Share
 from samelog.store.disk.disk_errors import DirectoryGone, DiskFault
 from samelog.store.disk.files import File, OsFileSystem
 from samelog.store.merged import log as merged_log
+from samelog.store.merged.truncation import LogStart, not_truncated
 from samelog.wire.pull.copies import CopyState
 from tests.replicator.session_files import batch
 from tests.runtime.peers import in_loop
@@ -108,3 +111,48 @@ def test_a_failed_sync_stops_its_copies_but_none_that_took_a_place_since(
     new = directory.copies["flights", 0]
     assert new is not old
     assert (old.fault, new.state, new.fault) == (None, CopyState.WAITING, None)
+
+
+def test_files_of_a_directory_that_takes_the_place_of_a_copy_are_not_truncated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the place after the check, while a thread lists the archived segments."""
+    directory = CopyDirectory(str(tmp_path), FS, lambda copy: None, {})
+    directory.open()
+    [copy] = directory.of_topic("flights", "flights-1", 1)
+    for offset in range(2):
+        copy.log.append(bytearray(batch(b"value")), base_offset=offset, leader_epoch=1)
+        copy.log.roll()
+    path, names = Path(copy.log.path), (f"{0:020d}.log", f"{0:020d}.timeindex")
+    kept = {name: (path / name).read_bytes() for name in names}
+
+    def replaced(fs: OsFileSystem, below_path: str, below: int) -> list[int]:
+        found = not_truncated(fs, below_path, below)
+        path.rename(path.with_name("elsewhere"))
+        shutil.copytree(path.with_name("elsewhere"), path)
+        return found
+
+    upkeep = CopyUpkeep(directory, FS, SlowDisk(lambda: None))
+    upkeep.archived(copy, LogStart(1, 1, checksum=0), keep=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(copy_upkeep, "not_truncated", replaced)
+        in_loop(upkeep.truncate)
+    assert {name: (path / name).read_bytes() for name in names} == kept
+    directory.close()
+
+
+def test_archived_files_of_a_copy_are_truncated(tmp_path: Path) -> None:
+    directory = CopyDirectory(str(tmp_path), FS, lambda copy: None, {})
+    directory.open()
+    [copy] = directory.of_topic("flights", "flights-1", 1)
+    for offset in range(2):
+        copy.log.append(bytearray(batch(b"value")), base_offset=offset, leader_epoch=1)
+        copy.log.roll()
+    upkeep = CopyUpkeep(directory, FS, SlowDisk(lambda: None))
+    upkeep.archived(copy, LogStart(1, 1, checksum=0), keep=False)
+    in_loop(upkeep.truncate)
+    path = Path(copy.log.path)
+    assert (path / (f"{0:020d}.log")).read_bytes() == b""
+    assert not (path / (f"{0:020d}.timeindex")).exists()
+    assert (path / (f"{1:020d}.log")).read_bytes() != b""
+    directory.close()

@@ -18,6 +18,7 @@ from samelog.replicator.pull.copy_directory import CopyDirectory
 from samelog.runtime.disk.syncer import Syncer
 from samelog.runtime.log import format_event
 from samelog.store.disk.files import FileSystem
+from samelog.store.merged.log import MergedLog
 from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ class CopyUpkeep:
             copy, below = self._archived.popitem()
             try:
                 if copy.is_in_place:
-                    await asyncio.to_thread(_truncate_below, self._fs, copy.log.path, below)
+                    await asyncio.to_thread(_truncate_below, self._fs, copy.log, below)
             except LogFormatError as error:
                 log.error("archived files of %s-%d are not truncated: %s", *copy.name, error)
 
@@ -129,5 +130,7 @@ class CopyUpkeep:
             self._directory.stop(copy, error)
 
 
-def _truncate_below(fs: FileSystem, path: str, below: int) -> None:
-    truncate_segments(fs, path, not_truncated(fs, path, below))
+def _truncate_below(fs: FileSystem, held: MergedLog, below: int) -> None:
+    """Another directory may take the copy's place meanwhile."""
+    bases = not_truncated(fs, held.path, below)
+    truncate_segments(fs, held.path, bases, held.directory_identity)

@@ -38,12 +38,12 @@ class HeldDirectory:
         self._fs = fs
         self._path = path
         self._file = fs.open_directory(path)
-        self._identity = fs.identity(path)
+        self.identity = fs.identity(path)
 
     def is_in_place(self) -> bool:
         """Whether it is still found where it was."""
         try:
-            return self._fs.identity(self._path) == self._identity
+            return self._fs.identity(self._path) == self.identity
         except LogFormatError:
             return False
 

@@ -14,7 +14,8 @@ import fcntl
 import os
 import shutil
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol, TypeAlias
 
 from samelog.format.batch import Bytes
@@ -147,6 +148,11 @@ class FileSystem(Protocol):
         Raises NoSuchFile; DirectoryGone: another directory is in its place.
         """
 
+    def empty(self, path: StrPath, *, within: tuple[int, int]) -> None:
+        """Put an empty file in the place of a file, in the directory that has this identity only.
+        Raises DirectoryGone: another directory is in its place.
+        """
+
     def remove_tree(self, path: StrPath) -> None:
         """Remove a directory and all in it, durably; no link is followed."""
 
@@ -259,14 +265,31 @@ class OsFileSystem:
         return None
 
     def _unlink_within(self, parent: str, name: str, identity: tuple[int, int]) -> None:
-        """By the descriptor that was looked at: whatever takes the directory's place is safe."""
-        directory = self.open_directory(parent)
+        with self._within(parent, identity) as at, translated(os.path.join(parent, name), "remove"):
+            os.unlink(name, dir_fd=at)
+
+    def empty(self, path: StrPath, *, within: tuple[int, int]) -> None:
+        """Put an empty file in the place of a file."""
+        parent, name = os.path.split(os.fspath(path))
+        temporary = name + TEMPORARY_SUFFIX
+        with self._within(parent, within) as at, translated(os.fspath(path), "replace"):
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=at)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
+            os.close(os.open(temporary, flags, FILE_MODE, dir_fd=at))
+            os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+
+    @contextmanager
+    def _within(self, path: str, identity: tuple[int, int]) -> Iterator[int]:
+        """Yield a descriptor of the directory that has this identity: what takes its place at the
+        path is safe. Raises DirectoryGone.
+        """
+        directory = self.open_directory(path)
         try:
-            with translated(os.path.join(parent, name), "remove"):
-                facts = os.fstat(directory.fileno())
-                if (facts.st_dev, facts.st_ino) != identity:
-                    raise DirectoryGone(parent)
-                os.unlink(name, dir_fd=directory.fileno())
+            facts = os.fstat(directory.fileno())
+            if (facts.st_dev, facts.st_ino) != identity:
+                raise DirectoryGone(path)
+            yield directory.fileno()
         finally:
             directory.close()
 

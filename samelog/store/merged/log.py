@@ -496,6 +496,11 @@ class MergedLog(MergedReader):
         if self._held is not None:
             self._held.close()
 
+    @property
+    def directory_identity(self) -> tuple[int, int] | None:
+        """What tells its directory from others of that path; None unless it is held."""
+        return None if self._held is None else self._held.identity
+
     def is_in_place(self) -> bool:
         """Whether its directory is still found where it was; always so unless it is held."""
         return self._held is None or self._held.is_in_place()

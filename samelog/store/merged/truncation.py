@@ -105,16 +105,22 @@ def not_truncated(fs: FileSystem, directory: str, below: int) -> list[int]:
     return sorted(found)
 
 
-def truncate_segments(fs: FileSystem, directory: str, bases: list[int]) -> None:
+def truncate_segments(
+    fs: FileSystem, directory: str, bases: list[int], within: tuple[int, int] | None = None
+) -> None:
     """Empty archived segments, durably; their indexes go. Takes as long as the disk needs to free
-    them. Raises DiskFault.
+    them. If `within` is given, only the directory that has this identity is changed. Raises
+    DiskFault; DirectoryGone: another directory is in its place.
     """
     for base in bases:
         path = os.path.join(directory, segment_name(base, LOG))
-        fs.write_atomically(path, b"", durable=False)
+        if within is None:
+            fs.write_atomically(path, b"", durable=False)
+        else:
+            fs.empty(path, within=within)
         for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
             index = os.path.join(directory, segment_name(base, suffix))
             if fs.exists(index):
-                fs.unlink(index)
+                fs.unlink(index, within=within)
     if bases:
         fs.sync_directory(directory)

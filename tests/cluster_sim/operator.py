@@ -114,7 +114,7 @@ class Operator:
     # --- at the end -------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Whoever leads is asked that everything is as it was."""
+        """Ask the leader to restore everything."""
         for actor in self._world.nodes:
             node, process = actor.node, actor.process
             if node is None or process is None or not node.raft.group.is_leader:

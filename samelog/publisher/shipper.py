@@ -209,6 +209,8 @@ class Shipper:
     ) -> None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._moved:
+            if self._missing(wanted, reached()):
+                self._thread.soon(self._client.hurry)
             self._waiting += 1
             try:
                 while missing := self._missing(wanted, reached()):

@@ -26,6 +26,8 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
+from samelog.runtime.linger import Linger
+
 log = logging.getLogger(__name__)
 
 READ_BYTES = 64 << 10
@@ -81,10 +83,9 @@ class Inotify:
         self._fd = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify_init1")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._callback: Callable[[list[Event]], None]
-        self._gap_s = 0.0
+        self.linger = Linger(0.0)
         self._gap: asyncio.TimerHandle | None = None
-        """While the kernel gathers."""
-        self._poll = select.poll()
+        """Set while the kernel gathers events."""
 
     def fileno(self) -> int:
         """The descriptor, readable when there are events."""
@@ -122,36 +123,42 @@ class Inotify:
         self,
         loop: asyncio.AbstractEventLoop,
         callback: Callable[[list[Event]], None],
-        *,
-        gap_s: float = 0.0,
     ) -> None:
-        """Have the loop call `callback` with new events, until `close`.
-
-        After each call the kernel gathers events for `gap_s`, or until `end_gap`: the first one of
-        a while is told at once, a stream of them in groups.
+        """Have the loop call `callback` with new events, until `close`. While events follow each
+        other closely, the kernel gathers them as `linger` decides.
         """
         self._loop = loop
         self._callback = callback
-        self._gap_s = gap_s
-        self._poll.register(self._fd, select.POLLIN)
-        self._listen()
+        loop.add_reader(self._fd, self._ready)
 
-    def end_gap(self) -> None:
-        """Gather no longer if nothing was gathered yet: the next event is told at once."""
-        if self._gap is not None and not self._poll.poll(0):
-            self._gap.cancel()
-            self._listen()
-
-    def _listen(self) -> None:
-        self._gap = None
+    def hurry(self) -> None:
+        """Report the events that wait now, because something waits for what follows from them."""
         if self._loop is not None:
-            self._loop.add_reader(self._fd, self._ready)
+            self._end_gap(self._loop)
 
     def _ready(self) -> None:
-        if self._gap_s and self._loop is not None:
-            self._loop.remove_reader(self._fd)
-            self._gap = self._loop.call_later(self._gap_s, self._listen)
-        self._callback(self.read())
+        loop = self._loop
+        if loop is None:
+            return
+        wait_s = self.linger.wait_s(loop.time())
+        if wait_s > 0:
+            loop.remove_reader(self._fd)
+            self._gap = loop.call_later(wait_s, self._end_gap, loop)
+        else:
+            self._report(loop)
+
+    def _end_gap(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._gap is not None:
+            self._gap.cancel()
+            self._gap = None
+            loop.add_reader(self._fd, self._ready)
+        self._report(loop)
+
+    def _report(self, loop: asyncio.AbstractEventLoop) -> None:
+        events = self.read()
+        if events:
+            self.linger.sent(loop.time())
+            self._callback(events)
 
     def close(self) -> None:
         """Give everything back."""
@@ -168,7 +175,7 @@ class Inotify:
 
 class LoopInotify:
     """A part of the one instance that all who watch in an event loop share. As Inotify, but that
-    each tells its own part only what happened to what was added there, and the gaps are common.
+    each tells its own part only what happened to what was added there, and the linger is common.
     """
 
     def __init__(self) -> None:
@@ -186,19 +193,20 @@ class LoopInotify:
         return watch
 
     def attach(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        callback: Callable[[list[Event]], None],
-        *,
-        gap_s: float = 0.0,
+        self, loop: asyncio.AbstractEventLoop, callback: Callable[[list[Event]], None]
     ) -> None:
-        """As Inotify.attach; the gap is that of who was the first."""
+        """As Inotify.attach."""
         self._callback = callback
-        self._shared.attach(loop, gap_s)
+        self._shared.attach(loop)
 
-    def end_gap(self) -> None:
-        """As Inotify.end_gap."""
-        self._shared.inotify.end_gap()
+    @property
+    def linger(self) -> Linger:
+        """What gathers the events of all parts."""
+        return self._shared.inotify.linger
+
+    def hurry(self) -> None:
+        """As Inotify.hurry."""
+        self._shared.inotify.hurry()
 
     def tell(self, events: list[Event]) -> None:
         """These are of what was added here, or an overflow."""
@@ -235,11 +243,11 @@ class _SharedInotify:
             found = cls._of_loops[loop] = cls(loop)
         return found
 
-    def attach(self, loop: asyncio.AbstractEventLoop, gap_s: float) -> None:
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Listen, from the first part on that wants to."""
         if not self._is_attached:
             self._is_attached = True
-            self.inotify.attach(loop, self._sort, gap_s=gap_s)
+            self.inotify.attach(loop, self._sort)
 
     def _sort(self, events: list[Event]) -> None:
         """Tell each part its own; of lost events nobody knows whose they were."""

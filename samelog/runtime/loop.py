@@ -158,6 +158,10 @@ class LoopThread:
         """Run a coroutine in the loop, and wait for what it returns or raises."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
+    def soon(self, call: Callable[[], None]) -> None:
+        """Have the loop call this soon, without waiting for it."""
+        self._loop.call_soon_threadsafe(call)
+
     def stop(self) -> None:
         """Cancel what still runs, end the loop and wait for its thread."""
         self.run(_cancel_others())

@@ -1,6 +1,6 @@
 """inotify on a simulated disk.
 
-Invariant: every change of a watched directory's names and files is told once, in order.
+Invariant: every change of a watched directory's names and files is reported once, in order.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable
 
 from samelog.runtime.inotify import Event
+from samelog.runtime.linger import Linger
 from tests.cluster_sim.disk import Disk
 
 
@@ -23,9 +24,8 @@ class SimInotify:
         self._events: list[Event] = []
         self._callback: Callable[[list[Event]], None] | None = None
         self._loop: asyncio.AbstractEventLoop
-        self._gap_s = 0.0
-        self._is_due = False
-        self._gap: asyncio.TimerHandle | None = None
+        self.linger = Linger(0.0)
+        self._due: asyncio.TimerHandle | None = None
 
     def add(self, path: str, mask: int) -> int:
         number = next(self._numbers)
@@ -33,44 +33,33 @@ class SimInotify:
         def told(name: str, what: int) -> None:
             if what & mask:
                 self._events.append(Event(number, what, name))
-                self._ring(0.0)
+                self._ring()
 
         self._disk.watchers.setdefault(path, []).append(told)
         self._mine.append((path, told))
         return number
 
     def attach(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        callback: Callable[[list[Event]], None],
-        *,
-        gap_s: float = 0.0,
+        self, loop: asyncio.AbstractEventLoop, callback: Callable[[list[Event]], None]
     ) -> None:
-        self._loop, self._callback, self._gap_s = loop, callback, gap_s
+        self._loop, self._callback = loop, callback
 
-    def end_gap(self) -> None:
-        if self._gap is not None and not self._events:
-            self._gap.cancel()
-            self._rearm()
+    def hurry(self) -> None:
+        self._report()
 
-    def _ring(self, delay_s: float) -> None:
-        if self._callback is not None and not self._is_due:
-            self._is_due = True
-            self._loop.call_later(delay_s, self._ready)
+    def _ring(self) -> None:
+        if self._callback is not None and self._due is None:
+            wait_s = self.linger.wait_s(self._loop.time())
+            self._due = self._loop.call_later(wait_s, self._report)
 
-    def _ready(self) -> None:
+    def _report(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
         events, self._events = self._events, []
-        if self._callback is None or not events:
-            self._is_due = False
-            return
-        self._gap = self._loop.call_later(self._gap_s, self._rearm)
-        self._callback(events)
-
-    def _rearm(self) -> None:
-        self._gap = None
-        self._is_due = False
-        if self._events:
-            self._ring(0.0)
+        if self._callback is not None and events:
+            self.linger.sent(self._loop.time())
+            self._callback(events)
 
     def close(self) -> None:
         self._callback = None

@@ -60,6 +60,7 @@ from tests.mutants.keeping import KEEPING, keep_leading
 from tests.mutants.keys import KEYS
 from tests.mutants.leaving import LEAVING
 from tests.mutants.limits import LIMITS
+from tests.mutants.linger import LINGER
 from tests.mutants.links import LINKS
 from tests.mutants.long_batches import LONG_BATCHES
 from tests.mutants.looking import LOOKING
@@ -390,6 +391,7 @@ PLANTED = (
             *FORGETTING,
             *CONFIRMATION,
             *CONVERTING,
+            *LINGER,
             *GRANTING,
             *KEYS,
             *LEAVING,

@@ -9,6 +9,7 @@ import shutil
 import threading
 from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -27,6 +28,7 @@ from samelog.publisher import (
 from samelog.publisher.options import PublisherKeywords
 from samelog.publisher.sidecar import PublisherSidecar, find_sessions
 from samelog.replicator.interfaces import RequestRefused
+from samelog.replicator.push.client import PushClient
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.used_directory import Trouble
@@ -60,6 +62,19 @@ def test_what_is_appended_is_merged_and_told(tmp_path: Path) -> None:
                 "the node that is no part of the majority has it too",
             )
         assert publisher.positions.merged[NAME] >= place
+
+
+def test_a_wait_ships_what_lingers_at_once(tmp_path: Path) -> None:
+    with (
+        running(tmp_path) as nodes,
+        Publisher("t", session="s", directory=tmp_path, config=nodes.world.config()) as publisher,
+        patch.object(PushClient, "hurry", autospec=True) as hurry,
+    ):
+        publisher.append(b"a")
+        publisher.wait_merged(timeout=PATIENCE_S)
+        wait_for(lambda: hurry.call_count == 1, "the wait for the record says so")
+        publisher.wait_merged(timeout=PATIENCE_S)
+    assert hurry.call_count == 1
 
 
 def test_many_publishers_of_a_process_share_few_threads_and_instances(tmp_path: Path) -> None:

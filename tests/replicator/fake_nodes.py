@@ -157,6 +157,7 @@ class World:
         addresses: tuple[Address, ...] = (),
         name: str = "p",
         on_progress: Callable[[], None] = lambda: None,
+        poll_s: float = POLL_S,
     ) -> PushClient:
         """A running push client of the session at `path`."""
         config = self.config(addresses=addresses, name=name)
@@ -168,7 +169,7 @@ class World:
             clock=SystemClock(),
             random=random.Random(1),
             on_progress=on_progress,
-            poll_s=POLL_S,
+            poll_s=poll_s,
         )
         client.start()
         self.clients.append(client)

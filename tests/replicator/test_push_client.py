@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -11,6 +14,7 @@ from samelog.config.tables.node import Grant
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.push.client import PushClient
+from samelog.runtime.linger import Linger
 from samelog.wire.errors import FaultCode
 from samelog.wire.push import inputs as push_inputs
 from samelog.wire.push.effects import PushPhase
@@ -19,6 +23,7 @@ from tests.replicator.session_files import FLIGHTS, SessionFiles, batch, random_
 from tests.runtime.peers import in_loop, until
 
 OTHER = ("weather-reports", 3)
+HOUR_S = 3600.0
 
 
 async def until_merged(client: PushClient, *places: SessionPosition) -> None:
@@ -49,6 +54,29 @@ def test_what_is_there_and_what_comes_later_is_shipped_and_acknowledged(tmp_path
             assert held(node) == files.file().read_bytes()
             progress = client.progress[FLIGHTS]
             assert progress.durable == progress.acknowledged == progress.merged == (0, *end)
+
+    in_loop(main)
+
+
+def test_what_is_waited_for_is_shipped_at_once_and_round_trips_are_timed(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        async with world(tmp_path) as made:
+            config = made.config()
+            client = made.push(files.path, poll_s=HOUR_S)
+            client.follow(replace(config, publisher=replace(config.publisher, linger_s=HOUR_S)))
+            end = files.append(batch(b"first after a pause"))
+            await until_merged(client, SessionPosition(0, *end))
+            timed: list[float] = []
+            with patch.object(Linger, "round_trip", lambda _, took_s: timed.append(took_s)):
+                end = files.append(batch(b"lingers"))
+                for _ in range(10):
+                    await asyncio.sleep(0.001)
+                assert client.progress[FLIGHTS].merged < (0, *end)
+                client.hurry()
+                await until_merged(client, SessionPosition(0, *end))
+            assert len(timed) == 1
 
     in_loop(main)
 

@@ -102,30 +102,55 @@ def test_events_reach_the_loop(tmp_path: Path) -> None:
     in_loop(main)
 
 
-@pytest.mark.parametrize("is_late", [False, True])
-def test_a_gap_ends_early_unless_something_was_gathered(tmp_path: Path, is_late: bool) -> None:
+def test_changes_that_follow_closely_wait_until_something_waits_for_them(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.touch()
     found: list[Event] = []
 
     async def main() -> None:
         inotify = Inotify()
+        inotify.linger.limit(3600.0)
         inotify.add(str(path), Mask.MODIFY)
-        inotify.attach(asyncio.get_running_loop(), found.extend, gap_s=3600.0)
+        inotify.attach(asyncio.get_running_loop(), found.extend)
         path.write_bytes(b"x")
         await until(lambda: found)
         told = len(found)
-        if is_late:
-            path.write_bytes(b"xy")
-        inotify.end_gap()
-        if not is_late:
-            path.write_bytes(b"xy")
-            await until(lambda: len(found) > told)
+        path.write_bytes(b"xy")
         for _ in range(10):
             await asyncio.sleep(0)
-        assert (len(found) > told) is not is_late
+        assert len(found) == told
+        inotify.hurry()
+        assert len(found) > told
+        told = len(found)
+        inotify.hurry()
+        assert len(found) == told
+        path.write_bytes(b"xyz")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(found) == told
         inotify.close()
-        inotify.end_gap()
+        inotify.hurry()
+        assert len(found) == told
+
+    in_loop(main)
+
+
+def test_gathered_changes_are_told_together_after_the_linger(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.touch()
+    found: list[list[Event]] = []
+
+    async def main() -> None:
+        inotify = Inotify()
+        inotify.linger.limit(0.01)
+        inotify.add(str(tmp_path), DIRECTORY_CHANGED)
+        inotify.attach(asyncio.get_running_loop(), found.append)
+        inotify.linger.sent(asyncio.get_running_loop().time() + 3600)
+        (tmp_path / "first").touch()
+        (tmp_path / "second").touch()
+        await until(lambda: found)
+        assert {event.name for event in found[0]} == {"first", "second"}
+        inotify.close()
 
     in_loop(main)
 

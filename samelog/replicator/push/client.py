@@ -115,6 +115,7 @@ class PushClient:
         self._on_progress = on_progress
         self._poll_s = poll_s
         self._session = LocalSession(fs, path, self._changed, new_inotify)
+        self._session.watch.linger_for(config.publisher.linger_s)
         self._progress = SessionProgress()
         recreation = Recreation(self._session, self._progress, clock, self._reset_input)
         self.beside = _FilesBeside(ClusterPin(fs, path), RefusedRecords(fs, path), recreation)
@@ -164,6 +165,10 @@ class PushClient:
         self._session.start()
         self._poller = spawn(self._poll(), "push client")
 
+    def hurry(self) -> None:
+        """Ship what was appended so far at once: something waits for it."""
+        self._session.watch.hurry()
+
     async def stop(self) -> None:
         """End all connections and close the files."""
         shippers = (*self._shippers.values(), *self._leaving)
@@ -181,6 +186,7 @@ class PushClient:
         nobody has told is not released: nothing is lost by leaving one.
         """
         self._config = config
+        self._session.watch.linger_for(config.publisher.linger_s)
         self._reload_certificates()
         self._nodes.follow(config)
         self._follow_nodes()
@@ -288,7 +294,7 @@ class PushClient:
         """A node tells durable, acknowledged, merged, as `layout` counts."""
         merged_before = self._progress.merged_as(run, name, layout)
         if self._progress.reached_as(run, name, places, layout):
-            self._session.reached()
+            self._session.watch.acknowledged(run, name, places[1])
             self._tell_soon(status=False)
         merged = max(merged_before, places[2])
         ends = self._progress.ends.get(run)

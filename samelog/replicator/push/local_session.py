@@ -9,7 +9,6 @@ held the writer's lock.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable
@@ -29,7 +28,8 @@ from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName, RunEnds
 from samelog.replicator.push.session_damage import SessionDamage
 from samelog.replicator.push.session_tail import PieceCache, RunTail
-from samelog.runtime.inotify import DIRECTORY_CHANGED, Event, LoopInotify, Mask, open_or_warn
+from samelog.replicator.push.session_watch import SessionWatch
+from samelog.runtime.inotify import Event, LoopInotify, Mask
 from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.dirty_files import read_marks
 from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
@@ -41,12 +41,6 @@ from samelog.store.session.directory import SessionDirectory, bind_topic, read_t
 from samelog.wire.push.layout import Layout, part_layout
 
 log = logging.getLogger(__name__)
-
-GATHER_S = 0.012
-"""Changes that follow each other so closely are looked at together: one piece for each node and one
-sync there, instead of one for every record. Who waits for one record before it appends the next is
-not held up (`reached`).
-"""
 
 _NAMES_CHANGED = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
 
@@ -188,7 +182,7 @@ class LocalSession:
         self.fault: LogFormatError | None = None
         """What was wrong when the directory was looked at last."""
         self._on_change = on_change
-        self._new_inotify = new_inotify
+        self.watch = SessionWatch(new_inotify)
         self._directory: SessionDirectory | None = None
         self._identity: tuple[int, int] | None = None
         self._watch = DirectoryWatch(fs, path)
@@ -197,9 +191,6 @@ class LocalSession:
         self._abandoned: set[int] = set()
         self.damage = SessionDamage(fs, path)
         """What is damaged, and how the runs that it is in are shipped."""
-        self._inotify: LoopInotify | None = None
-        self._watched: dict[int, InputName | None] = {}
-        """inotify's watch -> the input; None: the session's own directory."""
 
     # --- what there is ------------------------------------------------------------------------
 
@@ -212,7 +203,7 @@ class LocalSession:
     @property
     def has_inotify(self) -> bool:
         """Whether changes are noticed at once."""
-        return self._inotify is not None
+        return self.watch.is_on
 
     def inputs_of(self, run: int) -> list[InputName]:
         """The inputs that have files of this run, or files of earlier ones that it carries."""
@@ -475,22 +466,12 @@ class LocalSession:
 
     def start(self) -> None:
         """Watch, and take in what there is."""
-        self._inotify = open_or_warn(self._new_inotify)
-        if self._inotify is not None:
-            loop = asyncio.get_running_loop()
-            self._inotify.attach(loop, self._on_events, gap_s=GATHER_S)
+        self.watch.start(self._on_events)
         self.poll()
 
     def poll(self) -> None:
         """Look at everything; also whether the writer of the newest run is still there."""
         self._guarded(self._look_at_all)
-
-    def reached(self) -> None:
-        """A node has what it was sent: what is appended from now on goes at once, unless more was
-        appended meanwhile.
-        """
-        if self._inotify is not None:
-            self._inotify.end_gap()
 
     def look_again(self) -> bool:
         """List everything anew, before a run is called complete; False: that failed."""
@@ -507,8 +488,7 @@ class LocalSession:
 
     def close(self) -> None:
         """Watch no more, and close all files."""
-        if self._inotify is not None:
-            self._inotify.close()
+        self.watch.close()
         for directory in self._inputs.values():
             for tail in directory.tails.values():
                 tail.close()
@@ -540,7 +520,7 @@ class LocalSession:
             except NoSuchFile:
                 return False
             self._identity = self.fs.identity(self.path)
-            self._add_watch(self.path, None)
+            self.watch.add(self.path, None)
         elif self._identity != self.fs.identity(self.path):
             raise DirectoryGone(self.path)
         elif not self._watch.needs_listing() and not always:
@@ -561,7 +541,7 @@ class LocalSession:
         new = [name for name in directory.inputs() if name not in self._inputs]
         for name in new:
             path = directory.input_path(*name)
-            self._add_watch(path, name)
+            self.watch.add(path, name)
             self._inputs[name] = _InputDirectory(self.fs, path, self._pieces)
             self._read_topic(name)
             self._look_at_input(name, always=True)
@@ -616,14 +596,6 @@ class LocalSession:
 
     # --- inotify ------------------------------------------------------------------------------
 
-    def _add_watch(self, path: str, name: InputName | None) -> None:
-        if self._inotify is None:
-            return
-        try:
-            self._watched[self._inotify.add(path, DIRECTORY_CHANGED | Mask.DELETE)] = name
-        except OSError as error:
-            log.warning("%s is polled, not watched: %s", path, error)
-
     def _on_events(self, events: list[Event]) -> None:
         try:
             changes: dict[int, int] = {}
@@ -636,9 +608,9 @@ class LocalSession:
                     return
             for watch, mask in changes.items():
                 if mask & Mask.IGNORED:
-                    self._watched.pop(watch, None)
-                elif watch in self._watched:
-                    self._changed(self._watched[watch], mask)
+                    self.watch.inputs.pop(watch, None)
+                elif watch in self.watch.inputs:
+                    self._changed(self.watch.inputs[watch], mask)
         except LogFormatError as error:
             self._note(error)
         else:
@@ -655,6 +627,12 @@ class LocalSession:
             self._on_change()
         if name in self._inputs:
             self._notice(name)
+            self._time(name, self._inputs[name])
+
+    def _time(self, name: InputName, known: _InputDirectory) -> None:
+        tail = known.tails.get(self.runs[-1].run) if self.runs else None
+        if tail is not None:
+            self.watch.shipped(self.runs[-1].run, name, tail.end)
 
     def _notice(self, name: InputName) -> None:
         """An input's files may have grown, perhaps by the first bytes for a new topic."""

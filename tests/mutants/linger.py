@@ -1,0 +1,52 @@
+"""Planted bugs in how long a publisher gathers records before it ships them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from samelog.replicator.push.session_watch import SessionWatch
+from samelog.runtime.linger import Linger
+
+
+@contextmanager
+def gather_for_a_constant_time() -> Iterator[None]:
+    """The linger does not follow the load."""
+    with patch.object(Linger, "round_trip", lambda self, took_s: None):
+        yield
+
+
+@contextmanager
+def linger_after_a_pause() -> Iterator[None]:
+    """The first record after a pause lingers too."""
+    with patch.object(Linger, "wait_s", lambda self, now: self.linger_s):
+        yield
+
+
+@contextmanager
+def linger_while_awaited() -> Iterator[None]:
+    """What is waited for lingers."""
+    with patch.object(SessionWatch, "hurry", lambda self: None):
+        yield
+
+
+_PURE = "tests/runtime/test_linger.py::"
+_CLIENT = "tests/replicator/test_push_client.py::"
+LINGER = (
+    (
+        430,
+        gather_for_a_constant_time,
+        _PURE + "test_the_linger_grows_while_round_trips_are_slow_and_shrinks_again",
+    ),
+    (
+        430,
+        linger_after_a_pause,
+        _PURE + "test_the_first_change_after_a_pause_is_sent_at_once",
+    ),
+    (
+        430,
+        linger_while_awaited,
+        _CLIENT + "test_what_is_waited_for_is_shipped_at_once_and_round_trips_are_timed",
+    ),
+)

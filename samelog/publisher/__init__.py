@@ -13,6 +13,7 @@ from samelog.publisher.errors import (
     NotMerged,
     NotShipping,
     PublisherClosed,
+    PublishingRefused,
     RecordsDamaged,
     ShippingStopped,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "Publisher",
     "PublisherClosed",
     "PublisherError",
+    "PublishingRefused",
     "RecordsDamaged",
     "RefusedRecord",
     "RowMisfit",

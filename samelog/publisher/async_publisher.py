@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from samelog.publisher.errors import NotMerged
+from samelog.publisher.errors import NotMerged, PublishingRefused
 from samelog.publisher.options import Headers, PlacingKeywords, PublisherKeywords, Timestamp
 from samelog.publisher.publisher import CLOSE_TIMEOUT_S, Publisher
 from samelog.publisher.records import Positions
@@ -122,6 +122,8 @@ class AsyncPublisher:
                 return await asyncio.to_thread(
                     self._publisher.wait_merged, min(WAIT_STEP_S, max(0.0, left))
                 )
+            except PublishingRefused:
+                raise
             except NotMerged:
                 if left <= WAIT_STEP_S and deadline is not None:
                     raise

@@ -29,6 +29,12 @@ class NotMerged(PublisherError, TimeoutError):
     """Not everything appended was merged on a majority before the deadline."""
 
 
+class PublishingRefused(NotMerged):
+    """A majority of the nodes refuses what was appended: a grant is missing, or a quota is used up.
+    It stays in the session's directory, and is shipped once they take it.
+    """
+
+
 class NotStaged(PublisherError):
     """A stage was not held, published or dropped: not in time, or it is refused."""
 

@@ -216,7 +216,8 @@ class Publisher(Appender):
 
         Raises:
             NotMerged: a TimeoutError: not within `timeout` seconds; names what is missing, and the
-                nodes that cannot be reached.
+                nodes that cannot be reached. PublishingRefused, a NotMerged, comes at once: a
+                grant is missing, or a quota is used up.
             TopicDeleted: the topic was deleted before all was merged, and the rest is held.
             NotShipping: this publisher only writes local files.
             RecordsDamaged: all else is merged, but bytes on disk were damaged; raised once for each

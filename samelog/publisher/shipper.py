@@ -21,7 +21,12 @@ from samelog.config.tables.client import ClientConfig, OnRecreate
 from samelog.format.directory_files import RefusedRecord
 from samelog.format.errors import DirectoryInUse
 from samelog.format.positions import SessionPosition
-from samelog.publisher.errors import NotMerged, RecordsDamaged, ShippingStopped
+from samelog.publisher.errors import (
+    NotMerged,
+    PublishingRefused,
+    RecordsDamaged,
+    ShippingStopped,
+)
 from samelog.publisher.records import PartitionPositions, Places, TopicPartition
 from samelog.replicator.client_errors import TopicDeleted
 from samelog.replicator.interfaces import InputName
@@ -37,6 +42,7 @@ from samelog.wire.errors import FaultCode
 
 LOCK_FILE = "push.lock"
 PUSH_THREADS = LoopThreads("samelog-push")
+_REFUSALS = FaultCode.NOT_AUTHORISED, FaultCode.OVER_QUOTA
 LEARN_S = 2.0
 """How long the first append to a topic waits to hear how many partitions it has."""
 
@@ -182,6 +188,7 @@ class Shipper:
 
         Raises:
             NotMerged: not within `timeout_s`.
+            PublishingRefused: a majority of the nodes refuses it.
             TopicDeleted: it is held, because its topic was deleted.
             ShippingStopped: it never will be.
             RecordsDamaged: all else is; raised once for each damage.
@@ -216,7 +223,7 @@ class Shipper:
                 while missing := self._missing(wanted, reached()):
                     self._check_possible(missing)
                     if refusal := self._refusal(missing):
-                        raise NotMerged(refusal)
+                        raise PublishingRefused(refusal)
                     left = None if deadline is None else deadline - time.monotonic()
                     if left is not None and left <= 0:
                         raise NotMerged(self._explain(missing, reached(), what))
@@ -271,10 +278,12 @@ class Shipper:
             )
 
     def _refusal(self, missing: Places) -> str | None:
-        """Why a majority of the nodes does not let this identity publish what is missing."""
+        """Why a majority of the nodes does not let this identity publish what is missing: it has no
+        grant, or as much as its quota allows.
+        """
         nodes = () if self._status is None else self._status.nodes
         names = {name for name, _ in missing}
-        refusing = [each for each in nodes if any(map(_is_grant, _reasons(each, names)))]
+        refusing = [each for each in nodes if any(map(_is_refusal, _reasons(each, names)))]
         return "; ".join(_by_reason(refusing)) if 2 * len(refusing) > len(nodes) else None
 
     def _explain(self, missing: Places, reached: PartitionPositions, what: str) -> str:
@@ -327,8 +336,8 @@ def _reasons(node: NodeStatus, names: Container[InputName] | None = None) -> lis
     ]
 
 
-def _is_grant(reason: str) -> bool:
-    return f"{FaultCode.NOT_AUTHORISED.name}: " in reason
+def _is_refusal(reason: str) -> bool:
+    return any(f"{code.name}: " in reason for code in _REFUSALS)
 
 
 def _by_reason(nodes: Iterable[NodeStatus]) -> list[str]:

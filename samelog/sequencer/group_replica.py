@@ -149,6 +149,7 @@ class GroupReplica:
             replica=replica,
             staging=self.raft.staging,
             upgrade=self.raft.upgrade,
+            quotas=site.member.quotas,
             clock=clock,
         )
         self.care = care_parts(site, self.raft, self.logs, self.peers_to_ask)

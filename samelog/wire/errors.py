@@ -38,6 +38,7 @@ class FaultCode(IntEnum):
     UNKNOWN_GROUP = 23
     GROUP_IN_USE = 24
     TOPIC_IN_USE = 25
+    OVER_QUOTA = 26
 
 
 @unique

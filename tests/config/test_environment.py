@@ -103,7 +103,10 @@ def test_each_setting_says_where_it_is_from(tmp_path: Path) -> None:
         "SAMELOG_NODE_FSYNC",
     )
     assert (found["node.name"].value, found["node.name"].source) == ("n0", path)
-    assert (found["quotas.sessions"].value, found["quotas.sessions"].source) == (1000, "default")
+    assert (found["quotas.sessions"].value, found["quotas.sessions"].source) == (
+        20_000,
+        "default",
+    )
     assert found["kafka.listeners[0].advertise"].value is None
     assert "kafka.listeners[1].name" not in found
 

@@ -82,6 +82,7 @@ from tests.mutants.replaying import REPLAYING
 from tests.mutants.resets import RESETS, forget_dedup_at_resets
 from tests.mutants.resting import RESTING
 from tests.mutants.scarcity import SCARCITY
+from tests.mutants.session_quotas import SESSION_QUOTAS
 from tests.mutants.sharing import SHARING
 from tests.mutants.sites import SITES
 from tests.mutants.spanning import SPANNING
@@ -425,6 +426,7 @@ PLANTED = (
             *STARTING,
             *RESETS,
             *RESTING,
+            *SESSION_QUOTAS,
             *SHARING,
             *SITES,
             *SPANNING,

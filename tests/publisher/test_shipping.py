@@ -20,6 +20,7 @@ from samelog.format.compression import decompress
 from samelog.format.errors import DirectoryInUse
 from samelog.publisher import (
     NotMerged,
+    PublishingRefused,
     ShippingStopped,
     TopicDeleted,
     TopicPartition,
@@ -145,6 +146,44 @@ def test_a_refusal_is_told_by_the_one_who_waits(tmp_path: Path) -> None:
         wait_for(lambda: "t-0 is refused: " in not_merged(publisher), "the refusal")
         assert "not for you" in not_merged(publisher)
         publisher.close(timeout=0)
+
+
+OVER = RequestRefused(FaultCode.OVER_QUOTA, "publisher/p has 9 sessions, of at most 9", "end one")
+
+
+@pytest.mark.parametrize("what", ["open_run", "open_input"])
+def test_a_session_over_its_quota_learns_it_at_once_and_goes_on_when_there_is_room(
+    tmp_path: Path, what: str
+) -> None:
+    with running(tmp_path) as nodes:
+        intake = nodes.world.nodes[0].intake
+        with patch.object(intake, what, side_effect=OVER):
+            publisher = Publisher("t", session="s", directory=tmp_path, config=nodes.world.config())
+            publisher.append(b"a")
+            with pytest.raises(PublishingRefused, match="OVER_QUOTA: publisher/p has 9 sessions"):
+                publisher.wait_merged(timeout=PATIENCE_S)
+            publisher.append(b"b")
+            publisher.flush()
+        appended = publisher.positions.appended
+        wait_for(lambda: publisher.positions.merged == appended, "there is room")
+        publisher.wait_merged(timeout=PATIENCE_S)
+        publisher.close(timeout=PATIENCE_S)
+
+
+def test_a_wait_in_a_loop_ends_when_the_quota_is_used_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = nodes.world.config()
+        async with AsyncPublisher("t", session="s", directory=tmp_path, config=config) as publisher:
+            await publisher.append(b"a")
+            with pytest.raises(PublishingRefused, match="OVER_QUOTA"):
+                await publisher.wait_merged(timeout=PATIENCE_S)
+            await publisher.close(timeout=0)
+
+    with (
+        running(tmp_path) as nodes,
+        patch.object(nodes.world.nodes[0].intake, "open_run", side_effect=OVER),
+    ):
+        asyncio.run(main())
 
 
 def not_merged(publisher: Publisher) -> str:

@@ -31,13 +31,37 @@ def test_an_identity_has_so_many_sessions_and_no_more(tmp_path: Path, run_with: 
         await first.open(nodes[0])
         await Session("b").open(nodes[0])
         with pytest.raises(
-            RequestRefused, match=r"publisher/x has 2 sessions, of at most 2"
+            RequestRefused, match=r"publisher/x has 2 sessions with an open run, of at most 2"
         ) as refused:
             await Session("c").open(nodes[0])
-        assert refused.value.code is FaultCode.TOO_MANY
+        assert refused.value.code is FaultCode.OVER_QUOTA
         await first.open(nodes[0])
+        nodes[0].logs.intake.end_run(first.name, first.run_id, {})
+        machine = nodes[0].logs.machine
+        await until(lambda: machine.open_run_of("a") is None, "its end makes room")
+        await Session("c").open(nodes[0])
 
     run_with(tmp_path, 1, body)
+
+
+def test_sessions_beyond_ten_times_the_quota_are_forgotten_by_an_entry(
+    tmp_path: Path, run_with: RunWith
+) -> None:
+    async def body(nodes: list[Node]) -> None:
+        limit(nodes[0], Quotas(sessions=1))
+        machines = [node.logs.machine for node in nodes]
+        for number in range(11):
+            session = Session(f"s{number}")
+            await session.send(nodes, batch(b"x"))
+            nodes[0].logs.intake.end_run(session.name, session.run_id, {})
+            await until(lambda: machines[0].index.open_runs.total() == 0, "closed")
+        await until(lambda: all(len(each.state.inputs) <= 10 for each in machines), "forgotten")
+        for machine in machines:
+            assert machine.state.sessions["s0"].runs == []
+            assert all(machine.state.sessions[f"s{number}"].runs for number in range(1, 11))
+        assert len({machine.encode() for machine in machines}) == 1
+
+    run_with(tmp_path, 3, body)
 
 
 def test_an_identity_has_so_many_partitions_and_no_more(tmp_path: Path, run_with: RunWith) -> None:
@@ -45,7 +69,7 @@ def test_an_identity_has_so_many_partitions_and_no_more(tmp_path: Path, run_with
         limit(nodes[0], Quotas(partitions=1))
         first = Session("a")
         await first.open(nodes[0])
-        with pytest.raises(RequestRefused, match=r"has 1 partitions in its sessions, of at most 1"):
+        with pytest.raises(RequestRefused, match=r"has 1 partitions in its open sessions, of at"):
             await Session("b").open(nodes[0])
         await first.open(nodes[0])
 

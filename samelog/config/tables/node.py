@@ -158,10 +158,15 @@ class Quotas(ConfigTable):
     not merged yet; 0: a quarter of the node's disk.
     """
 
-    sessions: Annotated[int, "Sessions", integer(1, 1_000_000), Reload.YES] = 1_000
+    sessions: Annotated[
+        int,
+        "Sessions with an open run; ten times as many that have ended are remembered",
+        integer(1, 1_000_000),
+        Reload.YES,
+    ] = 20_000
     partitions: Annotated[
-        int, "Partitions that its sessions write to", integer(1, 1_000_000), Reload.YES
-    ] = 10_000
+        int, "Partitions that its open sessions write to", integer(1, 1_000_000), Reload.YES
+    ] = 200_000
     unmerged_bytes: Annotated[
         int,
         "Received by a node and not merged yet; 0: a quarter of its disk",

@@ -11,10 +11,11 @@ from samelog.consensus import Busy, NotLeader
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
+from samelog.sequencer.ingest.quotas import NodeQuotas
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import AnyCommand, RecordEvent
-from samelog.sequencer.state.expiry import due, idle_transactions, overdue
+from samelog.sequencer.state.expiry import crowded, due, idle_transactions, overdue
 
 EXPIRY_INTERVAL_S = 60.0
 
@@ -30,6 +31,7 @@ class LeaderUpkeep:
         replica: Replica,
         staging: Staging,
         upgrade: Upgrade,
+        quotas: NodeQuotas,
         clock: Clock,
     ) -> None:
         self._config = config
@@ -37,6 +39,7 @@ class LeaderUpkeep:
         self._replica = replica
         self._staging = staging
         self._upgrade = upgrade
+        self._quotas = quotas
         self._clock = clock
         self._told_term = -1
         self._told_ahead: dict[int, int] = {}
@@ -51,6 +54,7 @@ class LeaderUpkeep:
         if self._group.is_leader and self._clock.is_agreed:
             for late in overdue(self._replica.machine, self._clock.wall_ms()):
                 self._propose(late)
+            self._forget_crowded()
         if self._clock.now() >= self._next_expiry:
             self._next_expiry = self._clock.now() + EXPIRY_INTERVAL_S
             self._expire()
@@ -82,6 +86,13 @@ class LeaderUpkeep:
             )
             if self._propose(RecordEvent(self._clock.wall_ms(), "history-lost", text)):
                 self._told_ahead[number] = raft.term
+
+    def _forget_crowded(self) -> None:
+        """Forget sessions of identities of which too many are remembered."""
+        machine, quotas = self._replica.machine, self._quotas.quotas
+        found = crowded(machine, quotas, is_released=self._replica.is_released)
+        if found is not None:
+            self._propose(found)
 
     def _expire(self) -> None:
         if not (self._group.is_leader and self._clock.is_agreed):

@@ -19,6 +19,10 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.errors import FaultCode
 
 REMEDY = "let it be merged, or have an administrator raise [quotas] in the nodes' configuration"
+END_OTHERS = (
+    "close publishers that are not needed, or have an administrator raise [quotas] in the nodes' "
+    "configuration"
+)
 UNMERGED_SHARE = 4
 """Of the disk, where no number of bytes is configured: one part in so many for each identity."""
 
@@ -101,26 +105,28 @@ class QuotaKeeper:
         unmerged[identity] += size
 
     def check_session(self, identity: str, session: str) -> None:
-        """Whether the identity may begin a session of that name. Raises RequestRefused."""
-        sessions = self._machine.state.sessions
-        if session in sessions and sessions[session].runs:
-            return
-        count = sum(known.identity == identity and bool(known.runs) for known in sessions.values())
-        if count >= self._node.quotas.sessions:
-            raise _too_many(identity, f"{count} sessions, of at most {self._node.quotas.sessions}")
+        """Raise RequestRefused if the identity may not open a run of that session."""
+        if self._machine.open_run_of(session) is not None:
+            return  # the newer run ends it
+        count, limit = self._machine.index.open_runs[identity], self._node.quotas.sessions
+        if count >= limit:
+            raise _over_quota(identity, f"{count} sessions with an open run, of at most {limit}")
 
     def check_partition(self, session: str) -> None:
-        """Whether the session's identity may begin to publish to another. Raises RequestRefused."""
-        sessions = self._machine.state.sessions
-        known = sessions.get(session)
+        """Raise RequestRefused if the session's identity may not publish to another partition."""
+        known = self._machine.state.sessions.get(session)
         if known is None:
             return
-        own = {name for name, other in sessions.items() if other.identity == known.identity}
-        count = sum(entry.session in own for entry in self._machine.state.inputs.values())
-        if count >= self._node.quotas.partitions:
-            text = f"{count} partitions in its sessions, of at most {self._node.quotas.partitions}"
-            raise _too_many(known.identity, text)
+        count = self._machine.index.open_inputs[known.identity]
+        limit = self._node.quotas.partitions
+        if count >= limit:
+            text = f"{count} partitions in its open sessions, of at most {limit}"
+            raise _over_quota(known.identity, text)
 
 
 def _too_many(identity: str, what: str) -> RequestRefused:
     return RequestRefused(FaultCode.TOO_MANY, f"{identity} has {what}", REMEDY)
+
+
+def _over_quota(identity: str, what: str) -> RequestRefused:
+    return RequestRefused(FaultCode.OVER_QUOTA, f"{identity} has {what}", END_OTHERS)

@@ -3,9 +3,11 @@ and sessions; and transactions that are open for longer than their producers sai
 
 The leader judges by the majority's time (invariants.md, rule 373); what is forgotten is in a Raft
 entry, so that all nodes forget the same (rule 12). A session with an open run never expires: its
-publisher may come back with records. Of one that expires, its name, its owner and a number above
-all its runs stay, so that a late sender of an old run and another directory are refused as before.
-What was staged goes as soon as its run is closed, and nothing stays of it.
+publisher may come back with records. If more than ten times as many sessions of an identity are
+remembered as it may have open, those that ended longest ago expire early. Of one that expires, its
+name, its owner and a number above all its runs stay, so that a late sender of an old run and
+another directory are refused as before. What was staged goes as soon as its run is closed, and
+nothing stays of it.
 
 Invariant: nothing is named that was used after the times given, or that has bytes which a majority
 has not merged durably.
@@ -16,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from samelog.config.tables.node import Expiry
+from samelog.config.tables.node import Expiry, Quotas
 from samelog.sequencer.state.commands import Expire
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.telling.events import EVENTS_PRODUCER
@@ -48,6 +50,24 @@ def due(
     )
     command = Expire(list(islice(producers, LIMIT)), list(islice(sessions, LIMIT)))
     return command if command.producers or command.sessions else None
+
+
+def crowded(
+    machine: StateMachine, quotas: Quotas, *, is_released: Callable[[Input], bool]
+) -> Expire | None:
+    """The command that forgets, of identities of which too many sessions are remembered, those that
+    ended longest ago; None if there are none.
+    """
+    found: list[tuple[str, int]] = []
+    for identity, excess in machine.index.crowded(quotas.sessions, quotas.partitions).items():
+        idle = (machine.state.sessions[name] for name in machine.index.idle(identity))
+        merged = (
+            each
+            for each in idle
+            if each.idle_since_ms >= 0 and all(map(is_released, _merged(machine, each)))
+        )
+        found += ((each.name, each.idle_since_ms) for each in islice(merged, min(excess, LIMIT)))
+    return Expire([], found[:LIMIT]) if found else None
 
 
 def _idle_producers(machine: StateMachine, seen_before: int) -> Iterator[tuple[int, int]]:

@@ -62,6 +62,7 @@ from samelog.sequencer.state.reset_commands import HardReset, ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of, why_no_hard_reset
 from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.sequences import learn
+from samelog.sequencer.state.session_index import SessionIndex
 from samelog.sequencer.state.setting_commands import SettingCommand
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.stage_state import problem_with, release_runs
@@ -96,7 +97,7 @@ class StateMachine:
 
     def __init__(self, state: State | None = None) -> None:
         self.state = state if state is not None else State()
-        self._by_place: dict[tuple[str, int], int] = {}
+        self.index = SessionIndex()
         self._by_log: dict[str, str] = {}
         self.feed_listeners: list[Callable[[], None]] = []
         """Of whoever reads what is told of groups and transactions."""
@@ -104,9 +105,7 @@ class StateMachine:
 
     def reindex(self) -> None:
         """Rebuild the lookups; to be called when `state` was replaced."""
-        self._by_place = {
-            (entry.session, entry.partition): entry.number for entry in self.state.inputs.values()
-        }
+        self.index = SessionIndex.of(self.state)
         self._by_log = {topic.log_id: topic.topic_id for topic in self.state.topics.values()}
         self.feeds_moved()
 
@@ -161,12 +160,12 @@ class StateMachine:
 
     def input_of(self, session: str, partition: int) -> Input | None:
         """A session's input of one partition number."""
-        number = self._by_place.get((session, partition))
+        number = self.index.input_of(session, partition)
         return None if number is None else self.state.inputs[number]
 
     def inputs_of(self, session: str) -> list[Input]:
         """All inputs of a session."""
-        return [entry for entry in self.state.inputs.values() if entry.session == session]
+        return [self.state.inputs[number] for number in self.index.inputs_of(session)]
 
     def open_run_of(self, session: str) -> Run | None:
         """The session's run that is not closed, if any: there is at most one, the newest."""
@@ -207,7 +206,8 @@ class StateMachine:
         del self._by_log[topic.log_id]
         self.state.schemas.forget(topic.schemas)
         for entry in drop_partitions(self.state, topic):
-            del self._by_place[entry.session, entry.partition]
+            self.index.drop_input(entry)
+            self.index.note(self.state.sessions[entry.session])
         self.feeds_moved()
         return topic
 
@@ -228,13 +228,14 @@ class StateMachine:
         if problem is not None:
             return Rejection(*problem)
         run = session.begin(command, max(session.next_number, command.number), command.number)
-        self._begin_inputs(run, session.name)
+        self._begin_inputs(run, session)
         return run
 
-    def _begin_inputs(self, run: Run, session: str) -> None:
-        for entry in self.inputs_of(session):
+    def _begin_inputs(self, run: Run, session: Session) -> None:
+        for entry in self.inputs_of(session.name):
             entry.run, entry.roll, entry.byte = run.number, 0, 0
             entry.last_id = None
+        self.index.note(session)
 
     def _open_placed_input(self, command: placed.OpenPlacedInput) -> Input | Rejection:
         run: Run | Rejection | None = self.run_of(command.session, command.run_id)
@@ -242,7 +243,7 @@ class StateMachine:
             run = begin_run(self.state, command)
             if isinstance(run, Rejection):
                 return run
-            self._begin_inputs(run, command.session)
+            self._begin_inputs(run, self.state.sessions[command.session])
         return self._open_input(
             OpenInputCommand(command.session, command.topic_id, command.partition)
         )
@@ -272,7 +273,8 @@ class StateMachine:
         self.state.next_input += 1
         entry = Input(number, command.session, partition.number, run=run.number)
         self.state.inputs[number] = entry
-        self._by_place[command.session, partition.number] = number
+        self.index.add_input(entry)
+        self.index.note(self.state.sessions[command.session])
         return entry
 
     def _close_run(self, command: CloseRun) -> Run | Rejection:
@@ -283,7 +285,9 @@ class StateMachine:
             return Rejection("PINNED", f"run {command.run_id} is being published")
         if not run.closed:
             run.close(self.inputs_of(command.session))
-            self.state.sessions[command.session].idle_since_ms = command.at_ms
+            session = self.state.sessions[command.session]
+            session.idle_since_ms = command.at_ms
+            self.index.note(session)
         return run
 
     def _retire_session(self, command: RetireSessionCommand) -> Session | Rejection:
@@ -331,7 +335,8 @@ class StateMachine:
         gone = self.inputs_of(session.name)
         for entry in gone:
             del self.state.inputs[entry.number]
-            del self._by_place[entry.session, entry.partition]
+            self.index.drop_input(entry)
+        self.index.note(session)
         if was_staged:  # a late sender's records would be staged again, and never published
             del self.state.sessions[session.name]
         return gone

@@ -1,0 +1,127 @@
+"""What can be looked up of sessions without going through all of them: their inputs, and how many
+runs, inputs and remembered sessions each identity has.
+
+Derived from the state, and no part of a snapshot. `note` follows each change of a session.
+
+Invariant: an index that followed every change equals one that is made `of` the state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from samelog.sequencer.state.types import Input, Session, State
+
+REMEMBERED_SHARE = 10
+"""An identity's remembered sessions and inputs are at most so many times those it may have open."""
+
+
+class _Noted(NamedTuple):
+    """What counts of a session that is remembered: one whose runs are not forgotten."""
+
+    identity: str
+    is_open: bool
+    inputs: int
+
+
+class SessionIndex:
+    """The lookups of one state machine."""
+
+    def __init__(self) -> None:
+        self.open_runs: Counter[str] = Counter()
+        """By identity, as all that follow."""
+        self.open_inputs: Counter[str] = Counter()
+        """Inputs of sessions that have an open run."""
+        self.remembered: Counter[str] = Counter()
+        """Sessions whose runs are not forgotten."""
+        self.inputs: Counter[str] = Counter()
+        """Inputs of all remembered sessions."""
+        self.grown: set[str] = set()
+        """Identities of which more is remembered than at the last look of `crowded`."""
+        self._idle: dict[str, dict[str, None]] = {}
+        """Identity -> its remembered sessions without an open run, in the order they ended."""
+        self._noted: dict[str, _Noted] = {}
+        self._places: dict[str, dict[int, int]] = {}
+        """Session -> partition -> input."""
+
+    @classmethod
+    def of(cls, state: State) -> SessionIndex:
+        """The index of a state."""
+        index = cls()
+        for entry in state.inputs.values():
+            index.add_input(entry)
+        for session in sorted(state.sessions.values(), key=lambda each: each.idle_since_ms):
+            index.note(session)
+        return index
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def add_input(self, entry: Input) -> None:
+        """There is an input."""
+        self._places.setdefault(entry.session, {})[entry.partition] = entry.number
+
+    def drop_input(self, entry: Input) -> None:
+        """There is an input no more."""
+        places = self._places[entry.session]
+        del places[entry.partition]
+        if not places:
+            del self._places[entry.session]
+
+    def note(self, session: Session) -> None:
+        """A session, its runs or its inputs have changed."""
+        before = self._noted.pop(session.name, None)
+        if before is not None:
+            self._count(before, -1)
+        runs = session.runs
+        if not runs:
+            if before is not None:
+                self._idle.get(before.identity, {}).pop(session.name, None)
+            return
+        is_open = not runs[-1].closed
+        inputs = len(self._places.get(session.name, ()))
+        noted = self._noted[session.name] = _Noted(session.identity, is_open, inputs)
+        self._count(noted, 1)
+        if before is None or inputs > before.inputs:
+            self.grown.add(session.identity)
+        if before is not None and (is_open or before.identity != session.identity):
+            self._idle.get(before.identity, {}).pop(session.name, None)
+        if not is_open:
+            self._idle.setdefault(session.identity, {})[session.name] = None
+
+    def _count(self, noted: _Noted, by: int) -> None:
+        identity, is_open, inputs = noted
+        self.remembered[identity] += by
+        self.inputs[identity] += by * inputs
+        if is_open:
+            self.open_runs[identity] += by
+            self.open_inputs[identity] += by * inputs
+
+    # --- questions --------------------------------------------------------------------------------
+
+    def input_of(self, session: str, partition: int) -> int | None:
+        """The number of a session's input of one partition."""
+        return self._places.get(session, {}).get(partition)
+
+    def inputs_of(self, session: str) -> list[int]:
+        """The numbers of a session's inputs, in the order they were opened."""
+        return sorted(self._places.get(session, {}).values())
+
+    def idle(self, identity: str) -> dict[str, None]:
+        """Remembered sessions of an identity that have no open run, in the order they ended."""
+        return self._idle.get(identity, {})
+
+    def crowded(self, sessions: int, partitions: int) -> dict[str, int]:
+        """Return of how many sessions too many are remembered, by identity, where it may have so
+        many sessions and partitions open.
+        """
+        found = {}
+        for identity in tuple(self.grown):
+            excess = self.remembered[identity] - REMEMBERED_SHARE * sessions
+            if excess <= 0 and self.inputs[identity] > REMEMBERED_SHARE * partitions:
+                excess = 1
+            if excess > 0:
+                found[identity] = excess
+            else:
+                self.grown.discard(identity)
+        return found

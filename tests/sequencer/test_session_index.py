@@ -1,0 +1,140 @@
+"""Lookups and counters of sessions equal those of a fresh look at the whole state, and too many
+remembered sessions of an identity are forgotten, the oldest first.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from samelog.config.tables.node import Quotas
+from samelog.sequencer.state.commands import (
+    AnyCommand,
+    CloseRun,
+    CreateTopicCommand,
+    DeleteTopicCommand,
+    Expire,
+    OpenInputCommand,
+    OpenRunCommand,
+    RetireSessionCommand,
+)
+from samelog.sequencer.state.expiry import crowded
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.placement.commands import OpenPlacedInput
+from samelog.sequencer.state.session_index import SessionIndex
+from samelog.sequencer.state.types import Input, Rejection, Session
+
+FEW = Quotas(sessions=1, partitions=100)
+REMEMBERED = 10
+
+
+def open_run(machine: StateMachine, session: str, run: int = 0, identity: str = "i") -> object:
+    """Open a run of a session, with the number as its id."""
+    return machine.apply(
+        OpenRunCommand(session, session, identity, run, f"{session}/{run}", None, None)
+    )
+
+
+def same(one: SessionIndex, other: SessionIndex) -> bool:
+    """Whether two indexes count and find the same."""
+    counters = "open_runs", "open_inputs", "remembered", "inputs"
+    is_same = all(+getattr(one, name) == +getattr(other, name) for name in counters)
+    idle = [
+        {key: set(names) for key, names in each._idle.items() if names} for each in (one, other)
+    ]
+    return is_same and idle[0] == idle[1] and one._places == other._places
+
+
+def possible(machine: StateMachine, chance: Random, step: int) -> list[AnyCommand]:
+    """Commands that change sessions, runs or inputs, most of which can be applied."""
+    session = f"s{chance.randrange(8)}"
+    identity = f"i{int(session[1:]) % 3}"
+    known = machine.state.sessions.get(session, Session(session, session, identity))
+    newest = known.runs[-1].run_id if known.runs else ""
+    topic = chance.choice(list(machine.state.topics.values()))
+    place = topic.topic_id, chance.randrange(topic.partitions)
+    run = f"{session}/{step}", None, None
+    return [
+        OpenRunCommand(session, session, identity, step, *run),
+        OpenPlacedInput(
+            session,
+            session,
+            identity,
+            known.next_number,
+            step,
+            *run,
+            stage=None,
+            topic_id=place[0],
+            partition=place[1],
+        ),
+        *[OpenInputCommand(session, *place)] * 3,
+        *[CloseRun(session, newest, step)] * 2,
+        Expire([], [(session, known.idle_since_ms)]),
+        RetireSessionCommand(session, "", step)
+        if chance.random() < 0.5
+        else CloseRun(session, newest, step),
+        DeleteTopicCommand(topic.topic_id)
+        if len(machine.state.topics) > 1
+        else CreateTopicCommand(f"t{step}", f"t{step}", 3, {}, 1),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_index_that_follows_all_changes_equals_a_fresh_one(seed: int) -> None:
+    machine, chance, taken = StateMachine(), Random(seed), 0
+    machine.apply(CreateTopicCommand("t0", "t0", 3, {}, 1))
+    for step in range(400):
+        outcome = machine.apply(chance.choice(possible(machine, chance, step)))
+        taken += not isinstance(outcome, Rejection)
+        assert same(machine.index, SessionIndex.of(machine.state)), step
+    assert taken > 100
+
+
+def ended(machine: StateMachine, count: int, identity: str = "i") -> None:
+    """So many sessions of an identity, one after another, each with an input of one topic."""
+    machine.apply(CreateTopicCommand("t1", "t", 1, {}, 1))
+    for number in range(count):
+        session = f"{identity}{number}"
+        open_run(machine, session, identity=identity)
+        machine.apply(OpenInputCommand(session, "t1", 0))
+        machine.apply(CloseRun(session, f"{session}/0", 1_000 + number))
+
+
+def test_the_sessions_that_ended_longest_ago_are_forgotten_beyond_ten_times_the_quota() -> None:
+    machine = StateMachine()
+    ended(machine, REMEMBERED + 2)
+    ended(machine, REMEMBERED, "other")
+    open_run(machine, "i0", 1)  # it is used again: the ones after it ended longer ago
+    found = crowded(machine, FEW, is_released=lambda entry: True)
+    assert found == Expire([], [("i1", 1_001), ("i2", 1_002)])
+    gone = machine.apply(found)
+    assert [entry.session for entry in gone] == ["i1", "i2"]
+    assert machine.index.remembered == {"i": REMEMBERED, "other": REMEMBERED}
+    assert crowded(machine, FEW, is_released=lambda entry: True) is None
+    assert not machine.index.grown
+    assert isinstance(open_run(machine, "i1"), Rejection), "its old run is refused as before"
+
+
+def test_a_session_with_unmerged_bytes_is_not_forgotten_however_many_there_are() -> None:
+    machine = StateMachine()
+    ended(machine, REMEMBERED + 1)
+
+    def is_released(entry: Input) -> bool:
+        return entry.session != "i0"
+
+    found = crowded(machine, FEW, is_released=is_released)
+    assert found == Expire([], [("i1", 1_001)])
+
+
+def test_too_many_remembered_partitions_are_forgotten_too() -> None:
+    machine = StateMachine()
+    ended(machine, 3)
+    found = crowded(machine, Quotas(sessions=1, partitions=1), is_released=lambda entry: True)
+    assert found is None
+    machine.apply(CreateTopicCommand("t2", "t2", 20, {}, 1))
+    open_run(machine, "wide")
+    for index in range(20):
+        machine.apply(OpenInputCommand("wide", "t2", index))
+    found = crowded(machine, Quotas(sessions=1, partitions=1), is_released=lambda entry: True)
+    assert found == Expire([], [("i0", 1_000)])

@@ -180,7 +180,7 @@ class Raft(Core):
             raise ValueError("a proposal needs at least one item, and none may be empty")
         if any(map(membership.is_configuration, data)):
             raise ValueError("a configuration is proposed by propose_configuration")
-        return self._append(lead, data)
+        return self._append(lead, data, self.log.append)
 
     def propose_configuration(self, configuration: Configuration, now: float) -> int:
         """Append a configuration, which holds at once: the index of its entry.
@@ -200,9 +200,12 @@ class Raft(Core):
         if self.commit < max(lead.noop_index, self.memberships.index):
             raise ChangePending("the last change of the membership is not committed yet")
         membership.check_change(self.memberships.current, configuration.membership)
-        return self._append(lead, [membership.encode_configuration(configuration)])
+        return self._append(lead, [membership.encode_configuration(configuration)], self.append)
 
-    def _append(self, lead: Leadership, data: Sequence[bytes]) -> int:
+    def _append(
+        self, lead: Leadership, data: Sequence[bytes], append: Callable[[list[Entry]], None]
+    ) -> int:
+        """`append`: of the log; of the core if the entries may be configurations."""
         size = sum(map(len, data)) + ENTRY_OVERHEAD_BYTES * len(data)
         if (
             lead.uncommitted_bytes
@@ -210,7 +213,7 @@ class Raft(Core):
         ):
             raise Busy(f"{lead.uncommitted_bytes} bytes wait to be committed")
         first, term = self.log.last_index + 1, self.term
-        self.append(list(map(Entry, count(first), repeat(term), data)))
+        append(list(map(Entry, count(first), repeat(term), data)))
         lead.uncommitted_bytes += size
         lead.proposed.append((self.log.last_index, size))
         lead.dirty = True

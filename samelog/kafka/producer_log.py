@@ -16,7 +16,6 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -67,7 +66,7 @@ class _Waiting(msgspec.Struct, frozen=True):
     outcome: asyncio.Future[AppendResult]
 
 
-class _Gathered(NamedTuple):
+class _Gathered(msgspec.Struct, frozen=True):
     """A batch that is not written yet."""
 
     data: memoryview
@@ -93,7 +92,6 @@ class ProducerLog:
     def __init__(self, name: str, number: int, logs: LogParts) -> None:
         """`name` and `number` are the node's."""
         self._machine = logs.machine
-        self._sessions = logs.sessions
         self._intake = logs.intake
         self.checker = logs.intake.checker
         self._identity = NODE_PREFIX + name
@@ -184,8 +182,8 @@ class ProducerLog:
         run, loop = self._run, asyncio.get_running_loop()
         if run is None or not self.is_open(topic, index):
             return None
-        if self._intake.stopped is not None:
-            raise ApiError(ErrorCode.kafka_storage_error, self._intake.stopped)
+        if (stopped := self._intake.room.stopped) is not None:
+            raise ApiError(ErrorCode.kafka_storage_error, stopped)
         is_large = len(data) >= LARGE_BYTES
         if is_large:
             self._write_gathered()
@@ -215,14 +213,11 @@ class ProducerLog:
         run, intake = self._run, self._intake
         if run is None:
             raise InvariantError("batches of a run that has ended")
-        roll, byte = self._sessions.log(number).end(run.number)
-        if byte >= ROLL_BYTES:
-            intake.seal(number, run.number, roll, byte)
-            roll, byte = roll + 1, 0
         data, records = batches[0].data, sum(batch.records for batch in batches)
         if len(batches) > 1:
             data = memoryview(b"".join([batch.data for batch in batches]))
-        intake.append_checked(number, run.number, roll, byte, Taken(data, records, None))
+        taken = Taken(data, records, None)
+        roll, byte = intake.append_checked(number, run.number, taken, ROLL_BYTES)
         queue = self._waiting.setdefault(number, deque())
         for batch in batches:
             queue.append(_Waiting(roll, byte, batch.records, batch.outcome))

@@ -54,7 +54,7 @@ def plan_before_noop() -> Iterator[None]:
 @contextmanager
 def keep_speculation() -> Iterator[None]:
     """What a leader had planned but not committed outlives its leadership."""
-    with patch.object(Planner, "reset", lambda self: self._in_flight.clear()):
+    with patch.object(Planner, "reset", lambda self: self.in_flight.clear()):
         yield
 
 

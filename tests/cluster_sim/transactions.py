@@ -227,7 +227,7 @@ class Services(msgspec.Struct):
         if parts is None:
             raise ApiError(ErrorCode.not_leader_or_follower, "it is elsewhere")
         known = self.batches.get(group)
-        if known is None or known._sessions is not parts[0].sessions:
+        if known is None or known._intake is not parts[0].intake:
             known = self.batches[group] = ProducerLog(self.actor.name, node.peers.number, parts[0])
             known.start()
         return known

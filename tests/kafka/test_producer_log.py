@@ -126,9 +126,9 @@ def note_writes(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     write = node.logs.intake.append_checked
 
-    def noted(number: int, run: int, roll: int, byte: int, taken: Taken) -> None:
+    def noted(number: int, run: int, taken: Taken, roll_bytes: int) -> tuple[int, int]:
         sizes.append(len(taken.data))
-        write(number, run, roll, byte, taken)
+        return write(number, run, taken, roll_bytes)
 
     monkeypatch.setattr(node.logs.intake, "append_checked", noted)
     return sizes

@@ -317,7 +317,7 @@ def lose_overflows() -> Iterator[None]:
 @contextmanager
 def any_number_in_flight() -> Iterator[None]:
     """Instructions are proposed without waiting for any."""
-    with patch.object(Planner, "has_room", property(lambda self: True)):
+    with patch.object(InFlight, "has_room", property(lambda self: True)):
         yield
 
 

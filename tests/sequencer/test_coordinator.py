@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.drafts import PlannerLimits
+from samelog.sequencer.merge.in_flight import InFlight, MemberFlight
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.views import verdict
@@ -48,9 +49,14 @@ class World:
         self.halted: list[tuple[int, int]] = []
         self.now = -1.0
         anything: Any = SimpleNamespace(
-            reset=lambda: None, wall_ms=lambda: 0, now=lambda: self.now, owes_markers=False
+            reset=lambda: None,
+            in_flight=InFlight(PlannerLimits(), MemberFlight()),
+            wall_ms=lambda: 0,
+            now=lambda: self.now,
+            owes_markers=False,
         )
         anything.cluster = self.machine
+        anything.in_flight = InFlight(PlannerLimits(), MemberFlight())
         self.coordinator = Coordinator(
             0,
             machine=self.machine,

@@ -15,6 +15,8 @@ from samelog.format.positions import SessionPosition
 from samelog.placement.values import PartitionPass, PassStage, PlacedPartition
 from samelog.sequencer.levels import LOWEST, ONE_ROUND
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
+from samelog.sequencer.merge.drafts import PlannerLimits
+from samelog.sequencer.merge.in_flight import InFlight, MemberFlight
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import LATE_S, DirectInputs, QuietInputs
@@ -98,6 +100,7 @@ class Leader:
             is_leader=True, raft=raft, syncs_always=True, applied_index=0, propose=self._propose
         )
         planner: Any = SimpleNamespace(
+            in_flight=InFlight(PlannerLimits(), MemberFlight()),
             place=lambda entry: START,
             plan=self._plan,
             closing=lambda name: None,

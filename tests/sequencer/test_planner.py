@@ -139,12 +139,12 @@ def test_one_record_is_an_instruction() -> None:
 def test_eight_small_entries_may_be_in_flight() -> None:
     world = World("a")
     planned = []
-    while world.planner.has_room:
+    while world.planner.in_flight.has_room:
         world.bytes.put(1, records(b"x"))
         planned.append(world.plan())
     assert [merge.base_offset for (merge,) in planned] == [*range(8)]
     world.commit(planned[0], 1)
-    assert world.planner.has_room
+    assert world.planner.in_flight.has_room
     for index, merges in enumerate(planned[1:], 2):
         world.commit(merges, index)
     assert world.machine.state.partitions[1].next_offset == 8
@@ -159,13 +159,13 @@ def test_entries_in_flight_are_bounded_by_their_bytes() -> None:
     for world in worlds:
         world.planner = Planner(world.machine, PlannerLimits(**limits), member=member)
         world.bytes.put(1, 9 * batch)
-        while world.planner.has_room:
+        while world.planner.in_flight.has_room:
             world.plan()
     assert [world.index for world in worlds] == [2, 1, 1]
     assert member.bytes == 4 * len(batch)
     worlds[0].planner.reset()
     assert member.bytes == 2 * len(batch)
-    assert worlds[0].planner.has_room
+    assert worlds[0].planner.in_flight.has_room
 
 
 def numbered(number: int) -> bytes:
@@ -215,10 +215,10 @@ def test_nothing_is_planned_behind_a_rejection() -> None:
         world.plan()
     world.machine.state.partitions[1].next_offset = 10
     for index in (1, 2):
-        assert index == 1 or not world.planner.has_room
+        assert index == 1 or not world.planner.in_flight.has_room
         world.planner.drain()
         world.planner.applied(index)
-    assert world.planner.has_room
+    assert world.planner.in_flight.has_room
     (merge,) = world.plan()
     assert (merge.base_offset, merge.records) == (10, 2)
 
@@ -549,7 +549,7 @@ def test_every_byte_is_planned_once_in_order(writes: list[tuple[int, int]], limi
         world.bytes.put(number, records(*([b"x" * 50] * count)))
     in_flight: list[tuple[int, list[Merge]]] = []
     while True:
-        merges = world.plan() if world.planner.has_room else []
+        merges = world.plan() if world.planner.in_flight.has_room else []
         if merges:
             in_flight.append((world.index, merges))
         elif in_flight:

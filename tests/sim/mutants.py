@@ -273,7 +273,7 @@ def changes_side_by_side() -> Iterator[None]:
         if lead is None or lead.transfer_to is not None or core.commit < lead.noop_index:
             raise NotLeader(None)
         membership.check_change(core.memberships.current, configuration.membership)
-        return self._append(lead, [membership.encode_configuration(configuration)])
+        return self._append(lead, [membership.encode_configuration(configuration)], self.append)
 
     with patch.object(Raft, "propose_configuration", propose):
         yield

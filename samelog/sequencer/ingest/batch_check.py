@@ -9,7 +9,9 @@ Invariant: what passes can be scanned, decoded and sliced by every part of samel
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
 
 from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.format import _kernels as kernels
@@ -90,7 +92,7 @@ class Unpacking:
             self._budget.use(size)
 
 
-class Taken(NamedTuple):
+class Taken(msgspec.Struct, frozen=True):
     """Batches that can be taken, the records in them, and what is wrong with the one behind."""
 
     data: memoryview

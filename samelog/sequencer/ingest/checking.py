@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
 from samelog.format.compression import LIMIT_BYTES_DEFAULT
@@ -38,7 +40,7 @@ PLAIN_BYTES = 64 << 10
 """Less is not counted: what may come in one turn is bounded where it is read."""
 
 
-class CheckedBatches(NamedTuple):
+class CheckedBatches(msgspec.Struct, frozen=True):
     """What can be taken, and the bytes that were looked into for that, unpacked."""
 
     taken: Taken

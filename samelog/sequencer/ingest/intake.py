@@ -18,6 +18,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
 from samelog.format.compression import LIMIT_BYTES_DEFAULT
@@ -206,19 +208,24 @@ class Intake(RunIntake):
         held = self._log(entry.number)
         end = held.end(entry.run)
         fresh = _behind(end, at, taken.data)
-        self._write(entry, held, end, taken._replace(data=data[:0] if fresh is None else fresh))
+        taken = replace(taken, data=data[:0] if fresh is None else fresh)
+        self._write(entry, held, end, taken)
 
     def append_checked(
-        self, number: int, run_number: int, roll: int, byte: int, taken: Taken
-    ) -> None:
-        """Take batches that `checker` has found sound. Raises RequestRefused."""
+        self, number: int, run_number: int, taken: Taken, roll_bytes: int
+    ) -> tuple[int, int]:
+        """Append batches of the node's own run that `checker` has found sound, in the next file if
+        this one has `roll_bytes`; return where they begin. Raises RequestRefused.
+        """
         entry = self._open_entry(number, run_number)
         self._quotas.accept(entry.session, len(taken.data))
         held = self._sessions.opened.get(number) or self._log(number)
-        at = held.end(entry.run)
-        fresh = _behind(at, (roll, byte), taken.data)
-        if fresh is not None:
-            self._write(entry, held, at, Taken(fresh, taken.records, None))
+        at = held.end(run_number)
+        if at[1] >= roll_bytes:
+            self.seal(number, run_number, *at)
+            at = at[0] + 1, 0
+        self._write(entry, held, at, taken)
+        return at
 
     def restore(
         self, number: int, run_number: int, roll: int, byte: int, data: bytes | memoryview
@@ -237,12 +244,12 @@ class Intake(RunIntake):
         """Write what passed the checks at the end of the input. Raises RequestRefused, also for
         what did not pass.
         """
-        fresh, records, refusal, has_keys = taken
+        fresh = taken.data
         state = self._machine.state
         partition = state.partitions[entry.partition]
         topic = state.topics[partition.topic_id]
         has_policy = CLEANUP_POLICY in topic.settings
-        if has_policy and not has_keys:
+        if has_policy and not taken.has_keys:
             check_keys(topic)
         if has_policy or entry.partition in state.keyed:
             self._compare_keys(entry, topic, partition.index, fresh)
@@ -254,9 +261,9 @@ class Intake(RunIntake):
                 raise self._stopped_by(fault) from fault
             self.mark_dirty(entry.number)
             now = self.received_at[entry.number]
-            self.traffic.took(entry.session, len(fresh), records, now)
-        if refusal is not None:
-            raise refusal
+            self.traffic.took(entry.session, len(fresh), taken.records, now)
+        if taken.refusal is not None:
+            raise taken.refusal
 
     def _compare_keys(self, entry: Input, topic: Topic, index: int, data: memoryview) -> None:
         """Notice keys that belong in other partitions, where keys count."""

@@ -24,9 +24,9 @@ class CheckedRanges:
 
     def keep(self, part: Range, data: bytearray) -> None:
         """These are the bytes of a range, by its digest; nobody else changes them any more."""
-        self.take(part)
+        before = self._kept.pop(part, None)
         self._kept[part] = data
-        self._bytes += len(data)
+        self._bytes += len(data) - (0 if before is None else len(before))
         while self._bytes > self._limit_bytes:
             self.take(next(iter(self._kept)))
 

@@ -89,7 +89,7 @@ class Planner:
         self._mirrored = MirroredRanges(machine)
         self._places = Speculation[int, SessionPosition]()
         self._tails = Speculation[int, Tail]()
-        self._in_flight = InFlight(limits, member or MemberFlight())
+        self.in_flight = InFlight(limits, member or MemberFlight())
         self._closing: set[str] = set()
         self._turn = 0
         self.filters: Sequence[MergeFilter] = ()
@@ -99,23 +99,13 @@ class Planner:
         """Inputs whose bytes here cannot be planned, and why."""
 
     @property
-    def has_room(self) -> bool:
-        """Whether another entry may be proposed."""
-        return self._in_flight.has_room
-
-    @property
-    def is_draining(self) -> bool:
-        """Whether nothing is planned until everything in flight is applied."""
-        return self._in_flight.is_draining
-
-    @property
     def owes_markers(self) -> bool:
         """Whether transactions are decided whose markers are not proposed."""
         return self._transactions.owes_markers
 
     def reset(self) -> None:
         """Drop all speculation: leadership is new or lost."""
-        self._in_flight.clear()
+        self.in_flight.clear()
         self._closing.clear()
         self.damaged.clear()
         self._places.clear()
@@ -132,8 +122,8 @@ class Planner:
         """Drop all speculation, because an entry was rejected or not proposed, once everything in
         flight is applied: most of it will be accepted, and would be planned twice before that.
         """
-        if self._in_flight:
-            self._in_flight.is_draining = True
+        if self.in_flight:
+            self.in_flight.is_draining = True
         else:
             self.reset()
 
@@ -141,13 +131,13 @@ class Planner:
         """All logs were begun anew: what is in flight was planned for the old ones, and will be
         rejected, which says nothing of what is planned from now on.
         """
-        given_up = {*self._in_flight.given_up, *self._in_flight.indexes}
+        given_up = {*self.in_flight.given_up, *self.in_flight.indexes}
         self.reset()
-        self._in_flight.given_up = given_up
+        self.in_flight.given_up = given_up
 
     def expects_rejection(self, index: int) -> bool:
         """Whether an entry was planned for logs that no longer exist."""
-        return index in self._in_flight.given_up
+        return index in self.in_flight.given_up
 
     def proposed(self, index: int, merges: Iterable[Merge]) -> None:
         """The last plan was proposed as the entry `index`."""
@@ -164,13 +154,13 @@ class Planner:
                 changes += self._dedup.changes(merge)
             if isinstance(merge, MergeTransactions):
                 changes += self._transactions.changes(merge)
-        self._in_flight.add(index, size, changes)
+        self.in_flight.add(index, size, changes)
 
     def applied(self, index: int) -> None:
         """Entry `index` is applied; end the speculation that only this entry upheld."""
         state = self._machine.state
         self._active = self.filters if state.keyed or state.schemas.enforced else ()
-        flight = self._in_flight
+        flight = self.in_flight
         if flight.applied(index) and flight.is_draining and not flight:
             self.reset()
 
@@ -244,7 +234,7 @@ class Planner:
                 continue
             if placement.passing is not None and placement.is_on_its_way(entry.partition):
                 continue
-            place = self.place(entry)
+            place = self._places.get(number) or entry.place
             if reach > place and self._machine.takes(entry.session):
                 ready.append((entry, place))
         if not ready:

@@ -273,9 +273,9 @@ class Coordinator:
         self._scheduled = False
         if not self._group.is_leader:
             return
-        known, planner = self._cluster.state.transactions, self._planner
+        known, flight = self._cluster.state.transactions, self._planner.in_flight
         mirrors = self._machine.state.mirrors
-        while (self._unsettled.to_plan or known.deciding or mirrors.owed) and planner.has_room:
+        while (self._unsettled.to_plan or known.deciding or mirrors.owed) and flight.has_room:
             if not self._plan_once():
                 break
         if self.closer.ended:
@@ -298,7 +298,9 @@ class Coordinator:
         if index is None:
             self._planner.drain()
             return False
-        self._expect(index, merges)
+        self._planner.proposed(index, merges)
+        if index <= self._group.applied_index:
+            self._planner.applied(index)
         inputs = self._machine.state.inputs
         for number, reach in available.items():
             place = self._planner.place(inputs[number]) if number in inputs else reach
@@ -375,7 +377,7 @@ class Coordinator:
         make: Callable[[list[Merge]], PublishStageCommand | EndStage],
     ) -> asyncio.Future[list[Any]]:
         """Plan these ranges, by partition; propose them as one entry. Raises NotLeader, Busy."""
-        if self._planner.is_draining:
+        if self._planner.in_flight.is_draining:
             raise Busy("what was planned before a rejected instruction is not committed yet")
         now_ms = self._clock.wall_ms()
         merges = self._planner.plan_stage(ranges.items(), epoch=self._epoch, now_ms=now_ms)
@@ -384,14 +386,10 @@ class Coordinator:
         except (NotLeader, Busy):
             self._planner.drain()
             raise
-        self._expect(index, merges)
-        return future
-
-    def _expect(self, index: int, merges: Sequence[Merge]) -> None:
-        """The planner's last plan is the entry `index`, which may be applied already."""
         self._planner.proposed(index, merges)
         if index <= self._group.applied_index:
             self._planner.applied(index)
+        return future
 
     def _voting_views(self) -> list[NodeView]:
         """What counts toward a majority: the views of those who vote now."""

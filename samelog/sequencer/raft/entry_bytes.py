@@ -8,6 +8,7 @@ bytes. With `fsync=always` it counts as saved only when they are durable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Protocol
 
 from samelog.consensus import Entry, Raft
@@ -124,15 +125,14 @@ class EntryBytes:
         """Inputs of which these entries name what is here and not durable. What was taken bare is
         not here.
         """
-        inputs, sessions = self._machine.state.inputs, self._sessions
-        return {
-            part.input
-            for entry in entries
-            for part in self._parts(entry)
-            if (known := inputs.get(part.input)) is not None
-            and known.run == part.run
-            and sessions.durable(known) < _end_of(part) <= sessions.written(known)
-        }
+        numbers, inputs, opened = set[int](), self._machine.state.inputs, self._sessions.opened
+        for part in chain.from_iterable(map(self._parts, entries)):
+            held = opened.get(part.input)  # whoever found the bytes has opened their log
+            if held is None or part.input not in inputs:
+                continue
+            if held.durable(part.run) < (part.roll, part.stop) <= held.end(part.run):
+                numbers.add(part.input)
+        return numbers
 
     # --- helpers ----------------------------------------------------------------------------------
 
@@ -146,7 +146,11 @@ class EntryBytes:
             while len(self.decoded) >= DECODED_KEPT:
                 del self.decoded[next(iter(self.decoded))]
             self.decoded[entry.data] = commands
-        return [part for each in commands for merge in merges_of(each) for part in merge.ranges]
+        parts: list[Range] = []
+        for each in commands:
+            for merge in merges_of(each):
+                parts += merge.ranges
+        return parts
 
     def _has(self, part: Range) -> bool:
         state = self._machine.state

@@ -115,7 +115,7 @@ class DirtyFiles:
         """All that is not synced, to be synced together; then `synced` is to be called. Raises
         DiskFault.
         """
-        opened = self._open_changed()
+        opened = self._open_changed() if self._marks_changed or self._names_changed else []
         self._being_synced += opened
         if self._bound is not None:
             for _ in opened:
@@ -143,6 +143,8 @@ class DirtyFiles:
 
     def synced(self, files: Container[File] | None = None) -> None:
         """A round of syncs is over that had these files; by default all that was drained."""
+        if not self._being_synced:
+            return
         over = [each for each in self._being_synced if files is None or each in files]
         for file in over:
             self._being_synced.remove(file)

@@ -33,8 +33,11 @@ class IdleMemory:
         give_back: Callable[[], None] = give_memory_back,
         *,
         tails: TailMemory = NOTHING_KEPT,
+        sessions: TailMemory = NOTHING_KEPT,
     ) -> None:
+        """`tails` and `sessions`: the newest bytes of merged logs, and of session logs."""
         self.tails = tails
+        self.sessions = sessions
         self._give_back = give_back
         self._work: object = None
         self._since: float | None = now

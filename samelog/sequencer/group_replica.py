@@ -91,7 +91,13 @@ class GroupReplica:
         self._site = ReplicaSite(seat, given, member, peers, presence, owner, self, self._at_work)
         self.store = RaftStore.open(given.fs, member.raft_log, seat.group, seat.replica)
         machine, self._pending_at_start, unknown = what_was_saved(self.store.snapshot, given.level)
-        sessions = SessionStore(given.fs, os.path.join(config.data, "sessions"), machine, self)
+        sessions = SessionStore(
+            given.fs,
+            os.path.join(config.data, "sessions"),
+            machine,
+            self,
+            member.memory.sessions,
+        )
         merging = Merging(
             given.fs,
             os.path.join(config.data, "merged"),

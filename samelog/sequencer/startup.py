@@ -61,7 +61,11 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
     policy = PolicyFile(given.fs, config.archive.policy)
     kept = RowFilters(), policy, LogShares(), given.host.new_judge()
     paces = Budget(config.pace.recovery_bytes_per_s), ScrubPace(config.scrub)
-    memory = IdleMemory(clock.now(), tails=TailMemory(config.limits.tail_bytes))
+    memory = IdleMemory(
+        clock.now(),
+        tails=TailMemory(config.limits.tail_bytes),
+        sessions=TailMemory(config.limits.session_memory_bytes),
+    )
     shared = *paces, NodeQuotas(config.quotas), memory
     return MemberParts(*made, MemberStatus(), *kept, *shared)
 

@@ -18,6 +18,7 @@ import msgspec
 
 from samelog.config.tables.node import (
     ArchiveConfig,
+    ConnectionLimits,
     Fsync,
     Grant,
     NodeConfig,
@@ -55,6 +56,8 @@ DATA = "/data"
 BOOTSTRAPPED = re.compile("without --bootstrap|can join their cluster")
 ARCHIVE_EVERY_S = 0.5
 ELECTION_MS = 400
+SESSION_MEMORY_BYTES = 16 << 10
+"""Small, so that files are read as well as memory."""
 MOST_OPEN = 6
 """Files that the logs of a node keep open: so few that most of them are closed again and again."""
 """Below what a configuration begins with: more happens in a world's time."""
@@ -227,6 +230,7 @@ class NodeActor(Actor):
             pace=NodePace(snapshot_interval_s=options.snapshot_interval_s),
             raft=RaftSettings(election_ms=ELECTION_MS),
             archive=ArchiveConfig(interval_s=ARCHIVE_EVERY_S, copy_to=URL),
+            limits=ConnectionLimits(session_memory_bytes=SESSION_MEMORY_BYTES),
         )
 
     def _peers(self) -> tuple[PeerConfig, ...]:

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 from samelog.sequencer.raft import raft_home
 from samelog.store.disk.tail_memory import LogTail, TailMemory
+from samelog.store.session.log import InputLog
 
 
 @contextmanager
@@ -34,6 +35,25 @@ def keep_every_byte() -> Iterator[None]:
         self.held_bytes += size
 
     with patch.object(TailMemory, "grown", grown):
+        yield
+
+
+@contextmanager
+def keep_bytes_of_what_is_given_up() -> Iterator[None]:
+    """What is in memory of a session log stays there when its run is set aside or begins later."""
+    with patch.object(InputLog, "_forget_recent", lambda self: None):
+        yield
+
+
+@contextmanager
+def believe_memory_always() -> Iterator[None]:
+    """Bytes in memory that have another digest count as damage at once."""
+
+    def read(self: InputLog, *args: Any, from_file: bool = False) -> int:
+        return original(self, *args)
+
+    original = InputLog.read_into
+    with patch.object(InputLog, "read_into", read):
         yield
 
 
@@ -69,11 +89,18 @@ def trust_older_raft_files() -> Iterator[None]:
         yield
 
 
+_STORE = "tests/sequencer/test_session_store.py::test_"
 _TAIL = "tests/store/test_tail_memory.py::test_"
 _RAFT = "tests/sequencer/test_raft_dir.py::test_"
 PLACES = (
     (270, keep_what_was_cut, _TAIL + "a_log_that_was_cut_is_not_read_as_it_was"),
     (271, keep_every_byte, _TAIL + "the_oldest_of_all_logs_goes_first"),
+    (
+        421,
+        keep_bytes_of_what_is_given_up,
+        _STORE + "unmerged_bytes_are_read_as_they_were_written_whatever_was_done",
+    ),
+    (421, believe_memory_always, _STORE + "a_mismatch_is_read_again_from_the_file"),
     (
         272,
         begin_without_raft_files,

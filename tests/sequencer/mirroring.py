@@ -131,7 +131,7 @@ class MirrorWorld:
 
     # --- as RangeReader ---------------------------------------------------------------------------
 
-    def read_range(self, part: Range) -> bytearray | None:
+    def read_range(self, part: Range, *, from_file: bool = False) -> bytearray | None:
         return bytearray(self.bytes.files[part.input, part.run, part.roll][part.start : part.stop])
 
     def take_checked(self, part: Range) -> bytearray | None:

@@ -36,7 +36,7 @@ class Sessions:
         self.lost: set[int] = set()
         self.checked = CheckedRanges()
 
-    def read_range(self, part: Range) -> bytearray | None:
+    def read_range(self, part: Range, *, from_file: bool = False) -> bytearray | None:
         if part.input in self.lost:
             return None
         return bytearray(self.data[part.input][part.start : part.stop])

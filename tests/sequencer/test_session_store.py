@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from samelog.format import _kernels as kernels
 from samelog.format.positions import SessionPosition
+from samelog.sequencer.merge.merger import read_agreed
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.state.commands import CreateTopicCommand, OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.commands import (
+    CreateTopicCommand,
+    OpenInputCommand,
+    OpenRunCommand,
+    Range,
+)
 from samelog.sequencer.state.machine import StateMachine
 from samelog.store.disk.files import OsFileSystem
+from samelog.store.disk.tail_memory import PIECE_COST_BYTES, TailMemory
+from samelog.store.session.log import InputLog
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.files import SimFileSystem
 from tests.cluster_sim.process import Process
@@ -136,3 +149,82 @@ def test_a_sync_makes_all_runs_durable_whichever_one_an_input_is_in(tmp_path: Pa
     store.mark_durable(store.ends([1]))
     machine.state.inputs[1].run = 1
     assert store.durable(machine.state.inputs[1]) == SessionPosition(1, 0, size)
+
+
+def batch_of(number: int, size: int = 100) -> bytes:
+    value = number.to_bytes(4, "big") + bytes(size)
+    return kernels.build_batches(
+        [value], timestamps=number, batch_bytes=1 << 14, max_record_bytes=1 << 20
+    )
+
+
+def store_with_memory(path: Path, memory: TailMemory) -> SessionStore:
+    machine = machine_with_input()
+    return SessionStore(OsFileSystem(), str(path / "sessions"), machine, Untold(), memory)
+
+
+def compare_with_files(log: InputLog) -> None:
+    """What is read is what the files have."""
+    for file in log.files():
+        for start in (0, 1, file.size // 2):
+            found = log.read(file.run, file.roll, start, file.size)
+            whole = bytearray(len(found))
+            count = log.read_into(whole, file.run, file.roll, start, from_file=True)
+            assert (found, len(found)) == (bytes(whole), count)
+
+
+@given(st.integers(0, 1 << 32))
+@settings(max_examples=12, deadline=None)
+def test_unmerged_bytes_are_read_as_they_were_written_whatever_was_done(seed: int) -> None:
+    source = random.Random(seed)
+    memory = TailMemory(source.choice([3000, 40_000]))
+    with TemporaryDirectory() as directory:
+        log = store_with_memory(Path(directory), memory).log(1)
+        for number in range(40):
+            roll, byte = log.end(0)
+            match source.choice("aaaaasrgx"):
+                case "a":
+                    log.append(0, roll, byte, batch_of(number, source.choice([10, 900])))
+                case "s":
+                    log.seal(0, roll, byte)
+                case "r":
+                    log.release(0, roll - 1)
+                case "g":
+                    log.start_at(0, roll + 1, 0)
+                case "x":
+                    log.set_run_aside(0)
+            compare_with_files(log)
+            assert memory.held_bytes <= memory.limit_bytes
+        log.close()
+        assert memory.held_bytes <= 3 * PIECE_COST_BYTES * 40
+
+
+def test_bytes_stay_in_memory_until_a_majority_has_merged_them(tmp_path: Path) -> None:
+    memory = TailMemory(1 << 20)
+    store = store_with_memory(tmp_path, memory)
+    size = write_files(store, 3)
+    place = SessionPosition(0, 3, 0)
+    assert store.read(1, SessionPosition(0, 0, 0), size) != b""
+    assert memory.reads == 1
+    held = memory.held_bytes
+    store.release(1, place, is_over=False)
+    assert memory.held_bytes == held - 3 * size
+    assert store.read(1, place, size) != b""
+    assert memory.reads == 2
+    store.close()
+
+
+def test_a_mismatch_is_read_again_from_the_file(tmp_path: Path) -> None:
+    memory = TailMemory(1 << 20)
+    store = store_with_memory(tmp_path, memory)
+    data = batch_of(1)
+    store.log(1).append(0, 0, 0, data)
+    part = Range(1, 0, 0, 0, len(data), 1, len(data), kernels.scan(data).digest)
+    assert read_agreed(store, part) == bytearray(data)
+    assert memory.reads == 1
+    recent = store.log(1).recent
+    assert recent is not None
+    recent.wrote(0, 0, 0, batch_of(2))
+    assert store.read_range(part) == bytearray(batch_of(2))
+    assert read_agreed(store, part) == bytearray(data)
+    store.close()

@@ -201,6 +201,12 @@ class ConnectionLimits(ConfigTable):
         "0 all, from files, which the system caches: docs/operations.md",
         size(0, DISK_BYTES_MAX),
     ] = 0
+    session_memory_bytes: Annotated[
+        int,
+        "Memory for the newest session bytes that are not merged on a majority; older ones are "
+        "read from files",
+        size(0, DISK_BYTES_MAX),
+    ] = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

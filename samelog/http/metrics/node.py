@@ -141,6 +141,7 @@ def _traffic(node: ServedNode) -> Iterator[Sample]:
 def _files(node: ServedNode) -> Iterator[Sample]:
     yield from common.disk(home_of(node.member.config), "raft_disk")
     yield "samelog_tail_memory_bytes", (), node.member.memory.tails.held_bytes
+    yield "samelog_session_memory_bytes", (), node.member.memory.sessions.held_bytes
     yield "samelog_tail_memory_reads_total", (), node.member.memory.tails.reads
 
 

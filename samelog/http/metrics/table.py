@@ -96,6 +96,8 @@ gauge samelog_raft_disk_used_bytes: Bytes used on the disk of Raft's files, whic
 gauge samelog_raft_disk_free_bytes: Bytes that this process can still write to that disk.
 gauge samelog_tail_memory_bytes: Memory that the newest bytes of merged logs take: at most
     `limits.tail_bytes`.
+gauge samelog_session_memory_bytes: Memory that the newest session bytes take: at most
+    `limits.session_memory_bytes`.
 counter samelog_tail_memory_reads_total: Reads of merged logs that this memory has answered.
 counter samelog_received_bytes_total: Session bytes written to this node's disk, from publishers,
     Kafka clients and peers.

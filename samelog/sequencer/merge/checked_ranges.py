@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from samelog.sequencer.state.commands import Range
 
-KEPT_BYTES = 4 << 20
-"""What is merged later than so much more was checked is read again."""
+KEPT_BYTES = 8 << 20
+"""As much as entries in flight name. What is merged later than so much more was checked is read and
+checked again.
+"""
 
 
 class CheckedRanges:

@@ -46,8 +46,10 @@ _NONE_PENDING: deque[Merge] = deque()
 class RangeReader(Protocol):
     """Reads the session bytes that this node holds."""
 
-    def read_range(self, part: Range) -> bytearray | None:
-        """The range's bytes in a new buffer; None when this node does not hold all of them."""
+    def read_range(self, part: Range, *, from_file: bool = False) -> bytearray | None:
+        """The range's bytes in a new buffer; None when this node does not hold all of them.
+        `from_file`: what is in memory is not believed.
+        """
 
     def take_checked(self, part: Range) -> bytearray | None:
         """The same, if they are at hand and have the range's digest; not a second time."""
@@ -282,7 +284,7 @@ class PartitionMerger:
                 coordinator_epoch=merge.epoch,
                 at_ms=merge.append_ms,
             )
-        data = self._reader.take_checked(part) or self._read(part)
+        data = self._reader.take_checked(part) or read_agreed(self._reader, part)
         if data is None or (isinstance(merge, MirrorMerge) and not _is_mirrored(merge, part, data)):
             return None
         if part.verdict == Verdict.SLICE:
@@ -293,12 +295,19 @@ class PartitionMerger:
             kernels.stamp_append_time(data, merge.append_ms)
         return data
 
-    def _read(self, part: Range) -> bytearray | None:
-        data = self._reader.read_range(part)
+
+def read_agreed(reader: RangeReader, part: Range) -> bytearray | None:
+    """The range's bytes if they have its digest, else None. A mismatch is read a second time, from
+    the file, before it counts as damage.
+    """
+    for from_file in (False, True):
+        data = reader.read_range(part, from_file=from_file)
         if data is None:
             return None
         scan = kernels.scan(data, verify_crc=True, max_batch_bytes=HELD_BATCH_BYTES)
-        return data if scan.end == len(data) and scan.digest == part.digest else None
+        if scan.end == len(data) and scan.digest == part.digest:
+            return data
+    return None
 
 
 def _epoch_of(merge: Merge) -> int | None:

@@ -234,7 +234,7 @@ class Planner:
                 continue
             if placement.passing is not None and placement.is_on_its_way(entry.partition):
                 continue
-            place = self._places.get(number) or entry.place
+            place = self.place(entry)
             if reach > place and self._machine.takes(entry.session):
                 ready.append((entry, place))
         if not ready:
@@ -481,11 +481,11 @@ class Planner:
         state, tail, size = self._machine.state, draft.tail, draft.size
         append_ms = draft.append_ms
         settings = state.topics[state.partitions[draft.partition].topic_id].settings
-        limit_bytes = int(settings.get(SEGMENT_BYTES, self._limits.segment_bytes))
+        limit_bytes, limit_ms = self._limits.segment_bytes, self._limits.segment_ms
+        if settings:
+            limit_bytes = int(settings.get(SEGMENT_BYTES, limit_bytes))
+            limit_ms = _segment_ms(settings, limit_ms)
         full = tail.segment_bytes + size > limit_bytes
-        limit_ms = int(settings.get(SEGMENT_MS, self._limits.segment_ms))
-        if CLEANUP_POLICY in settings:
-            limit_ms = longest_segment_ms(settings, self._limits.segment_ms)
         old = append_ms - tail.segment_started_ms > limit_ms
         roll = tail.segment_bytes > 0 and size > 0 and (full or old)
         fresh = roll or tail.next_offset == 0
@@ -502,11 +502,18 @@ class Planner:
             newest(draft.sequences) if draft.learnt else [],
             list(draft.watermarks.items()),
             list(draft.unwrapped.items()),
-            settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
+            bool(settings) and settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
         )
         more = draft.begins, draft.ends, draft.left.runs, draft.mirrored, draft.left.version
         is_plain = more == ([], [], [], None, None)
         return Merge(*fields) if is_plain else special_merge(fields, draft)
+
+
+def _segment_ms(settings: Mapping[str, str], default_ms: int) -> int:
+    """How long a topic's segment may grow."""
+    if CLEANUP_POLICY in settings:
+        return longest_segment_ms(settings, default_ms)
+    return int(settings.get(SEGMENT_MS, default_ms))
 
 
 def majority_place(places: Iterable[SessionPosition], voters: int) -> SessionPosition | None:

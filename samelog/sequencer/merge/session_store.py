@@ -22,6 +22,7 @@ from samelog.sequencer.state.types import Input
 from samelog.store.disk.dirty_files import RoundFiles, take_dirty
 from samelog.store.disk.files import DiskFault, File, FileSystem
 from samelog.store.disk.quarantine import set_aside, set_partition_aside
+from samelog.store.disk.tail_memory import NOTHING_KEPT, TailMemory
 from samelog.store.merged.topic_dirs import TopicDirs
 from samelog.store.session.directory import SessionDirectory, read_topic_id
 from samelog.store.session.log import InputLog
@@ -48,8 +49,15 @@ class SessionStore:
     """Opens input logs on demand and reads ranges of them."""
 
     def __init__(
-        self, fs: FileSystem, directory: str, machine: StateMachine, events: SessionEvents
+        self,
+        fs: FileSystem,
+        directory: str,
+        machine: StateMachine,
+        events: SessionEvents,
+        memory: TailMemory = NOTHING_KEPT,
     ) -> None:
+        """`memory`: for the newest bytes of inputs, until a majority has merged them durably."""
+        self._memory = memory
         self._fs = fs
         self._directory = directory
         self._machine = machine
@@ -80,6 +88,7 @@ class SessionStore:
 
     def _open_log(self, number: int) -> InputLog:
         opened = self.opened[number] = self._open(self._machine.state.inputs[number])
+        opened.recent = self._memory.new_log()
         if opened.damaged:
             self.damaged.add(number)
         self._awake[number] = None
@@ -248,6 +257,8 @@ class SessionStore:
         if held is None:
             return
         self._unmarked[number] = self._awake[number] = None
+        if held.recent is not None:
+            held.recent.forget(*place)
         try:
             for run in held.runs():
                 if run < place.run or (is_over and run == place.run):
@@ -267,15 +278,17 @@ class SessionStore:
         log = self.opened.get(number) or self._open_log(number)
         return log.read(place.run, place.roll, place.byte, stop)
 
-    def read_range(self, part: Range) -> bytearray | None:
-        """The range's bytes; None when this node does not hold all of them."""
+    def read_range(self, part: Range, *, from_file: bool = False) -> bytearray | None:
+        """The range's bytes; None when this node does not hold all of them. `from_file`: what is in
+        memory is not believed.
+        """
         if part.input not in self._machine.state.inputs:
             return None
         self._awake[part.input] = None
         buffer = bytearray(part.stop - part.start)
         try:
             log = self.opened.get(part.input) or self._open_log(part.input)
-            got = log.read_into(buffer, part.run, part.roll, part.start)
+            got = log.read_into(buffer, part.run, part.roll, part.start, from_file=from_file)
         except LogFormatError as error:  # peers have the bytes, or what became of them
             self._say_once(part.input, f"session bytes cannot be read: {error}")
             return None

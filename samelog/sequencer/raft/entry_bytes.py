@@ -16,6 +16,7 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
 from samelog.format.positions import SessionPosition
 from samelog.runtime.disk.syncer import Syncer
+from samelog.sequencer.merge.merger import read_agreed
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.commands import (
     AnyCommand,
@@ -180,11 +181,8 @@ class EntryBytes:
         """What the leader planned itself it has read."""
         if self._raft.leadership is not None:
             return True
-        data = self._sessions.read_range(part)
+        data = read_agreed(self._sessions, part)
         if data is None:
-            return False
-        scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
-        if scan.end != len(data) or scan.digest != part.digest:
             return False
         self._sessions.checked.keep(part, data)
         return True

@@ -1,6 +1,8 @@
-"""The newest bytes of merged logs, kept in memory for readers that are nearly current, so that they
-never wait for a disk from which something else has driven them out. What is older is read from
-files.
+"""The newest bytes of logs, kept in memory for readers that are nearly current, so that they never
+wait for a disk from which something else has driven them out. Older bytes are read from files.
+
+A *segment* is a file of a log: one of a merged log, or a roll of a session log, whose *layout* is
+its run.
 
 Bytes are kept in pieces, which end at some size; each log's follow each other. A piece that is the
 oldest of all logs goes first, whichever log it is of.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from operator import attrgetter
 from typing import Protocol
 
 from samelog.format.batch import Bytes
@@ -33,14 +36,8 @@ class _TailPiece:
         self.place = segment, byte
         self.data = bytearray()
 
-    @property
-    def end(self) -> tuple[int, int]:
-        """The segment, and the byte behind it."""
-        return self.place[0], self.place[1] + len(self.data)
 
-
-def _place(piece: _TailPiece) -> tuple[int, int]:
-    return piece.place
+_PLACE = attrgetter("place")
 
 
 class HasTail(Protocol):
@@ -53,12 +50,12 @@ class TailMemory:
     """Of all logs of a node."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """0: nothing is kept."""
+        """`limit_bytes` 0: nothing is kept."""
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         self.reads = 0
         """Answered from here."""
-        self._piece_bytes = min(PIECE_BYTES, limit_bytes // 8)
+        self.piece_bytes = min(PIECE_BYTES, limit_bytes // 8)
         self._pieces: deque[_TailPiece] = deque()
         """In the order in which they were begun."""
 
@@ -74,10 +71,6 @@ class TailMemory:
         """A log has begun another piece."""
         self._pieces.append(piece)
         self.held_bytes += PIECE_COST_BYTES
-
-    def is_full(self, piece: _TailPiece) -> bool:
-        """Whether the log begins another one instead."""
-        return len(piece.data) >= self._piece_bytes
 
     def grown(self, size: int) -> None:
         """A piece has so many bytes more."""
@@ -111,44 +104,58 @@ class LogTail:
 
     def wrote(self, layout: int, segment: int, byte: int, data: Bytes) -> None:
         """These bytes stand in the file of a segment, from a byte on."""
-        pieces = self._pieces
-        follows = bool(pieces) and self._layout == layout
-        if follows and byte:
-            follows = pieces[-1].end == (segment, byte)
-        if not follows:
-            self._clear()
+        newest = self._pieces[-1] if self._pieces and self._layout == layout else None
+        if newest is None or (byte and newest.place != (segment, byte - len(newest.data))):
+            self.clear()
             self._layout = layout
-        if not pieces or byte == 0 or self._memory.is_full(pieces[-1]):
-            pieces.append(_TailPiece(self, segment, byte))
-            self._memory.begin(pieces[-1])
-        pieces[-1].data += data
+            newest = self._begin(segment, byte)
+        elif byte == 0 or len(newest.data) >= self._memory.piece_bytes:
+            newest = self._begin(segment, byte)
+        newest.data += data
         self._memory.grown(len(data))
+
+    def _begin(self, segment: int, byte: int) -> _TailPiece:
+        piece = _TailPiece(self, segment, byte)
+        self._pieces.append(piece)
+        self._memory.begin(piece)
+        return piece
 
     def read(self, layout: int, segment: int, byte: int, size: int) -> bytes | None:
         """So many bytes of a segment from a byte on; None if not all of them are here."""
         if layout != self._layout:
             return None
-        number = bisect_right(self._pieces, (segment, byte), key=_place) - 1
-        if number < 0 or self._pieces[number].place[0] != segment:
+        number = bisect_right(self._pieces, (segment, byte), key=_PLACE) - 1
+        if number < 0:
             return None
-        parts: list[bytearray] = []
+        parts: list[memoryview] = []
         missing = size
         for piece in self._pieces[number:]:
-            if piece.place[0] != segment or not missing:
-                break
+            if piece.place[0] != segment:
+                return None
             start = byte + size - missing - piece.place[1]
-            parts.append(piece.data[start : start + missing])
-            missing -= len(parts[-1])
-        if missing:
-            return None
-        self._memory.reads += 1
-        return b"".join(parts)
+            part = memoryview(piece.data)[start : start + missing]
+            missing -= len(part)
+            if not missing:
+                self._memory.reads += 1
+                return b"".join((*parts, part))
+            parts.append(part)
+        return None
+
+    def forget(self, layout: int, segment: int, byte: int) -> None:
+        """Drop the pieces that lie wholly below this place, which readers do not need any more."""
+        if layout != self._layout:
+            return
+        last = max(0, bisect_right(self._pieces, (segment, byte), key=_PLACE) - 1)
+        for piece in self._pieces[:last]:
+            self._memory.empty(piece)
+        del self._pieces[:last]
 
     def lost_oldest(self) -> None:
         """The oldest piece is gone."""
         del self._pieces[0]
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Drop everything: the log was changed, or is closed."""
         for piece in self._pieces:
             self._memory.empty(piece)
         self._pieces.clear()

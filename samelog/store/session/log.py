@@ -123,6 +123,8 @@ class InputLog(InputReader):
         state.end = roll, held.size
         state.last_append, state.last = (roll, byte), None
         self._dirty.touch(appender.file)
+        if self.recent is not None:
+            self.recent.wrote(run, roll, byte, data)
 
     def _begin_run(self, number: int, roll: int, byte: int) -> HeldRun:
         if (roll, byte) != (0, 0):
@@ -200,6 +202,7 @@ class InputLog(InputReader):
 
     def _restart_run(self, run: HeldRun, roll: int, byte: int) -> None:
         """Let what is held of a run begin, empty, at (roll, byte)."""
+        self._forget_recent()
         for lower in [lower for lower in run.files if lower < roll]:
             self._remove_file(run, lower)
         run.start = run.durable = (roll, byte)
@@ -284,6 +287,7 @@ class InputLog(InputReader):
         state = self._runs.pop(run, None)
         if state is None:
             return
+        self._forget_recent()
         for roll in list(state.files):
             self._remove_file(state, roll)
         self._remove_marker(from_name(run, *state.start))
@@ -293,6 +297,7 @@ class InputLog(InputReader):
         state = self._runs.pop(run, None)
         if state is None:
             return
+        self._forget_recent()
         for roll in list(state.files):
             held, path = state.remove(roll), self._path(data_name(run, roll))
             self._dirty.forget(path)
@@ -350,10 +355,15 @@ class InputLog(InputReader):
 
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""
+        self._forget_recent()
         self._files.close()
         self._dirty.close()
 
     # --- small things --------------------------------------------------------------------------
+
+    def _forget_recent(self) -> None:
+        if self.recent is not None:
+            self.recent.clear()
 
     def _create(self, name: str) -> None:
         self._fs.open(self._path(name), create=True).close()

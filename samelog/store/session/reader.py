@@ -11,6 +11,7 @@ from samelog.format.file_names import data_name
 from samelog.store.disk.batch_walk import valid_extent
 from samelog.store.disk.file_cache import FileCache
 from samelog.store.disk.files import File, FileSystem
+from samelog.store.disk.tail_memory import LogTail
 from samelog.store.session.run import HeldRun, InputFile, RunPosition
 
 
@@ -22,6 +23,8 @@ class InputReader:
         self._fs = fs
         self._runs: dict[int, HeldRun] = {}
         self._files = FileCache(fs)
+        self.recent: LogTail | None = None
+        """The newest bytes in memory; its layout is the run."""
 
     # --- looking -------------------------------------------------------------------------------
 
@@ -104,17 +107,34 @@ class InputReader:
         count = self._held_from(run, roll, start, stop)
         if count <= 0:
             return b""
+        if self.recent is not None:
+            data = self.recent.read(run, roll, start, count)
+            if data is not None:
+                return data
         file = self._files.find((run, roll)) or self._open_file(run, roll)
         return file.pread(count, start)
 
-    def read_into(self, buffer: bytearray | memoryview, run: int, roll: int, start: int) -> int:
-        """Fill `buffer` from a file; the bytes read, fewer where they are not held. Raises as
-        `read`.
+    def read_into(
+        self,
+        buffer: bytearray | memoryview,
+        run: int,
+        roll: int,
+        start: int,
+        *,
+        from_file: bool = False,
+    ) -> int:
+        """Fill `buffer`; the bytes read, fewer where they are not held. `from_file`: what is in
+        memory is not believed. Raises as `read`.
         """
         view = memoryview(buffer)
         count = self._held_from(run, roll, start, start + view.nbytes)
         if count <= 0:
             return 0
+        if self.recent is not None and not from_file:
+            data = self.recent.read(run, roll, start, count)
+            if data is not None:
+                view[:count] = data
+                return count
         file = self._files.find((run, roll)) or self._open_file(run, roll)
         return file.pread_into(view[:count], start)
 

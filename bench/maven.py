@@ -23,14 +23,16 @@ MAVEN_S = 600
 
 Artifact = tuple[str, str, str]
 """Group, name and version in Maven's repositories."""
-KAFKA = "kafka-4.1.1"
+KAFKA = "kafka-4.4.0"
+OLDER_KAFKA = "kafka-4.1.1"
 PLATFORM = "kafka-platform-4.1.1"
 DEBEZIUM = "debezium-3.6.1"
 SPARK_KAFKA = "spark-kafka-4.2.0"
 OLDER_SPARK_KAFKA = "spark-kafka-3.5.1"
 SPARK_ICEBERG = "spark-iceberg-1.11.0"
 ARTIFACTS: Mapping[str, Sequence[Artifact]] = {
-    KAFKA: [("org.apache.kafka", "kafka_2.13", "4.1.1")],
+    KAFKA: [("org.apache.kafka", "kafka_2.13", "4.4.0")],
+    OLDER_KAFKA: [("org.apache.kafka", "kafka_2.13", "4.1.1")],
     PLATFORM: [
         ("org.apache.kafka", "kafka-streams", "4.1.1"),
         ("org.apache.kafka", "connect-runtime", "4.1.1"),

@@ -105,16 +105,31 @@ class Meter:
         self._pids = pids
         self.total = Spent()
 
+    def taken(self) -> Spent:
+        """All windows since this was asked last."""
+        total, self.total = self.total, Spent()
+        return total
+
+    @contextmanager
+    def waiting(self) -> Iterator[Spent]:
+        """Measure only how long threads wait, also where processes end and others begin; counts for
+        no window.
+        """
+        spent, begun, before = Spent(), time.monotonic(), waited_ns(self._pids())
+        yield spent
+        spent.seconds = time.monotonic() - begun
+        more = (ns - before.get(thread, 0) for thread, ns in waited_ns(self._pids()).items())
+        spent.waited_s = sum(more) / 1e9
+
     @contextmanager
     def window(self) -> Iterator[Spent]:
         """Measure until the end of the block; the value is complete then."""
         pids, spent, begun = self._pids(), Spent(), time.monotonic()
-        cpu, (reads, writes), waited = cpu_s(pids), calls(pids), waited_ns(pids)
-        yield spent
+        cpu, (reads, writes) = cpu_s(pids), calls(pids)
+        with self.waiting() as waited:
+            yield spent
         pids = self._pids()
         spent.seconds, spent.cpu_s = time.monotonic() - begun, cpu_s(pids) - cpu
-        more = (ns - waited.get(thread, 0) for thread, ns in waited_ns(pids).items())
-        spent.waited_s = sum(more) / 1e9
-        now = calls(pids)
+        spent.waited_s, now = waited.waited_s, calls(pids)
         spent.reads, spent.writes = now[0] - reads, now[1] - writes
         self.total.add(spent)

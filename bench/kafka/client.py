@@ -26,6 +26,7 @@ POLL_EVERY = 1_000
 FLUSH_S = 300
 PAUSE_S = 0.005
 SECOND = 1_000_000_000
+POLL_NS = 1_000_000
 LINGER_MS = 5
 QUEUE_BACKOFF_MS = 10
 """For so long a consumer whose queue is full asks for nothing. By default it is a second: who sends
@@ -159,7 +160,10 @@ def paced(told: Told, topic: str, given: argparse.Namespace) -> None:
     for number in range(given.records):
         producer, due = producers[number % len(producers)], begun + number * SECOND // given.rate
         while (wait := due - time.monotonic_ns()) > 0:
-            producer.poll(min(wait / 1e9, 0.001))
+            if wait >= POLL_NS:
+                producer.poll(POLL_NS / SECOND)
+            else:  # librdkafka counts milliseconds: less is 0, and would keep a core busy
+                time.sleep(wait / SECOND)
         late.append((time.monotonic_ns() - due) / 1e6)
         partition = number % given.partitions
         value = STAMP.pack(due) + padding

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from bench import machine, maven, plain
-from bench.kafka import catch_up, clients, failover, partitions, reading, rows
+from bench.kafka import catch_up, clients, failover, loads, partitions, reading, rows
 from bench.kafka.pairs import run_bulk, run_paced
 from bench.kafka.rig import Rig
 from bench.kafka.systems import (
@@ -20,13 +21,16 @@ from bench.kafka.systems import (
     LISTENER,
     NATS,
     OWN,
+    SINGLE,
     Bulk,
     KafkaSystem,
     Pace,
+    System,
     create,
 )
 from bench.kafka_requests import ASKED, TOPIC, Load, leader_of
 from bench.kafka_requests import measure as ask
+from bench.many import measure as many
 from bench.processes import Program, options
 from bench.rounds.lines import Figures
 from bench.rounds.run import Measure, Run
@@ -35,9 +39,9 @@ from tests.kafka.wire import Wire, metadata
 Found = tuple[Figures, Mapping[str, str]]
 Settings = Mapping[str, Any]
 T = TypeVar("T")
-COMMON = tuple(
-    f"bench/kafka/{name}.py" for name in ("brokers", "client", "nodes", "rig", "systems")
-)
+SHARED = ("brokers", "client", "nodes", "pairs", "rig", "systems")
+COMMON = ("bench/maven.py", "bench/meter.py", *(f"bench/kafka/{name}.py" for name in SHARED))
+MANY = ("many/client", "many/measure", "many/metrics", "many/sidecar")
 AMOUNTS: Mapping[str, Settings] = {
     rows.BULK: {"megabytes": {"1000": 200, "100": 80}, "nats_megabytes": {"1000": 25, "100": 4}},
     rows.LATENCY: {"rate": 1000, "size": 1000, "seconds": 8},
@@ -45,6 +49,12 @@ AMOUNTS: Mapping[str, Settings] = {
     rows.PLAINTEXT: {"megabytes": {"1000": 100, "100": 40}, "times": 5, "trips": 300},
     rows.REQUESTS: {"seconds": 3, "connections": 32, "depth": 5},
     rows.READING: {"records": 300_000},
+    rows.SESSIONS: {"sessions": 1000, "rate": 1, "seconds": 8, "patience": 120},
+    rows.PRODUCERS: {"sessions": 100, "rate": 10, "seconds": 8, "processes": 2, "patience": 120},
+    rows.SINGLE_REQUESTS: {"size": 1000, "seconds": 20},
+    rows.BUSY_DISK: {"rate": 1000, "size": 1000, "seconds": 8},
+    rows.WRITTEN: {"count": 1000, "rate": 1000, "seconds": 8},
+    rows.NEW: {"topics": 20, "transactions": 100},
     rows.FAILOVER: {"kills": 4, "seconds": 7, "silent_seconds": 12, "kafka_seconds": 22},
     rows.CATCH_UP: {"megabytes": 300, "rate": 1000, "seconds": 20},
     rows.SPARK: {"rows": 1_000_000},
@@ -55,7 +65,7 @@ AMOUNTS: Mapping[str, Settings] = {
 def fewer(amounts: Settings, share: float) -> Settings:
     """Amounts for a quick look: numbers of things, not rates, sizes or times."""
     kept = {"rate", "size", "connections", "depth", "times", "seconds", "silent_seconds"}
-    kept |= {"kafka_seconds", "kills"}
+    kept |= {"kafka_seconds", "kills", "processes", "patience"}
     return {
         name: value
         if name in kept
@@ -96,11 +106,7 @@ class Runner:
         wanted = self._amounts[rows.LATENCY]
         records = int(wanted["rate"] * (wanted["seconds"] + 2))
         job = Pace(wanted["size"], records, wanted["rate"])
-        systems = in_turn(list(self._rig.systems.values()), number)
-        found = {
-            each.name: run_paced(each, job) for each in systems if each.name != "samelog-append"
-        }
-        return found, self._rig.skipped
+        return {each.name: run_paced(each, job) for each in self._turns(number)}, self._rig.skipped
 
     def clients(self, number: int) -> Found:
         """Rows d."""
@@ -114,6 +120,65 @@ class Runner:
         amounts = clients.Amounts(**self._amounts[name])
         turns = in_turn(systems, number)
         found = {each.name: clients.run_clients(each, amounts) for each in turns}
+        return found, self._without_nats()
+
+    def sessions(self, number: int) -> Found:
+        """Sessions through a sidecar."""
+        del number
+        return {OWN: many.sidecar(self._rig.world(), self._amounts[rows.SESSIONS])}, {}
+
+    def producers(self, number: int) -> Found:
+        """Many publishers, and as many Kafka producers."""
+        wanted = self._amounts[rows.PRODUCERS]
+        alike = {"count": wanted["sessions"], "rate": wanted["rate"], "seconds": wanted["seconds"]}
+        runs: dict[str, Callable[[], dict[str, float]]] = {
+            OWN: lambda: many.publishers(self._rig.world(), wanted)
+        }
+        for system in self._rig.kafka_systems:
+            runs[system.name] = partial(loads.producers, system, **alike)
+        return {name: runs[name]() for name in in_turn(list(runs), number)}, self._without_nats()
+
+    def single_requests(self, number: int) -> Found:
+        """Records that come one by one."""
+        wanted, found = self._amounts[rows.SINGLE_REQUESTS], dict[str, dict[str, float]]()
+        for rate in (50, 200):
+            job = Pace(wanted["size"], int(rate * (wanted["seconds"] + 2)), rate)
+            for system in self._turns(number):
+                figures = run_paced(system, job)
+                named = {f"{name}.{rate}": figure for name, figure in figures.items()}
+                found.setdefault(system.name, {}).update(named)
+        return found, self._rig.skipped
+
+    def busy_disk(self, number: int) -> Found:
+        """A paced load beside a busy disk."""
+        wanted = self._amounts[rows.BUSY_DISK]
+        rate = wanted["rate"]
+        job = Pace(wanted["size"], int(rate * (wanted["seconds"] + 2)), rate)
+        with loads.disk_busy(self._rig.directory) as disk:
+            found = {each.name: run_paced(each, job) for each in self._turns(number)}
+        return {name: {**figures, **disk} for name, figures in found.items()}, self._rig.skipped
+
+    def _turns(self, number: int) -> list[System]:
+        """All systems, but one way only for each API."""
+        systems = in_turn(list(self._rig.systems.values()), number)
+        return [each for each in systems if each.name != SINGLE]
+
+    def written(self, number: int) -> Found:
+        """Many written partitions."""
+        wanted, turns = self._amounts[rows.WRITTEN], in_turn(self._rig.kafka_systems, number)
+        found = {each.name: loads.partitions(each, **wanted) for each in turns}
+        return found, self._without_nats()
+
+    def new_topics(self, number: int) -> Found:
+        """First records and transactions."""
+        wanted, found = self._amounts[rows.NEW], dict[str, dict[str, float]]()
+        for system in in_turn(self._rig.kafka_systems, number):
+            first = loads.first_records(system, topics=wanted["topics"])
+            taken = loads.transactions(system, times=wanted["transactions"])
+            found[system.name] = {
+                **{f"first_{name}": figure for name, figure in first.items()},
+                **{f"transaction_{name}": figure for name, figure in taken.items()},
+            }
         return found, self._without_nats()
 
     def requests(self, number: int) -> Found:
@@ -231,12 +296,18 @@ def measures(rig: Rig, amounts: Mapping[str, Settings]) -> list[Measure]:
     """All, in the order of a round: what hurts a cluster comes last."""
     runner = Runner(rig, amounts)
     code = {
-        rows.BULK: (runner.bulk, ("pairs", "nats", "nats_client"), ("plain", "throughput")),
-        rows.LATENCY: (runner.latency, ("pairs", "nats", "nats_client"), ("latency",)),
+        rows.BULK: (runner.bulk, ("nats", "nats_client"), ("plain", "throughput")),
+        rows.LATENCY: (runner.latency, ("nats", "nats_client"), ("latency",)),
         rows.CLIENTS: (runner.clients, ("clients",), ()),
         rows.PLAINTEXT: (runner.plaintext, ("clients",), ()),
         rows.REQUESTS: (runner.requests, (), ("kafka_requests",)),
         rows.READING: (runner.reading, ("reading", "clients"), ()),
+        rows.SINGLE_REQUESTS: (runner.single_requests, ("nats", "nats_client"), ("latency",)),
+        rows.PRODUCERS: (runner.producers, ("loads", "clients"), MANY),
+        rows.NEW: (runner.new_topics, ("loads", "clients"), ()),
+        rows.SESSIONS: (runner.sessions, (), MANY),
+        rows.BUSY_DISK: (runner.busy_disk, ("loads", "nats", "nats_client"), MANY),
+        rows.WRITTEN: (runner.written, ("loads", "clients"), ()),
         rows.SPARK: (runner.spark, (), ("spark", "spark_kafka")),
         rows.CATCH_UP: (runner.catch_up, ("catch_up", "clients"), ()),
         rows.FAILOVER: (runner.failover, ("failover",), ("failover",)),
@@ -261,7 +332,10 @@ def _on(rig: Rig, run: Run) -> Run:
     def of_round(number: int) -> Found:
         rig.of_round(number)
         try:
-            return run(number)
+            with rig.watched() as waited:
+                figures, skipped = run(number)
+            found = {name: {**waited.get(name, {}), **each} for name, each in figures.items()}
+            return found, skipped
         except Exception:
             rig.close()  # nobody goes on with what may be broken
             raise

@@ -48,8 +48,7 @@ class Nodes:
         except BaseException:
             self.cluster.stop()
             raise
-        for pid in self.pids():
-            own_group(pid)
+        self.even()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -58,6 +57,11 @@ class Nodes:
     def pids(self) -> list[int]:
         """Of the nodes that run."""
         return [node.pid for node in self.cluster.nodes if node.pid is not None]
+
+    def even(self) -> None:
+        """Give every node the share of processors that all programs have."""
+        for pid in self.pids():
+            own_group(pid)
 
     def own(self, *, single: bool = False) -> OwnSystem:
         """The own API; `single`: record by record."""

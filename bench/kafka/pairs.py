@@ -38,16 +38,18 @@ def run_bulk(system: System, job: Bulk) -> dict[str, float]:
 
 
 def run_paced(system: System, job: Pace) -> dict[str, float]:
-    """Milliseconds from when records were due until they were read, and until they were
-    acknowledged where the writer says so; the cores that the nodes took.
+    """Milliseconds from when records were due until they were read; where the writer says so, also
+    until they were handed over and until they were acknowledged; the cores that the nodes took.
     """
     ran = run_pair(system, system.paced(job))
-    warm = int(job.rate * WARM_UP_S)
-    acks = [each for found in ran.written for each in found.get("ack_ms", ())[warm:]]
-    shares = {"ack_p50_ms": 0.5, "ack_p99_ms": 0.99}
+    warm, steps = int(job.rate * WARM_UP_S), dict[str, float]()
+    for name in ("late", "ack"):
+        if taken := ran.written[0].get(f"{name}_ms", ())[warm:]:
+            steps |= {f"{name}_p50_ms": percentile(taken, 0.5)}
+            steps |= {f"{name}_p99_ms": percentile(taken, 0.99)}
     return {
         **percentiles(ran.read["ms"][warm:]),
-        **({name: percentile(acks, at) for name, at in shares.items()} if acks else {}),
+        **steps,
         "nodes_cores": ran.nodes.cpu_s / ran.seconds,
         **ran.disk_ratio(job.size * job.records),
     }

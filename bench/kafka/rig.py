@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.kafka import nats
@@ -26,7 +27,10 @@ from bench.kafka.systems import (
     KafkaSystem,
     System,
 )
+from bench.many.measure import World
+from bench.many.rows import MANY_SESSIONS
 from bench.maven import Unavailable
+from bench.meter import WAITED
 
 WARM_UP = (Bulk(1000, 40_000), Bulk(100, 150_000))
 
@@ -69,7 +73,7 @@ class Rig:
         self._round = number
 
     def _start_samelog(self) -> None:
-        self.nodes = self._stack.enter_context(Nodes(self.directory))
+        self.nodes = self._stack.enter_context(Nodes(self.directory, MANY_SESSIONS))
         self.samelog = self.nodes.cluster
         self.kafka_systems = [self.nodes.listener()]
         self.plaintext_systems = [self.nodes.listener(tls=False)]
@@ -93,6 +97,26 @@ class Rig:
                     place = brokers.directory
                     made.append(KafkaSystem(name, told, brokers.pids, place, config))
         self.systems |= {each.name: each for each in self.kafka_systems}
+
+    def world(self) -> World:
+        """Our nodes, for measures of many sessions."""
+        return World(self.nodes)
+
+    @contextmanager
+    def watched(self) -> Iterator[dict[str, dict[str, float]]]:
+        """Measure how long the nodes' threads of each system wait for a processor: in the windows
+        of a measure that has some, otherwise all the time. The value is complete at the end of the
+        block.
+        """
+        self.nodes.even()
+        found = dict[str, dict[str, float]]()
+        meters = {each.name: each.meter for each in (*self.systems.values(), *self.kafka_systems)}
+        with ExitStack() as stack:
+            whole = {name: stack.enter_context(meter.waiting()) for name, meter in meters.items()}
+            yield found
+        for name, meter in meters.items():
+            taken = meter.taken()
+            found[name] = {WAITED: (taken if taken.seconds else whole[name]).waited}
 
     def apache(self) -> Brokers:
         """Apache Kafka. Raises Unavailable."""

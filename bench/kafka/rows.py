@@ -18,6 +18,8 @@ PLAIN, NONE_IDLE, IDLE, ITERATING = "plain", "none", "idle", "iterate"
 BULK, LATENCY, CLIENTS, PLAINTEXT = "bulk", "latency", "listener", "listener-plaintext"
 REQUESTS, READING, FAILOVER = "requests", "reading", "failover"
 CATCH_UP, SPARK, PARTITIONS = "catch-up", "spark", "partitions"
+SESSIONS, PRODUCERS, SINGLE_REQUESTS = "sessions", "producers", "single-requests"
+BUSY_DISK, WRITTEN, NEW = "busy-disk", "written-partitions", "new-topics"
 NAMES = {
     OWN: "samelog",
     SINGLE: "samelog, append with linger",
@@ -87,6 +89,10 @@ def bulk() -> Iterator[Row]:
         what = f"processor time of all processes, end to end, {text}"
         yield row(f"c-{size}", what, (BULK, OWN, spent), FLUSH, most)
         yield row(f"c-{size}-default", what, (BULK, OWN, spent), DEFAULT)
+        disk = f"disk_bytes_per_byte.{size} B/B"
+        what_disk = f"bytes to disk for each byte of records, all three, {text}"
+        yield row(f"disk-{size}", what_disk, (BULK, OWN, disk), FLUSH)
+        yield row(f"disk-{size}-listener", what_disk, (BULK, LISTENER, disk), FLUSH)
         nodes = f"nodes_cpu_s_per_gb.{size} s/GB"
         yield row(f"c-{size}-nodes", f"the nodes' of it, {text}", (BULK, OWN, nodes), FLUSH)
     share = "share of the plain limit, end to end, 1 KB"
@@ -230,6 +236,84 @@ def partitions() -> Iterator[Row]:
         yield row(name, what, (PARTITIONS, LISTENER, figure), FLUSH, target)
 
 
+def sessions() -> Iterator[Row]:
+    """Many publishers and sessions, beside as many Kafka producers."""
+    whole = "100 publishers of 10/s in two processes, or as many Kafka producers"
+    for figure, what, target in (
+        ("p50_ms ms", "p50 from due to read", at_most(0.5)),
+        ("p99_ms ms", "p99 from due to read", at_most(0.5)),
+        ("nodes_cores cores", "nodes' processor time", None),
+        ("publishers_cores cores", "publishers' processor time", None),
+    ):
+        name = figure.partition(" ")[0]
+        short = name.removesuffix("_ms").replace("_", "-")
+        at = (PRODUCERS, OWN, figure)
+        yield row(f"many-{short}", f"{whole}: {what}", at, FLUSH, target)
+        yield row(f"many-{short}-default", f"{whole}: {what}", at, DEFAULT)
+        clients = f"100 Kafka producers of 10/s: {what}"
+        yield row(f"many-{short}-listener", clients, (PRODUCERS, LISTENER, figure), FLUSH)
+    through = "1,000 sessions of 1/s through one sidecar"
+    for figure, what, most in (
+        ("p50_ms ms", "p50 from due to read", 100),
+        ("p99_ms ms", "p99 from due to read", 500),
+        ("nodes_cores cores", "nodes' processor time", None),
+        ("sidecar_cores cores", "the sidecar's processor time", None),
+        ("open_s s", "opening all", 5),
+        ("sidecar_restart_s s", "ready after a restart of the sidecar", None),
+        ("node_restart_s s", "ready after a restart of a node", None),
+        ("sidecar_connections 1", "connections of the sidecar", None),
+        ("sidecar_descriptors 1", "descriptors of the sidecar", None),
+        ("sidecar_rss_mb MB", "memory of the sidecar", None),
+    ):
+        short = figure.partition(" ")[0].replace("_", "-")
+        target = None if most is None else at_most(most, of_ours=True)
+        yield row(f"sidecar-{short}", f"{through}: {what}", (SESSIONS, OWN, figure), None, target)
+
+
+def single_requests() -> Iterator[Row]:
+    """Records that come one by one."""
+    for rate in (50, 200):
+        for name in ("p50", "p99"):
+            what = f"{name} from due to acknowledgement, single requests, {rate}/s of 1 KB"
+            at = (SINGLE_REQUESTS, LISTENER, f"ack_{name}_ms.{rate} ms")
+            yield row(f"single-{rate}-ack-{name}", what, at, FLUSH)
+            yield row(f"single-{rate}-ack-{name}-default", what, at, DEFAULT)
+            what = f"{name} from due to read, {rate}/s of 1 KB"
+            at = (SINGLE_REQUESTS, OWN, f"{name}_ms.{rate} ms")
+            yield row(f"single-{rate}-{name}", what, at, FLUSH)
+            yield row(f"single-{rate}-{name}-nats", what, at, NATS)
+            at = (SINGLE_REQUESTS, LISTENER, f"{name}_ms.{rate} ms")
+            target = at_most(0.8) if (rate, name) == (200, "p99") else None
+            whole = f"{what}, the same client through the listener"
+            yield row(f"single-{rate}-{name}-listener", whole, at, FLUSH, target)
+
+
+def loads() -> Iterator[Row]:
+    """A busy disk, written partitions, new topics, transactions."""
+    disk = "1,000/s of 1 KB beside O_DIRECT writes at 40 % of the disk's rate"
+    for name in ("p50", "p99"):
+        what = f"{disk}: {name} from due to read"
+        yield row(f"busy-{name}", what, (BUSY_DISK, OWN, f"{name}_ms ms"), FLUSH)
+        at = (BUSY_DISK, LISTENER, f"{name}_ms ms")
+        yield row(f"busy-{name}-listener", f"{what}, a Kafka client", at, FLUSH)
+    for figure, what in (
+        ("p50_ms ms", "p50 from due to read"),
+        ("p99_ms ms", "p99 from due to read"),
+        ("nodes_cores cores", "nodes' processor time"),
+    ):
+        short = figure.partition(" ")[0].removesuffix("_ms").replace("_", "-")
+        whole = f"1,000/s into 1,000 partitions in turn: {what}"
+        yield row(f"written-{short}", whole, (WRITTEN, LISTENER, figure), FLUSH)
+        yield row(f"written-{short}-default", whole, (WRITTEN, LISTENER, figure), DEFAULT)
+    for name in ("p50", "p99"):
+        what = f"first record of a new topic, {name}"
+        yield row(f"new-topic-{name}", what, (NEW, LISTENER, f"first_{name}_ms ms"), FLUSH)
+        for records in (1, 10):
+            what = f"a transaction of {records}, {name}"
+            at = (NEW, LISTENER, f"transaction_{name}_ms.{records} ms")
+            yield row(f"transaction-{records}-{name}", what, at, FLUSH)
+
+
 def all_rows() -> list[Row]:
     """The whole table."""
     return [
@@ -239,6 +323,9 @@ def all_rows() -> list[Row]:
         *clients(PLAINTEXT, "d-plaintext", " in plaintext", wanted=False),
         *requests(),
         *reading(),
+        *sessions(),
+        *single_requests(),
+        *loads(),
         *failover(),
         *catch_up(),
         *spark(),

@@ -65,7 +65,7 @@ def opened(given: argparse.Namespace) -> list[Publisher]:
     found = []
     for number in range(given.first, given.first + given.sessions):
         publisher = Publisher(
-            given.topic, session=f"s-{number}", directory=given.dir, config=config
+            given.topic, session=f"{given.topic}-{number}", directory=given.dir, config=config
         )
         publisher.append(START)
         found.append(publisher)
@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("role", choices=ROLES)
     parser.add_argument("--config", default="")
     parser.add_argument("--dir", required=True)
-    parser.add_argument("--topic", default="many")
+    parser.add_argument("--topic", default="many", help="sessions are named for it, too")
     parser.add_argument("--sessions", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the number of the first session")
     parser.add_argument("--rate", type=float, default=0, help="records a second in each session")

@@ -17,14 +17,14 @@ from bench.failover import leader_of
 from bench.kafka import clients, loads
 from bench.kafka.nodes import Nodes
 from bench.kafka.pairs import WARM_UP_S, Ran, run_bulk, run_paced, run_programs
-from bench.kafka.systems import Bulk, KafkaSystem, OwnSystem, Pace, create
+from bench.kafka.systems import Bulk, KafkaSystem, OwnSystem, Pace, create, new_topic
 from bench.kafka_requests import ASKED, TOPIC, Load
 from bench.kafka_requests import measure as ask
 from bench.machine import percentile
 from bench.many.metrics import NodeMeter
 from bench.many.sidecar import Sidecar
 from bench.meter import WAITED, Meter
-from bench.processes import Program, alone, options
+from bench.processes import Program, options
 
 CLIENT = "bench.many.client"
 NODES = 3
@@ -55,10 +55,11 @@ class World:
         system.meter = self.meter
         return system
 
-    def program(self, role: str, name: str, **given: object) -> Program:
-        """A client program with files of its own."""
-        place = {"config": self.cluster.client_file, "dir": f"{self.directory}/{name}"}
-        return Program(CLIENT, [role, *options({**place, **given})])
+    def program(self, role: str, topic: str, place: str, **given: object) -> Program:
+        """A client program; `place`: of its files, below those of the topic."""
+        told = {"config": self.cluster.client_file, "topic": topic}
+        files = {"dir": f"{self.directory}/{topic}/{place}"}
+        return Program(CLIENT, [role, *options({**told, **files, **given})])
 
     def counted(self, records: int) -> Figures:
         """What nodes counted in the last window, and their calls for a record."""
@@ -115,12 +116,12 @@ def publishers(world: World, given: Settings) -> Figures:
     count, processes = given["sessions"] // given["processes"], given["processes"]
     records = int(count * given["rate"] * (given["seconds"] + WARM_UP_S))
     load = {"sessions": count, "rate": given["rate"], "records": records}
-    begun = time.monotonic()
+    topic, begun = new_topic("many"), time.monotonic()
     writers = [
-        world.program("publish", f"p{number}", first=number * count, **load)
+        world.program("publish", topic, f"p{number}", first=number * count, **load)
         for number in range(processes)
     ]
-    reader = _reader(world, count * processes, records * processes, given)
+    reader = _reader(world, topic, count * processes, records * processes, given)
     ran = run_programs(world.meter, world.cluster.directory, writers, reader)
     return {
         "open_s": ran.read["opened_at"] - begun,
@@ -130,9 +131,9 @@ def publishers(world: World, given: Settings) -> Figures:
     }
 
 
-def _reader(world: World, sessions: int, records: int, given: Settings) -> Program:
+def _reader(world: World, topic: str, sessions: int, records: int, given: Settings) -> Program:
     told = {"sessions": sessions, "records": records, "open-s": given["patience"]}
-    return world.program("subscribe", "reader", **told)
+    return world.program("subscribe", topic, "reader", **told)
 
 
 def _latencies(ran: Ran, given: Settings, sessions: int) -> Figures:
@@ -154,15 +155,16 @@ def sidecar(world: World, given: Settings) -> Figures:
     """Sessions that one process writes and one sidecar ships; with `rate` 0 all of them are quiet.
     Then the sidecar restarts, and a node.
     """
-    sessions, place = given["sessions"], f"{world.directory}/sessions"
+    sessions, topic = given["sessions"], new_topic("many")
+    place = f"{world.directory}/{topic}"
     records = int(sessions * given["rate"] * (given["seconds"] + WARM_UP_S))
     load = {"sessions": sessions, "rate": given["rate"], "records": records, "config": ""}
-    writer = world.program("publish", "sessions", **load)
-    with writer, Sidecar(world.directory, place, world.cluster.client_file) as shipping:
+    writer = world.program("publish", topic, "sessions", **load)
+    with writer, Sidecar(place, f"{place}/sessions", world.cluster.client_file) as shipping:
         writer.wait_ready()
         begun = time.monotonic()
         shipping.start()
-        reader = _reader(world, sessions, records, given)
+        reader = _reader(world, topic, sessions, records, given)
         with reader:
             share = shipping.wait_connected(NODES * sessions, given["patience"])
             found = {"connected_s": time.monotonic() - begun, "connected_share": share}
@@ -211,6 +213,7 @@ def _restarts(world: World, shipping: Sidecar, sessions: int, patience: float) -
     shipping.wait_below(NODES * sessions)
     begun = time.monotonic()
     node.start()
+    world.nodes.even()
     world.cluster.wait_live(patience)
     share = shipping.wait_connected(NODES * sessions, patience)
     restarted = {"node_restart_s": time.monotonic() - begun, "node_restart_share": share}
@@ -219,9 +222,9 @@ def _restarts(world: World, shipping: Sidecar, sessions: int, patience: float) -
 
 def quiet(world: World, given: Settings) -> Figures:
     """One publisher at a rate alone, then beside quiet sessions of another process."""
-    alone_, load = single(world, given), {"sessions": given["sessions"], "topic": "quiet"}
-    begun = time.monotonic()
-    with world.program("publish", "quiet", **load) as others:
+    alone_, begun = single(world, given), time.monotonic()
+    load = {"sessions": given["sessions"]}
+    with world.program("publish", new_topic("quiet"), "sessions", **load) as others:
         others.wait_ready()
         opened = time.monotonic() - begun
         others.go()
@@ -249,10 +252,11 @@ def requests(world: World, given: Settings) -> Figures:
     assert leader.pid is not None
     address, load = (leader.kafka.host, leader.kafka.port), Load(**given)
     found = {}
-    for name in ASKED:
-        per_core = float(str(ask(address, leader.pid, name, load)["per_s_of_node_cpu"]))
-        found[f"{name.replace(' ', '_')}_per_core_s"] = per_core
-    return found
+    with world.meter.window():
+        for name in ASKED:
+            per_core = float(str(ask(address, leader.pid, name, load)["per_s_of_node_cpu"]))
+            found[f"{name.replace(' ', '_')}_per_core_s"] = per_core
+    return found | _waited(world)
 
 
 def kafka_clients(world: World, given: Settings) -> Figures:
@@ -278,9 +282,12 @@ def transactions(world: World, given: Settings) -> Figures:
 def first_records(world: World, given: Settings) -> Figures:
     """The first record of a new topic, by a Kafka client and by the own API."""
     found = loads.first_records(world.listener(), **given)
-    words = {"config": world.cluster.client_file, "dir": f"{world.directory}/first"}
-    records = {"records": given["topics"], "size": 100, "topic": "new"}
-    taken = alone(CLIENT, ["first", *options({**words, **records})])["ms"]
+    with world.program(
+        "first", new_topic("new"), "sessions", records=given["topics"], size=100
+    ) as program:
+        program.wait_ready()
+        program.go()
+        taken = program.result()["ms"]
     own = {"own_p50_ms": percentile(taken, 0.5), "own_p99_ms": percentile(taken, 0.99)}
     return {**{f"listener_{name}": figure for name, figure in found.items()}, **own} | _waited(
         world

@@ -63,6 +63,8 @@ class Histogram(NamedTuple):
     def at_ms(self, share: float) -> float:
         """Milliseconds that this share does not exceed, interpolated in its bucket."""
         wanted, low, below = share * self.number, 0.0, 0.0
+        if not wanted:
+            return 0.0
         for bound, count in self.buckets:
             if count >= wanted:
                 inside = (wanted - below) / (count - below) if count > below else 1.0
@@ -135,5 +137,6 @@ def figures(nodes: Sequence[tuple[Samples, Samples]], seconds: float) -> dict[st
         ("merged", merges[leader] if merges else None),
     ):
         if each is not None:
-            found |= {f"{name}_mean_ms": each.mean_ms, f"{name}_p99_ms": each.at_ms(0.99)}
+            found |= {f"{name}_mean_ms": each.mean_ms}
+            found |= {f"{name}_p{100 * at:.0f}_ms": each.at_ms(at) for at in (0.5, 0.99)}
     return found

@@ -37,19 +37,10 @@ MANY_SESSIONS = {
 LATENCY = {"p50_ms": "ms", "p99_ms": "ms", "nodes_cores": "cores"}
 COUNTED = {"rounds_per_s": "1/s", "syncs_per_s": "1/s", "write_calls": "calls a record"}
 DISK = {"disk_bytes_per_byte": "bytes a byte"}
-BREAKDOWN = {
-    "ack_p50_ms": "ms",
-    "ack_p99_ms": "ms",
-    "late_p99_ms": "ms",
-    "leader_loop_p99_ms": "ms",
-    "commit_mean_ms": "ms",
-    "commit_p99_ms": "ms",
-    "leader_sync_mean_ms": "ms",
-    "leader_sync_p99_ms": "ms",
-    "follower_sync_mean_ms": "ms",
-    "follower_sync_p99_ms": "ms",
-}
-"""Where a record through the listener waits: client, loop, round, sync, the faster follower."""
+STEPS = ("late", "ack", "leader_loop", "commit", "leader_sync", "follower_sync")
+"""Of a record through the listener: due to handed over and to acknowledged, by the client; the
+delay of the leader's loop; a round; its syncs by the leader and by the faster follower."""
+BREAKDOWN = {f"{step}_{name}_ms": "ms" for step in STEPS for name in ("p50", "p99")}
 OPENED = {"open_s": "s", "opened_share": "of 1", "read_share": "of 1"}
 RESTARTS = {"sidecar_restart_s": "s", "node_restart_s": "s"}
 HELD = {

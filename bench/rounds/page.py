@@ -95,14 +95,20 @@ def _markdown(page: Page, whole: Mapping[str, Any], drawn: Sequence[Chart]) -> s
 
 def table(found: Sequence[Mapping[str, Any]]) -> str:
     """The rows, in Markdown."""
-    head = "| row | what | ours | peer | ratio | target | met | rounds |\n"
+    head = "| row | what | ours | peer | ratio | target | met | rounds | waited |\n"
     lines = [
         f"| {row['row']} | {row['what']}, {row['unit']} | {_with_range(row, 'ours')} "
         f"| {_with_range(row, 'peer')} | {number_text(row['ratio'])} | {row['target'] or ''} "
-        f"| {VERDICT[row['met']]} | {row['rounds']} |"
+        f"| {VERDICT[row['met']]} | {row['rounds']} | {_waited(row)} |"
         for row in found
     ]
-    return head + "|---|---|--:|--:|--:|--:|---|--:|\n" + "\n".join(lines)
+    return head + "|---|---|--:|--:|--:|--:|---|--:|--:|\n" + "\n".join(lines)
+
+
+def _waited(row: Mapping[str, Any]) -> str:
+    """Of ours and of the peer."""
+    found = (row.get("ours_waited"), row.get("peer_waited"))
+    return ", ".join(f"{each:.2f}" for each in found if each is not None)
 
 
 def _with_range(row: Mapping[str, Any], name: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from bench.meter import WAITED
 from bench.rounds.lines import Line
 
 SLOW_DISK_MS = 1.0
@@ -95,6 +96,12 @@ def disk_of(lines: Sequence[Line]) -> float:
     return median([line.fdatasync_ms["p50"] for line in lines]) if lines else 0.0
 
 
+def waited(figure: Figure | None, lines: Sequence[Line]) -> float | None:
+    """Threads of a system's nodes that waited for a processor, on average; None if not measured."""
+    found = [] if figure is None else values(Figure(figure.system, WAITED), lines)
+    return median(found) if found else None
+
+
 def result(row: Row, lines: Sequence[Line]) -> dict[str, Any]:
     """A row of the result; `lines`: the rounds of its measure that count."""
     take = max if row.worst else median
@@ -116,6 +123,8 @@ def result(row: Row, lines: Sequence[Line]) -> dict[str, Any]:
         "peer_is": f"{row.peer.system}: {row.peer.name}" if row.peer else None,
         "ours_range": spread(ours),
         "peer_range": spread(peers),
+        "ours_waited": waited(row.ours, lines),
+        "peer_waited": waited(row.peer, lines),
         "rounds": sum(bool(values(row.ours, [line])) for line in lines),
     }
 

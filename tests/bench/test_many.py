@@ -91,6 +91,11 @@ class TestMetrics:
         assert found.at_ms(0.5) == pytest.approx(1.0)
         assert 1 < found.at_ms(0.99) <= 10
 
+    def test_a_window_in_which_nothing_was_counted_has_no_times(self) -> None:
+        found = histogram(SYNC, self.after, self.after)
+        assert found is not None
+        assert (found.mean_ms, found.at_ms(0.99)) == (0, 0)
+
     def test_a_process_without_the_metric_gives_no_figure(self) -> None:
         assert histogram(COMMIT, self.before, self.after) is None
         assert figures([({}, {})] * 3, 1.0) == {}

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import psutil
 import pytest
 
+from bench.meter import WAITED
 from bench.rounds import lines, page
 from bench.rounds.chart import Bar, chart
 from bench.rounds.lines import Figures, Line
@@ -150,6 +151,15 @@ class TestRows:
         assert self.found(there, replace(row, worst=True))["ours"] == 0.9
         assert self.found(there, row)["ours"] == 0.25
 
+    def test_a_row_says_how_long_the_nodes_of_both_systems_waited(self) -> None:
+        there = [line(samelog=5.0, kafka=1.0) for _ in range(2)]
+        for number, each in enumerate(there):
+            waited = {"samelog": {"rate": 5.0, WAITED: 0.5 + number}, "kafka": {"rate": 1.0}}
+            there[number] = replace(each, figures=waited)
+        found = self.found(there)
+        assert (found["ours_waited"], found["peer_waited"]) == (1.0, None)
+        assert page.table([found]).endswith("| 2 | 1.00 |")
+
     def test_a_target_without_a_bound_is_refused(self) -> None:
         with pytest.raises(ValueError, match="without a bound"):
             Target().bound(0.0)
@@ -169,7 +179,7 @@ class TestPage:
         made = {path.name for path in tmp_path.iterdir()}
         assert made == {"kafka.json", "kafka.md", "kafka-rate.svg"}
         text = (tmp_path / "kafka.md").read_text(encoding="utf-8")
-        assert "| r | rate, MB/s | 30 (30–30) | 20 (20–20) | 1.5 | ≥ 2 × | **no** | 1 |" in text
+        assert "| r | rate, MB/s | 30 (30–30) | 20 (20–20) | 1.5 | ≥ 2 × | **no** | 1 |  |" in text
         assert "| a | 1 | 1234567 | 1–2 | 0.40 | megabytes: 10 |  |" in text
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from bench.maven import KAFKA
+from bench.maven import OLDER_KAFKA
 from samelog.cli.local_cluster import HOST, ClusterOptions, LocalCluster, free_ports
 from tests.e2e.harness import World
 from tests.interop.program import Program, java, properties
@@ -48,11 +48,12 @@ def kafka(tmp_path: Path) -> Iterator[str]:
     """One broker of Apache Kafka."""
     plain, controller = free_ports(2)
     file = properties(tmp_path / "broker.properties", broker(tmp_path, plain, controller))
-    format_ = java(KAFKA, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file))
-    with Program(tmp_path, "format", format_) as making:
+    words = ("format", "-t", CLUSTER_ID, "-c", str(file))
+    tool = java(OLDER_KAFKA, "kafka.tools.StorageTool", *words)
+    with Program(tmp_path, "format", tool) as making:
         assert making.ended() == 0
     boot = f"{HOST}:{plain}"
-    with Program(tmp_path, "broker", java(KAFKA, "kafka.Kafka", str(file))) as program:
+    with Program(tmp_path, "broker", java(OLDER_KAFKA, "kafka.Kafka", str(file))) as program:
         admin = AdminClient({"bootstrap.servers": boot, "log_level": 0})
         program.wait(lambda: bool(admin.list_topics(timeout=PATIENCE_S).brokers), "answers")
         yield boot

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.maven import JARS, KAFKA, jars
+from bench.maven import JARS, OLDER_KAFKA, jars
 from samelog.format.file_names import LOG, segment_name
 from tests.store.compacting import Order, random_log, rewrite
 
@@ -31,9 +31,9 @@ Shown = list[tuple[int, int, int]]
 
 def dumped(files: list[Path]) -> dict[Path, str]:
     """What the tool says of each segment. Raises bench.maven.Unavailable, CalledProcessError."""
-    jars(KAFKA)
+    jars(OLDER_KAFKA)
     names = ",".join(map(str, files))
-    command = ["java", QUIET, "-cp", f"{JARS / KAFKA}/*", TOOL]
+    command = ["java", QUIET, "-cp", f"{JARS / OLDER_KAFKA}/*", TOOL]
     command += ["--deep-iteration", "--files", names]
     found = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     _, *parts = re.split(r"^Dumping (.*)$", found.stdout, flags=re.MULTILINE)

@@ -18,7 +18,7 @@ from zipfile import ZipFile
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench.maven import KAFKA, Unavailable, jars
+from bench.maven import OLDER_KAFKA, Unavailable, jars
 from tests.e2e.harness import World, wait_for
 from tests.interop.conftest import running
 from tests.interop.run import BUILT
@@ -49,7 +49,7 @@ def program(name: str) -> tuple[str, ...]:
                     place = entry.removesuffix(".class").replace("/", ".")
                     return *start, f"{BUILD}/lib/*", place
     try:
-        return *start, os.pathsep.join(jars(KAFKA)), f"kafka.admin.{name}"
+        return *start, os.pathsep.join(jars(OLDER_KAFKA)), f"kafka.admin.{name}"
     except Unavailable as error:
         pytest.skip(str(error))
 

@@ -243,7 +243,7 @@ class GroupReplica:
 
     def tick(self) -> None:
         """To be called some times a second."""
-        self.reporter.tick()
+        self.reporter.tick(self._site.given.clock.now())
         self.raft.coordinator.tick()
         self.logs.repair.sessions.tick()
         self.logs.repair.merged.tick()

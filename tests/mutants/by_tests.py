@@ -72,6 +72,7 @@ from tests.mutants.packing import PACKING
 from tests.mutants.passing import PASSING
 from tests.mutants.places import PLACES
 from tests.mutants.placing import PLACING
+from tests.mutants.progress import PROGRESS
 from tests.mutants.promises import PROMISES
 from tests.mutants.publisher_damage import PUBLISHER_DAMAGE
 from tests.mutants.recovering import RECOVERING
@@ -411,6 +412,7 @@ PLANTED = (
             *ENFORCING,
             *IN_USE,
             *JUDGING,
+            *PROGRESS,
             *PROMISES,
             *PUBLISHER_DAMAGE,
             *PLACES,

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from samelog.consensus import Entry
 from samelog.format.positions import SessionPosition
 from samelog.runtime.disk.syncer import GroupSync
+from samelog.sequencer.cluster.reporter import Reporter
 from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.raft import coordinator
@@ -17,6 +19,7 @@ from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import DirectInputs
 from samelog.sequencer.raft.entry_bytes import EntryBytes
+from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.commands import Range
 from samelog.sequencer.state.types import Input
 from samelog.store.disk.disk_errors import DiskFault
@@ -110,6 +113,37 @@ def never_go_back_to_reports() -> Iterator[None]:
 
 
 @contextmanager
+def late_by_held_rounds() -> Iterator[None]:
+    """For how long followers held an entry back counts as the time of a round."""
+    original = RaftGroup._apply
+
+    def apply(self: RaftGroup, entry: Entry) -> None:
+        proposed = dict(self._proposed)
+        if entry.index in proposed:
+            self._bytes.rounds_s.append(self._clock.now() - proposed[entry.index])
+        original(self, entry)
+
+    with patch.object(RaftGroup, "_apply", apply):
+        yield
+
+
+@contextmanager
+def look_only_in_rounds() -> Iterator[None]:
+    """A follower looks for inputs that the leader names no more only when a report is due."""
+    original = Reporter.tick
+
+    def tick(self: Reporter, now: float) -> None:
+        known = self.quiet.numbers
+        if not any(now >= untold.due_at for untold in self._untold.values()):
+            self.quiet.numbers = set()
+        original(self, now)
+        self.quiet.numbers = self.quiet.numbers or known
+
+    with patch.object(Reporter, "tick", tick):
+        yield
+
+
+@contextmanager
 def plan_without_majority() -> Iterator[None]:
     """What the leader alone holds is planned."""
 
@@ -175,6 +209,16 @@ ONE_ROUND = (
         46,
         never_go_back_to_reports,
         _TESTS + "test_an_input_whose_bytes_come_late_goes_back_to_reports_for_longer_and_longer",
+    ),
+    (
+        400,
+        late_by_held_rounds,
+        "tests/sequencer/test_group.py::test_a_round_ends_with_its_sync_and_not_with_its_commit",
+    ),
+    (
+        400,
+        look_only_in_rounds,
+        "tests/sequencer/test_reporter.py::test_a_follower_whose_leader_names_an_input_no_more_reports_it_at_the_next_look",
     ),
     (
         47,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from samelog.consensus import Entry, HardState, HistoryConflict, Raft, RaftConfig, Snapshot
+from samelog.consensus import Effects, Entry, HardState, HistoryConflict, Raft, RaftConfig, Snapshot
 from samelog.runtime.clock import ManualClock
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.member_log import MemberLog
@@ -64,6 +64,7 @@ class NoBytes:
 
     def __init__(self, syncer: Syncer) -> None:
         self._syncer = syncer
+        self.rounds_s: list[float] = []
 
     async def sync(self, entries: object, also: list[File]) -> None:
         await self._syncer.sync(also)
@@ -73,7 +74,14 @@ def open_log(path: Path) -> MemberLog:
     return MemberLog.open(OsFileSystem(), str(path / "raft"), cluster="c", node=0)
 
 
-def make_group(log: MemberLog, applied: Applied, syncer: Syncer, group: int = 0) -> RaftGroup:
+def make_group(
+    log: MemberLog,
+    applied: Applied,
+    syncer: Syncer,
+    group: int = 0,
+    *,
+    clock: ManualClock | None = None,
+) -> RaftGroup:
     store = RaftStore.open(OsFileSystem(), log, group)
     raft = Raft(
         0,
@@ -89,7 +97,7 @@ def make_group(log: MemberLog, applied: Applied, syncer: Syncer, group: int = 0)
     return RaftGroup(
         raft,
         store,
-        clock=ManualClock(now=1.0),
+        clock=clock or ManualClock(now=1.0),
         send=lambda to, messages: None,
         applier=applied,
         entry_bytes=no_bytes,
@@ -191,5 +199,39 @@ def test_who_waits_for_an_entry_hears_of_the_end_of_the_replica_and_of_the_term(
         group.halt(HistoryConflict("it differs"))
         assert isinstance(kept.exception(), ProposalLost)
         await reads
+
+    asyncio.run(main())
+
+
+def test_a_round_ends_with_its_sync_and_not_with_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Followers may hold an entry back for long: that does not make it usual."""
+    clock, applied = ManualClock(now=1.0), Applied()
+
+    async def sync(self: Syncer, files: Iterable[File]) -> None:
+        await asyncio.sleep(0)
+        clock.advance(0.02)
+
+    def finish(self: RaftGroup, effects: Effects) -> None:
+        clock.advance(5.0)
+        original(self, effects)
+
+    original = RaftGroup._finish
+    monkeypatch.setattr(Syncer, "sync", sync)
+
+    async def main() -> None:
+        group = make_group(open_log(tmp_path), applied, Syncer(), clock=clock)
+        saver = asyncio.ensure_future(group.run_saver())
+        group.tick()
+        while not group.is_leader:  # noqa: ASYNC110 - the group tells nobody
+            await asyncio.sleep(0)
+        monkeypatch.setattr(RaftGroup, "_finish", finish)
+        for count in range(2, 6):
+            group.propose([RetireSessionCommand("s")])
+            while len(applied.indexes) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        saver.cancel()
+        assert max(group.rounds_s) == pytest.approx(0.02)
 
     asyncio.run(main())

@@ -19,7 +19,7 @@ from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.in_flight import InFlight, MemberFlight
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
-from samelog.sequencer.raft.direct import LATE_S, DirectInputs, QuietInputs
+from samelog.sequencer.raft.direct import LEAST_LATE_S, MOST_LATE_S, DirectInputs, QuietInputs
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.state.commands import Merge, Range, encode_commands
 from samelog.sequencer.state.machine import StateMachine
@@ -51,9 +51,9 @@ def test_an_input_whose_bytes_come_late_goes_back_to_reports_for_longer_and_long
     for pause_s in (2.0, 4.0, 8.0):
         direct.shown(1, now)
         direct.named(1, END, now)
-        direct.told(1, START, START, now + LATE_S / 2)  # it may still come
+        direct.told(1, START, START, now + LEAST_LATE_S / 2)  # it may still come
         assert 1 in direct.open
-        now += 2 * LATE_S
+        now += 2 * LEAST_LATE_S
         direct.told(1, END, START, now)  # this one has it
         direct.told(1, START, END, now)  # that one has not, but enough others had
         assert 1 in direct.open
@@ -76,10 +76,26 @@ def test_reports_wait_only_of_what_is_named_without_them() -> None:
     quiet.named([part])
     assert quiet.numbers == {1}
     further = {1: SessionPosition(0, 0, 200)}
-    quiet.look(further)
-    assert quiet.numbers == {1}  # an entry may be on its way
-    quiet.look(further)
+    assert quiet.look(further) == set()  # an entry may be on its way
+    assert quiet.numbers == {1}
+    assert quiet.look(further) == {1}
     assert not quiet.numbers
+
+
+def test_lateness_follows_the_usual_round() -> None:
+    rounds_s: list[float] = []
+    direct = DirectInputs(rounds_s)
+    assert direct.late_s == LEAST_LATE_S
+    rounds_s += [0.02, 0.02, 5.0]
+    assert direct.late_s == pytest.approx(0.16)
+    direct.shown(1, 0.0)
+    direct.named(1, END, 0.0)
+    direct.told(1, START, START, 0.15)
+    assert 1 in direct.open
+    direct.told(1, START, START, 0.17)
+    assert 1 not in direct.open
+    rounds_s += [5.0, 5.0]
+    assert direct.late_s == MOST_LATE_S
 
 
 # --- the leader -----------------------------------------------------------------------------------
@@ -97,7 +113,12 @@ class Leader:
         numbers = list(range(voters))
         raft = SimpleNamespace(voters=numbers, peers=numbers[1:], leadership=object(), term=1)
         group: Any = SimpleNamespace(
-            is_leader=True, raft=raft, syncs_always=True, applied_index=0, propose=self._propose
+            is_leader=True,
+            raft=raft,
+            syncs_always=True,
+            applied_index=0,
+            propose=self._propose,
+            rounds_s=(),
         )
         planner: Any = SimpleNamespace(
             in_flight=InFlight(PlannerLimits(), MemberFlight()),

@@ -55,6 +55,8 @@ class World:
 
     def __init__(self) -> None:
         self.peers = {number: Peer() for number in PEERS}
+        self.now = 0.0
+        self.direct: dict[int, object] = {}
         raft: Any = SimpleNamespace(leader=NODE)
         self.raft = raft
         self.durable = dict.fromkeys(NUMBERS, 0)
@@ -73,6 +75,7 @@ class World:
                 merged=lambda node, boot, merged, _: self.views[node].merged_durable.update(merged),
                 views=self.views,
                 cursors=self.cursors,
+                direct=unknown(open=self.direct),
             ),
             intake=unknown(ended={}, vouched=lambda numbers: dict.fromkeys(numbers, RUN_0)),
             merging=unknown(
@@ -146,7 +149,8 @@ class World:
             self.reporter.tell_everything(1 + value % 2)
 
     def tick(self, number: int, value: int) -> None:
-        self.reporter.tick()
+        self.now += value / 10
+        self.reporter.tick(self.now)
 
     def come_to_rest(self) -> None:
         """All are there, can be sent to, and this node leads."""
@@ -154,7 +158,7 @@ class World:
             self.meet(0, number - 1)
             peer.writable = True
         self.lead(NODE, 0)
-        self.reporter.tick()
+        self.tick(0, 20)
 
 
 HAPPENINGS = ("move", "merge", "agree", "lead", "stick", "part", "meet", "tick")
@@ -180,7 +184,7 @@ def test_a_cursor_that_could_not_be_sent_is_repeated() -> None:
     world.agree(1, 7)
     assert (world.peers[1].cursors, world.peers[2].cursors) == ({1: 7}, {})
     world.peers[2].writable = True
-    world.reporter.tick()
+    world.tick(0, 1)
     assert world.peers[2].cursors == {1: 7}
 
 
@@ -191,7 +195,7 @@ def test_who_becomes_leader_and_could_not_be_told_everything_is_told_later() -> 
     world.peers[2].writable = False
     world.lead(2, 0)
     world.peers[2].writable = True
-    world.reporter.tick()
+    world.tick(0, 1)
     assert world.peers[2].places == world.views[NODE].places
 
 
@@ -200,9 +204,9 @@ def test_what_a_peer_knows_is_not_told_again() -> None:
     world.move(1, 5)
     world.merge(1, 5)
     world.agree(1, 5)
-    world.reporter.tick()
+    world.tick(0, 1)
     before = [peer.messages for peer in world.peers.values()]
-    world.reporter.tick()
+    world.tick(0, 20)
     assert [peer.messages for peer in world.peers.values()] == before
 
 
@@ -216,3 +220,46 @@ def test_a_late_cursor_of_an_older_leader_takes_nothing_back() -> None:
     world.raft.leader = NODE
     world.reporter.cursors_heard({1: 9})
     assert world.cursors == {1: 7}
+
+
+def test_positions_that_no_peer_waits_for_are_reported_once_a_second() -> None:
+    """The leader names the input, so that its entries say as much."""
+    world = World()
+    world.direct[1] = object()
+    world.move(1, 1)
+    world.tick(0, 20)
+    before = [peer.messages for peer in world.peers.values()]
+    for value in range(2, 10):
+        world.move(1, value)
+        world.tick(0, 1)
+    assert [peer.messages for peer in world.peers.values()] == before
+    world.merge(1, 9)
+    world.tick(0, 1)
+    assert world.peers[1].merged[1] == 9, "an offset does not wait"
+    world.tick(0, 1)
+    assert [peer.messages for peer in world.peers.values()] == [count + 2 for count in before]
+    assert world.peers[1].places[1].byte == 9
+
+
+def test_positions_that_are_not_named_without_reports_are_reported_at_the_next_tick() -> None:
+    world = World()
+    world.tick(0, 20)
+    world.move(1, 5)
+    world.tick(0, 1)
+    assert world.peers[2].places[1].byte == 5
+
+
+def test_a_follower_whose_leader_names_an_input_no_more_reports_it_at_the_next_look() -> None:
+    world = World()
+    world.lead(1, 0)
+    world.move(0, 5)
+    world.merge(0, 5)
+    world.tick(0, 20)
+    world.reporter.quiet.numbers.add(1)
+    world.move(1, 5)
+    world.tick(0, 1)
+    assert world.peers[1].places[1] == RUN_0, "an entry that names it may be on its way"
+    world.tick(0, 1)
+    assert world.peers[1].places[1].byte == 5
+    world.move(1, 6)
+    assert world.peers[1].places[1].byte == 6, "at once from now on"

@@ -1,11 +1,12 @@
 """What a node says of itself to the others: positions, cursors, checksums, ended runs.
 
-New positions go to the leader at once and to the other peers a little later, together; a peer that
-(re)connects hears everything anew. What a peer was not told yet is kept as numbers, for each peer
-(`Untold`): what they stand at is looked up when it is told, so that a message that could not be
-sent is repeated, and nothing that did not change is looked at. Nothing is said before `state_all`:
-until this node has applied what was committed before it started, it cannot know what its files are
-worth (invariants.md, rule 14).
+Positions that the leader waits for go to it at once. Positions of inputs that it does not name
+without reports, and merged-durable offsets, go to the others at the next tick; everything else goes
+out once a second, together. A peer that (re)connects hears everything anew. What a peer was not
+told yet is kept as numbers, for each peer (`Untold`): what they stand at is looked up when it is
+told, so that a message that could not be sent is repeated, and nothing that did not change is
+looked at. Nothing is said before `state_all`: until this node has applied what was committed before
+it started, it cannot know what its files are worth (invariants.md, rule 14).
 
 Invariant: a position is stated only when this node can vouch for it: durable (with
 `fsync=interval`: written), or merged according to the replicated state. Whatever changed stays
@@ -32,6 +33,8 @@ from samelog.sequencer.state.commands import Range
 from samelog.wire.bounds import Health
 from samelog.wire.peer_messages import Cursors, PartitionOffset, Report
 
+REPORT_S = 1.0
+"""Between two reports of positions that no peer waits for."""
 SAMPLES_REPORTED = 4
 """Of each partition: nodes need a common one, not all."""
 
@@ -39,13 +42,16 @@ SAMPLES_REPORTED = 4
 @dataclass(slots=True)
 class Untold:
     """What one peer has not been told: inputs whose position, partitions whose merged-durable
-    offset, and partitions whose cursor changed; whether this node's health did.
+    offset, and partitions whose cursor changed; whether this node's health did. Positions wait
+    until `due_at`, unless something is urgent.
     """
 
     places: set[int] = field(default_factory=set)
     merged: set[int] = field(default_factory=set)
     cursors: set[int] = field(default_factory=set)
     health: bool = False
+    is_urgent: bool = False
+    due_at: float = 0.0
 
     @property
     def is_report(self) -> bool:
@@ -112,8 +118,19 @@ class Reporter:
         told: Iterable[int] = ()
         if (urgent or is_answer) and leader in self._untold:
             told = self._tell_leader(leader, urgent)
+        is_awaited = self._is_awaited(places)
         for number, untold in self._untold.items():
-            untold.places.update(places.keys() - told if number == leader else places)
+            if number == leader:
+                untold.places.update(places.keys() - told)
+                untold.is_urgent |= bool(urgent) and not told
+            else:
+                untold.places.update(places)
+                untold.is_urgent |= is_awaited
+
+    def _is_awaited(self, places: Mapping[int, SessionPosition]) -> bool:
+        """Whether followers wait for positions of the leader, which does not name them yet."""
+        is_leader = self._raft.leader == self._number
+        return is_leader and not places.keys() <= self._coordinator.direct.open.keys()
 
     def _tell_leader(self, leader: int, places: Mapping[int, SessionPosition]) -> Iterable[int]:
         """Of which inputs it could be told."""
@@ -177,16 +194,19 @@ class Reporter:
 
     # --- telling peers ----------------------------------------------------------------------------
 
-    def tick(self) -> None:
+    def tick(self, now: float) -> None:
         """Tell peers what they have not been told, and the leader which runs wait to be closed."""
+        leader = self._raft.leader
         if self._intake.ended:
-            self._tell_ended(self._raft.leader)
+            self._tell_ended(leader)
         if self.quiet.numbers:
-            self.quiet.look(self._coordinator.views[self._number].places)
+            loud = self.quiet.look(self._coordinator.views[self._number].places)
+            if loud and leader in self._untold:
+                self._untold[leader].is_urgent = True
         for number in self._peers.connected:
             untold = self._untold.get(number)
             if untold is not None:
-                self._tell(number, untold)
+                self._tell(number, untold, now)
 
     def tell_everything(self, number: int) -> None:
         """Tell one peer all there is: it just connected, or just became leader."""
@@ -195,27 +215,40 @@ class Reporter:
         cursors = set(self._coordinator.cursors)
         untold = Untold(set(view.places), set(view.merged_durable), cursors, health=True)
         self._untold[number] = untold
-        self._tell(number, untold)
+        self._tell(number, untold, 0.0)
 
-    def _tell(self, number: int, untold: Untold) -> None:
+    def _tell(self, number: int, untold: Untold, now: float) -> None:
         if not self._may_state:
             return
-        if untold.is_report and self._peers.send(number, report := self._report(untold)):
-            if number == self._raft.leader:
-                self.quiet.told({n: SessionPosition(*place) for n, *place in report.positions})
-            untold.places, untold.merged, untold.health = set(), set(), False
+        is_whole = untold.is_urgent or now >= untold.due_at
+        if untold.merged or (is_whole and untold.is_report):
+            self._send_report(number, untold, is_whole=is_whole)
+            if not untold.is_report:
+                untold.due_at = now + REPORT_S
         if untold.cursors and self._tell_cursors(number, untold.cursors):
             untold.cursors = set()
 
-    def _report(self, untold: Untold) -> Report:
+    def _send_report(self, number: int, untold: Untold, *, is_whole: bool) -> None:
+        """Tell a peer merged-durable offsets, and positions and health if the report is whole."""
+        report = self._report(untold, is_whole=is_whole)
+        if not self._peers.send(number, report):
+            return
+        untold.merged = set()
+        if is_whole:
+            if number == self._raft.leader:
+                self.quiet.told({n: SessionPosition(*place) for n, *place in report.positions})
+            untold.places, untold.health, untold.is_urgent = set(), False, False
+
+    def _report(self, untold: Untold, *, is_whole: bool) -> Report:
         view = self._coordinator.views[self._number]
         state = self._replica.machine.state
+        places = untold.places if is_whole else ()
         return make_report(
             boot=self._boot,
-            places={n: view.places[n] for n in untold.places if n in state.inputs},
+            places={n: view.places[n] for n in places if n in state.inputs},
             merged={n: view.merged_durable[n] for n in untold.merged if n in state.partitions},
             samples=self._samples(untold.merged),
-            health=self._presence.health.get(self._number) if untold.health else None,
+            health=self._presence.health.get(self._number) if is_whole and untold.health else None,
         )
 
     def _tell_cursors(self, number: int, partitions: Iterable[int]) -> bool:

@@ -446,16 +446,16 @@ class Intake(RunIntake):
 
     def _tell(self, places: Mapping[int, SessionPosition]) -> None:
         """Say how far inputs are for which this node vouches up to these places."""
-        inputs = self._machine.state.inputs
+        inputs, watched = self._machine.state.inputs, self.watchers.by_input
         for number, place in places.items():
             known = self.first_input | number
-            listeners = self.watchers.of_input(known)
-            if not listeners:
+            listeners = watched.get(known)
+            if listeners is None:
                 continue
             entry, durable = inputs[number], place[1:]
             released = self._replica.released.get(number)
             merged = (0, 0) if released is None or released.run != entry.run else released[1:]
-            for listener in listeners:
+            for listener in tuple(listeners):
                 if entry.refused:
                     listener.on_refused(known, entry.refused)
                 listener.on_progress(known, entry.run, durable, (entry.roll, entry.byte), merged)

@@ -82,7 +82,7 @@ class Coordinator:
         self._events = events
         self._unsettled = _Unsettled()
         self._scheduled = False
-        self.direct = DirectInputs()
+        self.direct = DirectInputs(group.rounds_s)
         self.views: defaultdict[int, NodeView] = defaultdict(NodeView)
         self.closer = RunCloser(
             machine=machine,

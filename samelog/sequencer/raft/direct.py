@@ -11,16 +11,18 @@ were not planned yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import NamedTuple
 
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.raft.views import NOWHERE
 from samelog.sequencer.state.commands import Range
 
-LATE_S = 0.05
-"""Who lacks so long what was named has not got it from the publisher in time."""
+LEAST_LATE_S, MOST_LATE_S = 0.05, 1.0
+LATE_ROUNDS = 8
+"""A voter that lacks named bytes for so many median rounds, within these bounds, is late."""
 FORGIVEN_S = 60.0
 
 
@@ -41,7 +43,12 @@ class _Misses(NamedTuple):
 class DirectInputs:
     """The leader's: those that are planned when received. Times are in seconds of one clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, rounds_s: Sequence[float] = ()) -> None:
+        """`rounds_s`: how long the leader's newest rounds of syncs took. For how long followers
+        held entries back is no part of it: a publisher that does not reach them would excuse
+        itself.
+        """
+        self._rounds_s = rounds_s
         self.open: dict[int, _Named] = {}
         """Those inputs, and up to where they are planned."""
         self._misses: dict[int, _Misses] = {}
@@ -57,6 +64,12 @@ class DirectInputs:
         if number not in self.open and (missed is None or now >= missed.until):
             self.open[number] = _Named(NOWHERE, now)
 
+    @property
+    def late_s(self) -> float:
+        """For how long a voter may lack what was named: rounds of a busy node take longer."""
+        usual_s = median(self._rounds_s) if self._rounds_s else 0.0
+        return min(max(LEAST_LATE_S, LATE_ROUNDS * usual_s), MOST_LATE_S)
+
     def named(self, number: int, place: SessionPosition, now: float) -> None:
         """An input that needs no reports is planned up to there."""
         self.open[number] = _Named(place, now)
@@ -68,9 +81,9 @@ class DirectInputs:
         and is not committed yet, the publisher does not reach it.
         """
         known = self.open.get(number)
-        if known is None or now - known.at < LATE_S:
+        if known is None or now - known.at < LEAST_LATE_S:
             return
-        if place < known.place and committed < known.place:
+        if place < known.place and committed < known.place and now - known.at >= self.late_s:
             self._missed(number, now)
 
     def _missed(self, number: int, now: float) -> None:
@@ -115,13 +128,15 @@ class QuietInputs:
         """The leader was told of these positions."""
         self._told.update(places)
 
-    def look(self, places: Mapping[int, SessionPosition]) -> None:
-        """This node is so far with inputs. What was not named at the last look and is not now needs
-        reports.
+    def look(self, places: Mapping[int, SessionPosition]) -> set[int]:
+        """This node is so far with inputs: those that the leader named neither by the last look nor
+        by this one, which need reports again.
         """
         unnamed = {n for n in self.numbers if places.get(n, NOWHERE) > self._named.get(n, NOWHERE)}
-        self.numbers -= unnamed & self._unnamed
+        loud = unnamed & self._unnamed
+        self.numbers -= loud
         self._unnamed = unnamed
+        return loud
 
     def forget(self, numbers: Iterable[int]) -> None:
         """These inputs are gone."""

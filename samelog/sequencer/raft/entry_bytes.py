@@ -7,6 +7,7 @@ bytes. With `fsync=always` it counts as saved only when they are durable.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Protocol
@@ -31,6 +32,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.store.disk.files import DiskFault, File, NoSuchFile
 
 DECODED_KEPT = 64
+ROUNDS_KEPT = 31
 
 
 class Rounds(Protocol):
@@ -62,6 +64,8 @@ class EntryBytes:
         self._sessions = sessions
         self.rounds: Rounds
         """Who makes bytes durable; to be set before anything runs."""
+        self.rounds_s: deque[float] = deque(maxlen=ROUNDS_KEPT)
+        """How long the newest rounds of syncs took, as the group has measured."""
         self.decoded: dict[bytes, list[AnyCommand]] = {}
         """Of entries that were looked at and not applied yet, by their data."""
         raft.require_bytes(self.is_backed)

@@ -134,6 +134,11 @@ class RaftGroup:
         return lead is not None and raft.applied >= lead.noop_index and self._fault is None
 
     @property
+    def rounds_s(self) -> Sequence[float]:
+        """How long the newest rounds of syncs took."""
+        return self._bytes.rounds_s
+
+    @property
     def elections(self) -> int:
         """Leaders seen elected since the start."""
         return self._elections.count
@@ -476,7 +481,9 @@ class RaftGroup:
                 await self._saver_waits
             round_size = len(self._saves)
             if any(map(_NEEDS_SYNC, self._saves)):
+                began = self._clock.now()
                 await self._sync(tuple(self._saves))
+                self._bytes.rounds_s.append(self._clock.now() - began)
             for effects, _ in self._saves[:round_size]:
                 self._finish(effects)
             del self._saves[:round_size]

@@ -224,7 +224,7 @@ def test_a_round_ends_with_its_sync_and_not_with_its_commit(
         group = make_group(open_log(tmp_path), applied, Syncer(), clock=clock)
         saver = asyncio.ensure_future(group.run_saver())
         group.tick()
-        while not group.is_leader:  # noqa: ASYNC110 - the group tells nobody
+        while not group.is_leader:  # noqa: ASYNC110
             await asyncio.sleep(0)
         monkeypatch.setattr(RaftGroup, "_finish", finish)
         for count in range(2, 6):

@@ -115,9 +115,7 @@ class Reporter:
         urgent = places
         if quiet and not is_answer:
             urgent = {number: places[number] for number in places.keys() - quiet}
-        told: Iterable[int] = ()
-        if (urgent or is_answer) and leader in self._untold:
-            told = self._tell_leader(leader, urgent)
+        told = self._tell_leader(leader, urgent) if urgent or is_answer else ()
         is_awaited = self._is_awaited(places)
         for number, untold in self._untold.items():
             if number == leader:
@@ -132,10 +130,12 @@ class Reporter:
         is_leader = self._raft.leader == self._number
         return is_leader and not places.keys() <= self._coordinator.direct.open.keys()
 
-    def _tell_leader(self, leader: int, places: Mapping[int, SessionPosition]) -> Iterable[int]:
-        """Of which inputs it could be told."""
+    def _tell_leader(
+        self, leader: int | None, places: Mapping[int, SessionPosition]
+    ) -> Iterable[int]:
+        """Report to the leader: the inputs that it was told of."""
         report = make_report(boot=self._boot, places=places, merged={}, samples={})
-        if not self._peers.send(leader, report):
+        if leader not in self._untold or not self._peers.send(leader, report):
             return ()
         self.quiet.told(places)
         return places

@@ -390,7 +390,8 @@ class Intake(RunIntake):
 
     def committed(self, merge: Merge) -> None:
         """A merge instruction is committed: its ranges are acknowledged."""
-        self._tell_of(map(_INPUT, merge.ranges))
+        if self.watchers.by_input:
+            self._tell(self.vouched(map(_INPUT, merge.ranges)))
         for listener in tuple(self._verdict_listeners):
             listener.merge_committed(merge)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import signal
+import sys
 
 from bench.kafka.nodes import Nodes
 from bench.many.measure import KINDS, World
@@ -20,6 +22,7 @@ def main() -> None:
     parser.add_argument("--amounts", type=json.loads, required=True)
     parser.add_argument("--place", required=True)
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that what runs is stopped
     load = LOADS[given.row]
     allow_descriptors()
     with Nodes(given.place, load.limits) as nodes:

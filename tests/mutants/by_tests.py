@@ -54,6 +54,7 @@ from tests.mutants.elections import PATIENCE
 from tests.mutants.enforcing import ENFORCING
 from tests.mutants.forgetting import FORGETTING
 from tests.mutants.granting import GRANTING
+from tests.mutants.idle_sessions import IDLE_SESSIONS
 from tests.mutants.in_use import IN_USE
 from tests.mutants.judging import JUDGING
 from tests.mutants.keeping import KEEPING, keep_leading
@@ -410,6 +411,7 @@ PLANTED = (
             *PASSING,
             *PATIENCE,
             *ENFORCING,
+            *IDLE_SESSIONS,
             *IN_USE,
             *JUDGING,
             *PROGRESS,

@@ -9,11 +9,11 @@ from samelog.sequencer.ingest.node_sessions import (
     GONE_S,
     RunKeeper,
     check_owner,
-    node_of,
     session_of,
 )
 from samelog.sequencer.state.commands import CloseRun, OpenRunCommand
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.session_index import node_of
 
 
 def test_names_say_which_node() -> None:

@@ -43,13 +43,15 @@ def same(one: SessionIndex, other: SessionIndex) -> bool:
     idle = [
         {key: set(names) for key, names in each._idle.items() if names} for each in (one, other)
     ]
-    return is_same and idle[0] == idle[1] and one._places == other._places
+    tables = "ended", "staged", "of_nodes", "_places"
+    is_same = is_same and all(getattr(one, name) == getattr(other, name) for name in tables)
+    return is_same and idle[0] == idle[1]
 
 
 def possible(machine: StateMachine, chance: Random, step: int) -> list[AnyCommand]:
     """Commands that change sessions, runs or inputs, most of which can be applied."""
-    session = f"s{chance.randrange(8)}"
-    identity = f"i{int(session[1:]) % 3}"
+    number = chance.randrange(8)
+    session, identity = f"{'kafka-' if number % 2 else 's'}{number}", f"i{number % 3}"
     known = machine.state.sessions.get(session, Session(session, session, identity))
     newest = known.runs[-1].run_id if known.runs else ""
     topic = chance.choice(list(machine.state.topics.values()))

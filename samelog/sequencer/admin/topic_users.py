@@ -19,8 +19,8 @@ from samelog.format.consumer_protocol import assigned_partitions, subscribed_top
 from samelog.replicator.pull.streams import ServedMerged
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.ingest.node_sessions import node_of
 from samelog.sequencer.state.group_state import GroupState
+from samelog.sequencer.state.session_index import node_of
 from samelog.sequencer.state.types import Input, State
 from samelog.wire.errors import FaultCode
 from samelog.wire.peer_messages import ReadersAsked

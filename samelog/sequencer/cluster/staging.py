@@ -251,6 +251,8 @@ class Staging:
         ]
 
     def _held_runs(self) -> Iterator[tuple[str, str]]:
-        for session in self._machine.state.sessions.values():
-            if session.runs and session.runs[-1].is_held and not session.runs[-1].closed:
-                yield session.name, session.runs[-1].run_id
+        known = self._machine.state.sessions
+        for name in self._machine.index.staged:
+            run = known[name].runs[-1]
+            if run.is_held and not run.closed:
+                yield name, run.run_id

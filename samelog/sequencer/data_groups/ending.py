@@ -20,10 +20,10 @@ from samelog.consensus import Busy, NotLeader
 from samelog.placement.values import PartitionPass
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
-from samelog.sequencer.ingest.node_sessions import node_of
 from samelog.sequencer.state.commands import CloseRun
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import OpenPlacedInput
+from samelog.sequencer.state.session_index import node_of
 from samelog.sequencer.state.types import Run, Session, State
 from samelog.wire.bounds import RunEnd
 from samelog.wire.peer_messages import PartOfRunClosed

@@ -22,8 +22,8 @@ from samelog.format.errors import DecompressionError, LogFormatError
 from samelog.format.names import is_mirror_session
 from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.turn_budget import TurnBudget
-from samelog.sequencer.ingest.node_sessions import node_of
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.session_index import node_of
 from samelog.sequencer.state.types import Topic
 from samelog.wire.errors import FaultCode
 

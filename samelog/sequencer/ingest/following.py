@@ -20,9 +20,9 @@ from samelog.runtime.errors import RuntimeFault
 from samelog.runtime.log import log_event
 from samelog.runtime.loop import end_all
 from samelog.sequencer.ingest.intake import Intake
-from samelog.sequencer.ingest.node_sessions import node_of
 from samelog.sequencer.ingest.peer_pulls import IntakeSink, PeerPulls
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.session_index import node_of
 from samelog.sequencer.state.types import Input
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.receiver import ResumePoint
@@ -87,11 +87,11 @@ class Following:
                 self._start(node, number)
 
     def _look(self) -> None:
-        nodes = {name: node_of(name) for name in self._machine.state.sessions}
         self._inputs = [
             (node, entry.number)
-            for entry in self._machine.state.inputs.values()
-            if (node := nodes[entry.session]) is not None and node != self._number
+            for name in self._machine.index.of_nodes
+            if (node := node_of(name)) is not None and node != self._number
+            for entry in self._machine.inputs_of(name)
         ]
         known = {number for _, number in self._inputs}
         self._not_before = {n: at for n, at in self._not_before.items() if n in known}

@@ -170,7 +170,7 @@ class Intake(RunIntake):
         RequestRefused, there too.
         """
         entry = self._open_entry(number, run_number)
-        self._quotas.accept(entry.session, len(data))
+        self._quotas.accept(entry, len(data))
         held = self._sessions.opened.get(number) or self._log(number)
         at = held.end(entry.run)
         fresh = _behind(at, (roll, byte), data)
@@ -218,7 +218,7 @@ class Intake(RunIntake):
         this one has `roll_bytes`; return where they begin. Raises RequestRefused.
         """
         entry = self._open_entry(number, run_number)
-        self._quotas.accept(entry.session, len(taken.data))
+        self._quotas.accept(entry, len(taken.data))
         held = self._sessions.opened.get(number) or self._log(number)
         at = held.end(run_number)
         if at[1] >= roll_bytes:

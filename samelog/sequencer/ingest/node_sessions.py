@@ -10,29 +10,22 @@ Invariant: nobody but nodes may claim such a session; the leader alone closes it
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from samelog.config.authorisation import NODE_PREFIX
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.events import Ends
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.session_index import node_of
 from samelog.wire.errors import FaultCode
 
 GONE_S = 10.0
 """Far below the time after which producers are forgotten, and above a restart's."""
-_NAME = re.compile(r"kafka-(\d{1,9})", re.ASCII)
 
 
 def session_of(node: int) -> str:
     """The session that a node writes."""
     return f"kafka-{node}"
-
-
-def node_of(session: str) -> int | None:
-    """The node that writes a session; None if a publisher does."""
-    match = _NAME.fullmatch(session)
-    return None if match is None else int(match[1])
 
 
 def check_owner(identity: str, session: str) -> None:
@@ -58,7 +51,9 @@ class RunKeeper:
 
     def tick(self, now: float, *, is_leader: bool) -> None:
         """Look at every node's session; to be called about once a second."""
-        for name in list(self._machine.state.sessions):
+        for name in self._gone_since.keys() - self._machine.index.of_nodes.keys():
+            del self._gone_since[name]
+        for name in tuple(self._machine.index.of_nodes):
             node = node_of(name)
             run = None if node is None else self._machine.open_run_of(name)
             if node is None or run is None or not is_leader or self._is_there(node):

@@ -16,6 +16,7 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.merge.in_flight import MemberFlight
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Input
 from samelog.wire.errors import FaultCode
 
 REMEDY = "let it be merged, or have an administrator raise [quotas] in the nodes' configuration"
@@ -56,6 +57,10 @@ class QuotaKeeper:
         self._node = node
         self._own: Counter[str] = Counter()
         """Bytes that are not merged here, as `node` has them of all replicas."""
+        self._accepted: Counter[str] = Counter()
+        """Those of them that were accepted since the last count."""
+        self._held: dict[int, tuple[str, int]] = {}
+        """Input -> whose it is, and its bytes in the last count; none without bytes."""
         self._pending_bytes = 0
         """The same of `node.pending_bytes`."""
 
@@ -74,35 +79,50 @@ class QuotaKeeper:
         self._pending_bytes = pending_bytes
 
     def count(self) -> None:
-        """Count anew what is held here and not merged."""
-        self._uncount()
-        for entry in self._machine.state.inputs.values():
-            identity = self._machine.state.sessions[entry.session].identity
-            held = self._sessions.unmerged_bytes(entry)
+        """Count anew what is held here and not merged: of inputs that held something the last time,
+        or got something since. All others hold nothing.
+        """
+        known = self._machine.state
+        self._add_all(self._accepted, -1)
+        self._accepted.clear()
+        for number in self._held.keys() | self._sessions.take_grown():
+            identity, held = self._held.pop(number, ("", 0))
+            self._add(identity, -held)
+            entry = known.inputs.get(number)
+            if entry is None or not (held := self._sessions.unmerged_bytes(entry)):
+                continue
+            identity = known.sessions[entry.session].identity
+            self._held[number] = identity, held
+            self._add(identity, held)
+
+    def _add(self, identity: str, held: int) -> None:
+        if held:
             self._own[identity] += held
             self._node.unmerged[identity] += held
 
+    def _add_all(self, counted: Counter[str], sign: int) -> None:
+        for identity, held in counted.items():
+            self._add(identity, sign * held)
+
     def forget(self) -> None:
         """Nothing is held here any more, nor to be written."""
-        self._uncount()
+        self._node.unmerged.subtract(self._own)
+        for counted in (self._own, self._accepted, self._held):
+            counted.clear()
         self._note_pending(0)
 
-    def _uncount(self) -> None:
-        for identity, held in self._own.items():
-            self._node.unmerged[identity] -= held
-        self._own.clear()
-
-    def accept(self, session: str, size: int) -> None:
+    def accept(self, entry: Input, size: int) -> None:
         """Count bytes of a publisher. Raises RequestRefused if they exceed its quota."""
-        identity = self._machine.state.sessions[session].identity
+        identity = self._machine.state.sessions[entry.session].identity
         limit, unmerged = self._node.unmerged_limit, self._node.unmerged
         if limit and unmerged[identity] + size > limit:
             self.count()  # some of it may be merged by now
             held = unmerged[identity]
             if held + size > limit:
                 raise _too_many(identity, f"{held} bytes that are not merged, of at most {limit}")
-        self._own[identity] += size
-        unmerged[identity] += size
+        self._sessions.grew(entry.number)
+        self._accepted[identity] += size
+        self._add(identity, size)
 
     def check_session(self, identity: str, session: str) -> None:
         """Raise RequestRefused if the identity may not open a run of that session."""

@@ -77,6 +77,8 @@ class SessionStore:
         """Inputs set aside since `ends`: a sync that is under way says nothing of them."""
         self._awake: dict[int, None] = {}
         """Inputs of which something was synced, read or released since the last `rest`."""
+        self._grown: dict[int, None] = {}
+        """Inputs that may hold more bytes than at the last `take_grown`."""
         self._drowsy: dict[int, None] = {}
         """Those of the time before."""
         self._dirs = TopicDirs(fs, lambda path: read_topic_id(fs, path, expected=None))
@@ -91,7 +93,7 @@ class SessionStore:
         opened.recent = self._memory.new_log()
         if opened.damaged:
             self.damaged.add(number)
-        self._awake[number] = None
+        self._awake[number] = self._grown[number] = None
         if opened.dirty():
             self._events.session_log_unsynced(number)
         return opened
@@ -236,7 +238,16 @@ class SessionStore:
                 continue
             for run, end in runs.items():
                 held.mark_durable(run, *end)
-            self._unmarked[number] = self._awake[number] = None
+            self._unmarked[number] = self._awake[number] = self._grown[number] = None
+
+    def grew(self, number: int) -> None:
+        """Bytes of an input came."""
+        self._grown[number] = None
+
+    def take_grown(self) -> dict[int, None]:
+        """Inputs that may hold more bytes than at the last call."""
+        grown, self._grown = self._grown, {}
+        return grown
 
     def unmerged_bytes(self, entry: Input) -> int:
         """How much of an input's open run this node holds behind the merged position."""

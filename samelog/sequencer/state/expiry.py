@@ -43,13 +43,26 @@ def due(
     idle_before = now_ms - 1000 * expiry.sessions_s
     sessions = (
         (session.name, session.idle_since_ms)
-        for session in machine.state.sessions.values()
-        if session.idle_since_ms >= 0
-        and (session.is_staged or session.idle_since_ms < idle_before)
-        and all(map(is_released, _merged(machine, session)))
+        for session in _ended(machine, idle_before)
+        if session.idle_since_ms >= 0 and all(map(is_released, _merged(machine, session)))
     )
     command = Expire(list(islice(producers, LIMIT)), list(islice(sessions, LIMIT)))
     return command if command.producers or command.sessions else None
+
+
+def _ended(machine: StateMachine, before_ms: int) -> Iterator[Session]:
+    """Sessions that ended before a time, and all whose runs were staged. They are in the order they
+    ended, so that the first younger one ends the search.
+    """
+    known = machine.state.sessions
+    for name in machine.index.staged:
+        if known[name].runs[-1].closed:
+            yield known[name]
+    for name in machine.index.ended:
+        if known[name].idle_since_ms >= before_ms:
+            return
+        if not known[name].is_staged:
+            yield known[name]
 
 
 def crowded(

@@ -8,6 +8,7 @@ Invariant: an index that followed every change equals one that is made `of` the 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import NamedTuple
 
@@ -15,6 +16,15 @@ from samelog.sequencer.state.types import Input, Session, State
 
 REMEMBERED_SHARE = 10
 """An identity's remembered sessions and inputs are at most so many times those it may have open."""
+
+
+_OF_NODE = re.compile(r"kafka-(\d{1,9})", re.ASCII)
+
+
+def node_of(session: str) -> int | None:
+    """The node that writes a session; None if a publisher does."""
+    match = _OF_NODE.fullmatch(session)
+    return None if match is None else int(match[1])
 
 
 class _Noted(NamedTuple):
@@ -39,6 +49,12 @@ class SessionIndex:
         """Inputs of all remembered sessions."""
         self.grown: set[str] = set()
         """Identities of which more is remembered than at the last look of `crowded`."""
+        self.ended: dict[str, None] = {}
+        """Remembered sessions without an open run, in the order they ended."""
+        self.staged: dict[str, None] = {}
+        """Remembered sessions whose newest run is, or was, staged."""
+        self.of_nodes: dict[str, None] = {}
+        """Remembered sessions that nodes write."""
         self._idle: dict[str, dict[str, None]] = {}
         """Identity -> its remembered sessions without an open run, in the order they ended."""
         self._noted: dict[str, _Noted] = {}
@@ -76,7 +92,7 @@ class SessionIndex:
         runs = session.runs
         if not runs:
             if before is not None:
-                self._idle.get(before.identity, {}).pop(session.name, None)
+                self._forget(session.name, before.identity)
             return
         is_open = not runs[-1].closed
         inputs = len(self._places.get(session.name, ()))
@@ -85,9 +101,23 @@ class SessionIndex:
         if before is None or inputs > before.inputs:
             self.grown.add(session.identity)
         if before is not None and (is_open or before.identity != session.identity):
-            self._idle.get(before.identity, {}).pop(session.name, None)
+            self._forget(session.name, before.identity)
         if not is_open:
             self._idle.setdefault(session.identity, {})[session.name] = None
+            self.ended[session.name] = None
+        if session.is_staged:
+            self.staged[session.name] = None
+        if node_of(session.name) is not None:
+            self.of_nodes[session.name] = None
+
+    def _forget(self, name: str, identity: str) -> None:
+        idle = self._idle.get(identity)
+        if idle is not None:
+            idle.pop(name, None)
+            if not idle:
+                del self._idle[identity]
+        for table in (self.ended, self.staged, self.of_nodes):
+            table.pop(name, None)
 
     def _count(self, noted: _Noted, by: int) -> None:
         identity, is_open, inputs = noted

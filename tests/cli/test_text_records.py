@@ -131,6 +131,8 @@ def test_members_of_inner_objects_are_no_second_key() -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "9223372036854775808",
+        "-9223372036854775809",
         "99999999999999999999",
         "9" * 5000,
         "\N{SUPERSCRIPT TWO}",

@@ -91,6 +91,7 @@ from tests.mutants.spanning import SPANNING
 from tests.mutants.starting import STARTING
 from tests.mutants.state_topics import STATE_TOPICS
 from tests.mutants.telling import TELLING, believe_any_checksum
+from tests.mutants.text_values import TEXT_VALUES
 from tests.mutants.topic_changes import TOPIC_CHANGES
 from tests.mutants.typed import TYPED
 from tests.mutants.upgrading import UPGRADING
@@ -406,6 +407,7 @@ PLANTED = (
             *WAITING,
             *ASKING,
             *LIMITS,
+            *TEXT_VALUES,
             *ONE_ROUND,
             *PACKING,
             *PASSING,

@@ -29,7 +29,8 @@ from samelog.admin.answers import SchemaInfo, SchemaPage
 from samelog.archiver.copies.value_schema import TYPES as SETTING_TYPES
 from samelog.spark.errors import BadOption, CorruptValue
 from samelog.spark.payload.own_schema import TYPES, common_schema, schema_as_setting
-from samelog.spark.payload.value_formats import csv_parser, decode_each, json_parser
+from samelog.spark.payload.value_formats import csv_parser, json_parser
+from samelog.typed.values.halves import decode_each
 from tests.spark.local import batch_reader, rows, source
 from tests.subscriber.merged import Growing
 from tests.typed.known import schema_text

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from samelog.admin.registry import SchemaRegistry
 from samelog.spark.errors import BadOption, NotReadable
-from samelog.spark.payload.value_formats import Parse
 from samelog.typed.framing import Frames
 from samelog.typed.schema import NobodyAnswers
+from samelog.typed.values.halves import Parse
 
 if TYPE_CHECKING:
     import pyarrow as pa

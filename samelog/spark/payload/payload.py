@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 
 from samelog.spark.errors import BadOption, CorruptValue
 from samelog.spark.options import CorruptMode, LogAccess, ValueFormat, Values
-from samelog.spark.payload.value_formats import Decoded, decode_each
+from samelog.typed.values.halves import Decoded, decode_each
 
 if TYPE_CHECKING:
     import pyarrow as pa

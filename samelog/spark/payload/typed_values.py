@@ -26,10 +26,10 @@ from samelog.spark.errors import BadOption, NotReadable
 from samelog.spark.logs.config_file import config_path
 from samelog.spark.options import LogAccess, Options
 from samelog.spark.payload.own_schema import columns_of, topic_pages
-from samelog.spark.payload.value_formats import Decoded
 from samelog.typed.framing import SchemaIds
 from samelog.typed.reading import UNREAD_HEADER, TypedReader, covers, headers_of
 from samelog.typed.schema import NobodyAnswers, Schema, parse_schema
+from samelog.typed.values.halves import Decoded
 from samelog.typed.versions import FIRST
 
 if TYPE_CHECKING:

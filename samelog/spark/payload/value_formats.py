@@ -1,10 +1,10 @@
 """Values as columns: JSON or CSV, Avro records, Arrow streams of whole tables; some may be bad.
 
-A parser takes all values or none, which is what makes it fast; so whoever is refused is parsed in
-halves, down to the bad ones. CSV of a batch is lines of one text for one call of Arrow's reader, so
-that a bad value could break out of its line and shift all others. So each line carries
-its number, counted from a random one: who does not know that cannot forge it, and a text whose
-numbers are not what they must be is parsed in halves.
+A parser takes all values or none, which is what makes it fast; values that it refuses are parsed in
+halves, down to the bad ones (samelog.typed.values.halves). CSV of a batch is lines of one text for
+one call of Arrow's reader, so that a bad value could break out of its line and shift all others. So
+each line carries its number, counted from a random one: who does not know that cannot forge it, and
+a text whose numbers are not what they must be is parsed in halves.
 
 Invariant: there is a row for every value, in order, whatever they hold; a value that is bad never
 changes what another one gives.
@@ -14,90 +14,15 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator
 from functools import partial
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from samelog.spark.errors import BadOption
+from samelog.typed.values.halves import Decoded, Parse, count_up
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Parse = Callable[["pa.Array"], "pa.Table"]
-"""A row for each of the values, none of which is null; raises ArrowException or ValueError."""
-
-
-class Decoded(NamedTuple):
-    """`columns` has the rows; `sources`: which value each row is of (None: a row for each value, in
-    order); `bad`: value -> why it cannot be decoded; its row is null.
-    """
-
-    columns: pa.Table
-    sources: pa.Array | None
-    bad: dict[int, str]
-
-
-def decode_each(values: pa.Array, parse: Parse, schema: pa.Schema) -> Decoded:
-    """A row for each value; that of a value that is null, or bad, is null."""
-    import pyarrow as pa
-
-    present = values.is_valid()
-    bad: dict[int, str] = {}
-    places = count_up(0, len(values)).filter(present)
-    tables = []
-    for start, size, found in _halving(values.drop_null(), parse):
-        if isinstance(found, str):
-            bad[places[start].as_py()] = found
-        elif size:
-            tables.append(found)
-    table = pa.concat_tables(tables) if tables else schema.empty_table()
-    if bad or values.null_count:
-        table = table.take(_places(present, bad))
-    return Decoded(table, None, bad)
-
-
-def count_up(first: int, count: int) -> pa.Array:
-    """The numbers [first, first + count), without any Python work for each."""
-    import pyarrow as pa
-    from pyarrow import compute
-
-    ones = pa.repeat(pa.scalar(1, pa.int64()), count)
-    return compute.cumulative_sum(ones, start=first - 1)
-
-
-def _halving(
-    values: pa.Array, parse: Parse, start: int = 0
-) -> Iterator[tuple[int, int, pa.Table | str]]:
-    """(first value, how many, their rows or why there are none) of pieces that parse or are one."""
-    import pyarrow as pa
-
-    size = len(values)
-    if size == 0:
-        return
-    try:
-        yield start, size, parse(values)
-    except pa.ArrowNotImplementedError:
-        raise  # of the schema: no value would do
-    except (pa.ArrowException, ValueError) as error:
-        if size == 1:
-            yield start, 1, str(error)
-            return
-        half = size // 2
-        yield from _halving(values.slice(0, half), parse, start)
-        yield from _halving(values.slice(half), parse, start + half)
-
-
-def _places(present: pa.Array, bad: dict[int, str]) -> pa.Array:
-    """Where the rows are of the values that have one; null for the others."""
-    import pyarrow as pa
-
-    places, row = [], 0
-    for value, is_present in enumerate(present.to_pylist()):
-        has_row = is_present and value not in bad
-        places.append(row if has_row else None)
-        row += has_row
-    return pa.array(places, pa.int64())
 
 
 def avro_parser(schema: pa.Schema, written: str) -> Parse:

@@ -45,6 +45,18 @@ class GoneInput:
     index: int
 
 
+class _Used:
+    """Inputs whose logs were used lately."""
+
+    def __init__(self) -> None:
+        self.awake: dict[int, None] = {}
+        """Something was synced, read or released since the last `rest`."""
+        self.drowsy: dict[int, None] = {}
+        """Those of the time before."""
+        self.grown: dict[int, None] = {}
+        """They may hold more bytes than at the last `take_grown`."""
+
+
 class SessionStore:
     """Opens input logs on demand and reads ranges of them."""
 
@@ -75,12 +87,7 @@ class SessionStore:
         """Inputs of which this node has lost bytes that may have been durable."""
         self._begun_anew: set[int] = set()
         """Inputs set aside since `ends`: a sync that is under way says nothing of them."""
-        self._awake: dict[int, None] = {}
-        """Inputs of which something was synced, read or released since the last `rest`."""
-        self._grown: dict[int, None] = {}
-        """Inputs that may hold more bytes than at the last `take_grown`."""
-        self._drowsy: dict[int, None] = {}
-        """Those of the time before."""
+        self._used = _Used()
         self._dirs = TopicDirs(fs, lambda path: read_topic_id(fs, path, expected=None))
         fs.make_directory(directory)
 
@@ -93,7 +100,7 @@ class SessionStore:
         opened.recent = self._memory.new_log()
         if opened.damaged:
             self.damaged.add(number)
-        self._awake[number] = self._grown[number] = None
+        self._used.awake[number] = self._used.grown[number] = None
         if opened.dirty():
             self._events.session_log_unsynced(number)
         return opened
@@ -238,15 +245,15 @@ class SessionStore:
                 continue
             for run, end in runs.items():
                 held.mark_durable(run, *end)
-            self._unmarked[number] = self._awake[number] = self._grown[number] = None
+            self._unmarked[number] = self._used.awake[number] = self._used.grown[number] = None
 
     def grew(self, number: int) -> None:
         """Bytes of an input came."""
-        self._grown[number] = None
+        self._used.grown[number] = None
 
     def take_grown(self) -> dict[int, None]:
         """Inputs that may hold more bytes than at the last call."""
-        grown, self._grown = self._grown, {}
+        grown, self._used.grown = self._used.grown, {}
         return grown
 
     def unmerged_bytes(self, entry: Input) -> int:
@@ -267,7 +274,7 @@ class SessionStore:
         held = self.opened.get(number)
         if held is None:
             return
-        self._unmarked[number] = self._awake[number] = None
+        self._unmarked[number] = self._used.awake[number] = None
         if held.recent is not None:
             held.recent.forget(*place)
         try:
@@ -295,7 +302,7 @@ class SessionStore:
         """
         if part.input not in self._machine.state.inputs:
             return None
-        self._awake[part.input] = None
+        self._used.awake[part.input] = None
         buffer = bytearray(part.stop - part.start)
         try:
             log = self.opened.get(part.input) or self._open_log(part.input)
@@ -336,12 +343,13 @@ class SessionStore:
         """Close the files of logs that nothing was done with since the last call. What is not
         synced of them is synced first, such as that files are gone.
         """
-        tired, self._drowsy, self._awake = self._drowsy, self._awake, {}
+        used = self._used
+        tired, used.drowsy, used.awake = used.drowsy, used.awake, {}
         inputs = self._machine.state.inputs
-        for number in tired.keys() - self._drowsy.keys():
+        for number in tired.keys() - used.drowsy.keys():
             held = self.opened.get(number)
             if held is not None and number in inputs and not self._rests(number, held):
-                self._awake[number] = None
+                self._used.awake[number] = None
 
     def _rests(self, number: int, held: InputLog) -> bool:
         if held.dirty():

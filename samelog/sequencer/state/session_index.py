@@ -102,6 +102,9 @@ class SessionIndex:
             self.grown.add(session.identity)
         if before is not None and (is_open or before.identity != session.identity):
             self._forget(session.name, before.identity)
+        self._list(session, is_open=is_open)
+
+    def _list(self, session: Session, *, is_open: bool) -> None:
         if not is_open:
             self._idle.setdefault(session.identity, {})[session.name] = None
             self.ended[session.name] = None

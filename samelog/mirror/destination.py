@@ -34,6 +34,7 @@ from samelog.publisher.session_writer import SessionWriter
 from samelog.publisher.shipper import lock_shipping
 from samelog.replicator.client_errors import PublisherError
 from samelog.replicator.push.client import PushClient, PushStatus
+from samelog.replicator.push.connections import PushConnections
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.store.disk.files import OsFileSystem
@@ -75,10 +76,9 @@ class Destination:
         self._push = PushClient(
             path,
             cluster,
+            connections=PushConnections(SystemClock(), Random()),
             tls=ReloadingContext(cluster.tls),
             fs=self._fs,
-            clock=SystemClock(),
-            random=Random(),
             on_progress=self._moved.set,
         )
         self._push.beside.recreation.lets_go = True

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from random import Random
+from weakref import WeakKeyDictionary
 
 from samelog.config.tables.client import ClientConfig, OnRecreate
 from samelog.format.directory_files import RefusedRecord
@@ -31,17 +32,20 @@ from samelog.publisher.records import PartitionPositions, Places, TopicPartition
 from samelog.replicator.client_errors import TopicDeleted
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient, PushStatus
+from samelog.replicator.push.connections import PushConnections
 from samelog.replicator.push.link import NodeStatus
 from samelog.replicator.push.progress import InputProgress, LostRange, ToldTopics
 from samelog.runtime.clock import SystemClock
-from samelog.runtime.loop import LoopThreads
-from samelog.runtime.network.tls import ReloadingContext
+from samelog.runtime.loop import LoopThread, LoopThreads
 from samelog.runtime.reload import ConfigFollower
 from samelog.store.disk.files import File, FileSystem, OsFileSystem
 from samelog.wire.errors import FaultCode
 
 LOCK_FILE = "push.lock"
-PUSH_THREADS = LoopThreads("samelog-push")
+PUSH_THREADS = LoopThreads("samelog-push", most=1)
+"""One thread ships all sessions of a process, on one connection to each node."""
+_SHARED: WeakKeyDictionary[LoopThread, PushConnections] = WeakKeyDictionary()
+"""What the sessions of a thread share; used in that thread only."""
 _REFUSALS = FaultCode.NOT_AUTHORISED, FaultCode.OVER_QUOTA
 LEARN_S = 2.0
 """How long the first append to a topic waits to hear how many partitions it has."""
@@ -82,7 +86,6 @@ class Shipper:
             DirectoryInUse: the session is shipped already.
             TlsFault: the certificate files cannot be used.
         """
-        tls = ReloadingContext(config.tls)
         self._moved = threading.Condition()
         """Its lock guards what follows."""
         self._waiting = 0
@@ -99,22 +102,24 @@ class Shipper:
         self._lock = lock_shipping(OsFileSystem(), path)
         self._thread = PUSH_THREADS.take()
         try:
-            self._follower = self._thread.run(self._start(path, config, tls, on_recreate))
+            self._follower = self._thread.run(self._start(path, config, on_recreate))
         except BaseException:
             PUSH_THREADS.give_back(self._thread)
             self._lock.close()
             raise
 
     async def _start(
-        self, path: str, config: ClientConfig, tls: ReloadingContext, on_recreate: OnRecreate
+        self, path: str, config: ClientConfig, on_recreate: OnRecreate
     ) -> ConfigFollower:
+        shared = _SHARED.get(self._thread)
+        if shared is None:
+            shared = _SHARED[self._thread] = PushConnections(SystemClock(), Random())
         client = PushClient(
             path,
             config,
-            tls=tls,
+            connections=shared,
+            tls=shared.context(config.tls),
             fs=OsFileSystem(),
-            clock=SystemClock(),
-            random=Random(),
             on_progress=self._note_progress,
         )
         self._client = client

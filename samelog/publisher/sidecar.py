@@ -23,6 +23,7 @@ from samelog.format.errors import DirectoryInUse, LogFormatError
 from samelog.format.file_names import SESSION_FILE
 from samelog.publisher.shipper import lock_shipping
 from samelog.replicator.push.client import PushClient
+from samelog.replicator.push.connections import PushConnections
 from samelog.runtime.clock import Clock
 from samelog.runtime.loop import spawn
 from samelog.runtime.network.tls import ReloadingContext
@@ -72,8 +73,7 @@ class PublisherSidecar:
         self._config = config
         self._tls = tls
         self._fs = fs
-        self._clock = clock
-        self._random = random
+        self._connections = PushConnections(clock, random)
         self._on_progress = on_progress
         self._shipped: dict[str, _Shipped] = {}
         self._known: set[str] = set()
@@ -172,10 +172,9 @@ class PublisherSidecar:
         client = PushClient(
             path,
             self._config,
+            connections=self._connections,
             tls=self._tls,
             fs=self._fs,
-            clock=self._clock,
-            random=self._random,
             on_progress=lambda: self._on_progress(path),
         )
         client.start()

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import Protocol
 
 from samelog.runtime.faults import fault_of
 from samelog.runtime.network.connection import EXPECTED_ERRORS
-from samelog.runtime.network.transport import Connection
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import AnyMessage
+from samelog.wire.messages import AnyMessage, Fault
+
+
+class Line(Protocol):
+    """What a conversation takes place on: a connection, or a channel of one."""
+
+    def close(self, fault: Fault | None = None) -> None:
+        """End it, and tell the peer why."""
 
 
 class ReplicatorHandler:
@@ -35,8 +42,10 @@ def unexpected(message: AnyMessage) -> ProtocolFault:
     return ProtocolFault(FaultCode.PROTOCOL, f"unexpected {type(message).__name__}")
 
 
-def fail(connection: Connection, error: Exception) -> None:
-    """End a connection because of an error outside its callbacks, as one inside them would."""
+def fail(connection: Line, error: Exception) -> None:
+    """End a connection, or a channel, because of an error outside its callbacks, as one inside them
+    would.
+    """
     if not isinstance(error, EXPECTED_ERRORS):
         context = {"message": "a replicator's connection failed", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
@@ -48,7 +57,7 @@ class failing:  # noqa: N801 - reads as a statement; a generator would cost thre
 
     __slots__ = ("_connection",)
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Line) -> None:
         self._connection = connection
 
     def __enter__(self) -> None:

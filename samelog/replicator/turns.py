@@ -1,11 +1,14 @@
 """Shares the event loop: a connection's bulk work in slices of a millisecond or two.
 
-The first piece of work of a turn of the loop is done at once, inside whatever callback brought it,
-so that a single record waits for nothing; everything that comes up later in the same turn is done
-at its end, together.
+Several parts of a connection, such as the sessions that it ships, take turns step by step. The
+first piece of work of a turn of the loop is done at once, inside whatever callback brought it, so
+that a single record waits for nothing; everything that comes up later in the same turn is done at
+its end, together, and leaves in one write.
 
 Invariant: no call does work for longer than `TURN_S` plus one step; `step` is called only while the
-connection can take more. The clock must move within a turn, which the event loop's own does not.
+connection can take more; a part that has more to do waits for at most one step of every other one,
+and one that fails ends alone. The clock must move within a turn, which the event loop's own does
+not.
 """
 
 from __future__ import annotations
@@ -13,57 +16,93 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from samelog.replicator.handler import fail
+from samelog.replicator.handler import Line, fail
 from samelog.runtime.clock import Clock
 from samelog.runtime.network.transport import Connection
 
 TURN_S = 0.0015
 
 
-class Turns:
-    """Calls `step` until it says False; then `rest`."""
+class TurnTaker:
+    """What has work to do on a connection: calls `step` until it says False; then `rest`."""
+
+    __slots__ = ("line", "rest", "step", "turns")
 
     def __init__(
-        self,
-        connection: Connection,
-        step: Callable[[], bool],
-        rest: Callable[[], None],
-        clock: Clock,
+        self, turns: Turns, line: Line, step: Callable[[], bool], rest: Callable[[], None]
     ) -> None:
-        self._connection = connection
-        self._step = step
-        self._rest = rest
-        self._now = clock.now
-        self._loop = asyncio.get_running_loop()
-        self._scheduled = False
-        self._wanted = False
-        self._closed = False
+        self.turns: Turns | None = turns
+        """None: it has left."""
+        self.line = line
+        self.step = step
+        self.rest = rest
 
     def work(self) -> None:
         """There may be something to do."""
-        if self._scheduled:
-            self._wanted = True
-        elif not self._closed:
-            self._scheduled = True
-            self._loop.call_soon(self._next_turn)
-            stop = self._now() + TURN_S
-            while self._connection.writable:
-                if not self._step():
-                    self._rest()
-                    return
-                if self._now() >= stop:
-                    self._wanted = True
-                    return
+        turns = self.turns
+        if turns is not None:
+            turns.ready[self] = None
+            if not turns.scheduled:
+                turns.go_on()
 
     def close(self) -> None:
         """Never call again."""
-        self._closed = True
+        if self.turns is not None:
+            self.turns.ready.pop(self, None)
+            self.turns = None
+
+
+class Turns:
+    """Of one connection."""
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self.scheduled = False
+        """Whether work waits for the end of this turn of the loop."""
+        self.ready: dict[TurnTaker, None] = {}
+        """Those that may have something to do, the next one first."""
+        self._connection = connection
+        self._now = clock.now
+        self._loop = asyncio.get_running_loop()
+
+    def join(self, line: Line, step: Callable[[], bool], rest: Callable[[], None]) -> TurnTaker:
+        """Take part. What `step` or `rest` raises ends `line`."""
+        return TurnTaker(self, line, step, rest)
+
+    def go_on(self) -> None:
+        """The connection may take more."""
+        ready, connection = self.ready, self._connection
+        if self.scheduled or not ready or not connection.writable:
+            return
+        self.scheduled = True
+        self._loop.call_soon(self._next_turn)
+        if len(ready) == 1:
+            self._take_turns()
+            return
+        connection.cork()
+        try:
+            self._take_turns()
+        finally:
+            connection.uncork()
+
+    def _take_turns(self) -> None:
+        """One step of each in turn; a taker that has more to do comes behind the others."""
+        ready, connection, now = self.ready, self._connection, self._now
+        stop = now() + TURN_S
+        while ready and connection.writable:
+            taker = next(iter(ready))
+            del ready[taker]
+            try:
+                if not taker.step():
+                    taker.rest()
+                elif taker.turns is not None:
+                    ready[taker] = None
+            except Exception as error:  # noqa: BLE001 - the seam: it ends the line
+                taker.close()
+                fail(taker.line, error)
+            if now() >= stop:
+                return
 
     def _next_turn(self) -> None:
-        self._scheduled = False
-        if self._wanted and not self._closed:
-            self._wanted = False
-            try:
-                self.work()
-            except Exception as error:  # noqa: BLE001 - the seam: it ends the connection
-                fail(self._connection, error)
+        self.scheduled = False
+        if self.ready:
+            self.go_on()

@@ -59,7 +59,7 @@ from samelog.sequencer.sites.sources import CopySources
 from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.wire.frames import GROUP
+from samelog.wire.bounds import METADATA_GROUP
 
 
 class ReplicaOwner(Protocol):
@@ -162,7 +162,7 @@ def raft_parts(
 ) -> RaftParts:
     """What decides, with the other nodes."""
     given, config, machine = site.given, site.given.config, replica.machine
-    cluster = machine if site.seat.group == GROUP else site.owner.cluster_machine
+    cluster = machine if site.seat.group == METADATA_GROUP else site.owner.cluster_machine
     group, entry_bytes = _group(site, store, replica, sessions)
     limits, flight = PlannerLimits(segment_bytes=config.segment_bytes), site.member.quotas.in_flight
     planner = Planner(machine, limits, cluster, flight)
@@ -271,7 +271,8 @@ def _restored(site: ReplicaSite, store: RaftStore) -> Raft:
         may_vote=seat.may_vote,
         doubtful=record.doubtful,
     )
-    if seat.founders and seat.group == GROUP:  # of another one, the table tells who began it
+    # of another one, the table tells who began it
+    if seat.founders and seat.group == METADATA_GROUP:
         raft.begin_group()
     return raft
 

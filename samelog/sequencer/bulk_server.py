@@ -20,8 +20,8 @@ from samelog.replicator.pull.server import WINDOW_BYTES, PullServer
 from samelog.replicator.pull.streams import ServedMerged
 from samelog.runtime.network.transport import Connection
 from samelog.sequencer.cluster.peers import PeerListener, hear_raft
-from samelog.wire.frames import GROUP
-from samelog.wire.messages import AnyMessage, ConnectionRole, Hello, OpenMerged, OpenSession
+from samelog.wire.bounds import METADATA_GROUP
+from samelog.wire.messages import AnyMessage, ConnectionRole, Hello, OpenMerged, OpenSessionLog
 from samelog.wire.peer_messages import PeerMessage
 from samelog.wire.pull.sender import READ_BYTES
 from samelog.wire.shared_sender import Credit, SharedSender
@@ -73,8 +73,10 @@ class BulkServer(PullServer):
         if isinstance(message, PeerMessage):
             self._listener.on_peer_message(self.number, message)
             return
-        if isinstance(message, OpenMerged | OpenSession):
-            self._shared.assign(message.handle, Credit(GROUP, isinstance(message, OpenMerged)))
+        if isinstance(message, OpenMerged | OpenSessionLog):
+            self._shared.assign(
+                message.handle, Credit(METADATA_GROUP, isinstance(message, OpenMerged))
+            )
         super().on_message(message)
 
     def on_closed(self, error: Exception | None) -> None:

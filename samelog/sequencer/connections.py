@@ -8,6 +8,7 @@ from __future__ import annotations
 from samelog.config.authorisation import NODE_PREFIX, Rights
 from samelog.replicator.interfaces import RowSource, SessionIntake
 from samelog.replicator.pull.server import PullServer
+from samelog.replicator.push.served_session import PushSession
 from samelog.replicator.push.server import PushServer
 from samelog.replicator.watchers import Watchers
 from samelog.runtime.network.transport import Connection
@@ -26,17 +27,21 @@ class Connections:
         """Those of `pushes`, by what they have opened."""
         self._gone_bytes = 0
         """Sent on connections that are over."""
-        self.pushes: dict[PushServer, None] = {}
-        """Those who publish, the oldest first."""
+        self.publishers: dict[PushServer, None] = {}
+        """The connections of those who publish."""
+        self.pushes: dict[PushSession, None] = {}
+        """The sessions that are shipped on them, the oldest first."""
         self.pulls: dict[PullServer, None] = {}
         """Those who read, the oldest first."""
 
     def push(
         self, connection: Connection, hello: Hello, intake: SessionIntake, rights: Rights
     ) -> PushServer:
-        """A publisher has connected. Raises ProtocolFault when it may not push this session."""
-        server = PushServer(connection, hello, intake, rights, on_over=self._push_over)
-        self.pushes[server] = None
+        """A publisher has connected."""
+        server = PushServer(
+            connection, hello, intake, rights, sessions=self.pushes, on_over=self._push_over
+        )
+        self.publishers[server] = None
         return server
 
     def pull(
@@ -78,7 +83,7 @@ class Connections:
         return made
 
     def _push_over(self, server: PushServer) -> None:
-        self.pushes.pop(server, None)
+        self.publishers.pop(server, None)
 
     def _pull_over(self, server: PullServer) -> None:
         if server in self.pulls:

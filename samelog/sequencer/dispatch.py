@@ -33,8 +33,7 @@ from samelog.wire.messages import (
     Welcome,
 )
 from samelog.wire.peer_messages import Forgotten, Superseded
-
-WINDOW_BYTES = 16 << 20
+from samelog.wire.push.windows import SESSION_WINDOW_BYTES
 
 
 class Introduction(PeerListener, Protocol):
@@ -256,7 +255,7 @@ class Dispatcher:
             Welcome(
                 cluster=config.cluster,
                 node=config.name,
-                window_bytes=WINDOW_BYTES,
+                window_bytes=SESSION_WINDOW_BYTES,
                 max_batch_bytes=config.max_record_bytes + BATCH_OVERHEAD_BYTES,
                 boot=self._gate.member.directory.record.boot,
                 number=self._gate.peers.number,

@@ -48,8 +48,7 @@ from samelog.sequencer.state.placement.commands import BeginAnew
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File
-from samelog.wire.bounds import Health
-from samelog.wire.frames import GROUP
+from samelog.wire.bounds import METADATA_GROUP, Health
 from samelog.wire.peer_messages import (
     Cursors,
     Forward,
@@ -164,7 +163,7 @@ class GroupReplica:
     def _has_replica(self, node: int) -> bool:
         """Whether a member is up, and has a replica of the group."""
         own = self.logs.machine.state.placement.own
-        is_in = self.seat.group == GROUP or any(each.member == node for each in own)
+        is_in = self.seat.group == METADATA_GROUP or any(each.member == node for each in own)
         return is_in and self._site.presence.is_there(node)
 
     # --- running ----------------------------------------------------------------------------------
@@ -182,7 +181,7 @@ class GroupReplica:
 
     def work(self) -> None:
         """Run what there is work for, as tasks of the member; what runs goes on."""
-        self._tasks.work(keeps=self.has_logs or self.seat.group == GROUP)
+        self._tasks.work(keeps=self.has_logs or self.seat.group == METADATA_GROUP)
 
     def rest(self) -> None:
         """Nothing is under way (`is_busy`), nor to be expected: run nothing, until `work`."""

@@ -21,9 +21,8 @@ from samelog.sequencer.cluster.promotion import SiteWasPromoted
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.stages import Stages
 from samelog.sequencer.group_replica import GroupReplica
-from samelog.wire.bounds import Life
+from samelog.wire.bounds import METADATA_GROUP, Life
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.frames import GROUP
 from samelog.wire.peer_messages import (
     READERS_MOST,
     Beat,
@@ -110,9 +109,9 @@ class PeerEvents:
     def on_raft(self, node: int, parts: Sequence[GroupMessages]) -> None:
         """See peers.PeerListener. A replica that is not here hears nothing."""
         for part in parts:
-            if part[:3] == (GROUP, 0, 0):
+            if part[:3] == (METADATA_GROUP, 0, 0):
                 self._node.raft.group.receive(node, part.messages)
-            elif part.group != GROUP:
+            elif part.group != METADATA_GROUP:
                 self._node.data_groups.on_raft(node, part)
 
     def on_peer_message(self, node: int, message: PeerMessage) -> None:

@@ -15,9 +15,13 @@ from samelog.format.names import check_session_name, check_topic_name
 
 MAX_UNSIGNED_32 = (1 << 32) - 1
 MAX_SIGNED_64 = (1 << 63) - 1
+METADATA_GROUP = 0
+"""The group that every member belongs to."""
 
 Handle = Annotated[int, msgspec.Meta(ge=0, le=MAX_UNSIGNED_32)]
 """Number that the client of a connection gives to what it opens; its own from then on."""
+ChannelNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_UNSIGNED_32)]
+"""Number that the client of a connection gives to one of the conversations that share it."""
 Place63 = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIGNED_64)]
 """A file number, a byte position, an offset: anything that counts up from 0."""
 Signed64 = Annotated[int, msgspec.Meta(ge=-MAX_SIGNED_64 - 1, le=MAX_SIGNED_64)]

@@ -48,7 +48,6 @@ class FrameProblem(Enum):
     UNKNOWN_TYPE = "unknown type"
     UNSUPPORTED_VERSION = "unsupported version"
     RESERVED_BITS = "reserved bits set"
-    UNKNOWN_GROUP = "unknown group"
     TOO_LONG = "too long"
     TOO_SHORT = "too short"
 

@@ -1,12 +1,12 @@
 """Frames: the unit of everything on a connection.
 
-Header, 12 bytes, big endian: u32 payload length, u8 type, u8 version (1), u16 zero, u32 group (0,
-the only one so far). A DATA payload starts with u32 handle, u64 file, u64 byte; the rest is whole
-record batches. `file` numbers a file of the log that the handle stands for: the roll in a session
-log, the base offset of the segment in a merged one. A batch that is longer than a DATA frame goes
-in parts: a PART payload starts as a DATA payload does, and the rest is a piece of one batch. A
-header says how long its payload is, so the limit of its type is checked before a byte of memory is
-taken for it.
+Header, 12 bytes, big endian: u32 payload length, u8 type, u8 version (1), u16 zero, u32 channel: 0
+is the connection itself, other numbers are conversations that share it. A DATA payload starts with
+u32 handle, u64 file, u64 byte; the rest is whole record batches. `file` numbers a file of the log
+that the handle stands for: the roll in a session log, the base offset of the segment in a merged
+one. A batch that is longer than a DATA frame goes in parts: a PART payload starts as a DATA payload
+does, and the rest is a piece of one batch. A header says how long its payload is, so the limit of
+its type is checked before a byte of memory is taken for it.
 
 Invariant: for any bytes, in pieces of any size, a decoder answers a frame, "need more" or
 FrameError, and after a FrameError nothing else.
@@ -33,11 +33,10 @@ PART_BYTES = 1 << 20
 
 MAX_HANDLE = (1 << 32) - 1
 MAX_POSITION = (1 << 63) - 1
-GROUP = 0
-"""The Raft group that every frame is about, until there are several."""
+MAX_CHANNEL = MAX_HANDLE
 
 HEADER = struct.Struct("!IBBHI")
-"""Length of the payload, type, version, reserved bits, group."""
+"""Length of the payload, type, version, reserved bits, channel."""
 _DATA_HEADER = struct.Struct("!IQQ")
 _WHOLE_DATA_HEADER = struct.Struct("!IBBHIIQQ")
 
@@ -71,10 +70,10 @@ _BOUNDS = {
 }
 """Type -> least and largest length of its payload, in bytes."""
 KINDS = {
-    (frame_type.value, FRAME_VERSION, 0, GROUP): (frame_type, *_BOUNDS[frame_type])
+    (frame_type.value, FRAME_VERSION, 0): (frame_type, *_BOUNDS[frame_type])
     for frame_type in FrameType
 }
-"""What stands in a sound header behind the length -> type, least and largest length."""
+"""Type, version and reserved bits of a sound header -> type, least and largest length."""
 
 
 class Frame(NamedTuple):
@@ -82,44 +81,55 @@ class Frame(NamedTuple):
 
     type: FrameType
     payload: bytes
+    channel: int = 0
 
 
-def encode_frame(frame_type: FrameType, payload: bytes) -> bytes:
+def encode_frame(frame_type: FrameType, payload: bytes, channel: int = 0) -> bytes:
     """A whole frame. Raises FrameError when the payload is longer than its type may be."""
-    return encode_header(frame_type, len(payload)) + payload
+    return encode_header(frame_type, len(payload), channel) + payload
 
 
-def encode_header(frame_type: FrameType, size_bytes: int) -> bytes:
+def encode_header(frame_type: FrameType, size_bytes: int, channel: int = 0) -> bytes:
     """The header of a frame whose payload has `size_bytes`. Raises FrameError."""
     least, limit = _BOUNDS[frame_type]
     if not least <= size_bytes <= limit:
         raise _bad_length(frame_type, size_bytes)
-    return HEADER.pack(size_bytes, frame_type, FRAME_VERSION, 0, GROUP)
+    return HEADER.pack(size_bytes, frame_type, FRAME_VERSION, 0, channel)
 
 
-def encode_data_header(handle: int, file: int, byte: int, size_bytes: int) -> bytes:
+def encode_data_header(
+    handle: int, file: int, byte: int, size_bytes: int, channel: int = 0
+) -> bytes:
     """Both headers (32 bytes) of a DATA frame with `size_bytes` of batches. Raises FrameError."""
     length = DATA_HEADER_BYTES + size_bytes
     if not DATA_HEADER_BYTES < length <= DATA_LIMIT_BYTES:
         raise _bad_length(FrameType.DATA, length)
     return _WHOLE_DATA_HEADER.pack(
-        length, FrameType.DATA, FRAME_VERSION, 0, GROUP, handle, file, byte
+        length, FrameType.DATA, FRAME_VERSION, 0, channel, handle, file, byte
     )
 
 
-def encode_part(handle: int, file: int, byte: int, part: bytes | memoryview) -> bytes:
+def encode_part(
+    handle: int, file: int, byte: int, part: bytes | memoryview, channel: int = 0
+) -> bytes:
     """A whole PART frame, with a piece of a batch. Raises FrameError."""
-    header = encode_header(FrameType.PART, DATA_HEADER_BYTES + len(part))
+    header = encode_header(FrameType.PART, DATA_HEADER_BYTES + len(part), channel)
     return b"".join((header, _DATA_HEADER.pack(handle, file, byte), part))
 
 
 def decode_header(buffer: bytes | bytearray | memoryview, start: int = 0) -> tuple[FrameType, int]:
     """(type, payload length) of the whole header at `start`. Raises FrameError."""
-    length, *rest = HEADER.unpack_from(buffer, start)
+    length, *rest, _ = HEADER.unpack_from(buffer, start)
     kind = KINDS.get(tuple(rest))
     if kind is None or not kind[1] <= length <= kind[2]:
         raise bad_header(length, *rest)
     return kind[0], length
+
+
+def decode_channel(buffer: bytes | bytearray | memoryview, start: int = 0) -> int:
+    """The channel in the whole header at `start`."""
+    channel: int = HEADER.unpack_from(buffer, start)[-1]
+    return channel
 
 
 def decode_data_header(buffer: bytes | bytearray | memoryview) -> tuple[int, int, int]:
@@ -132,9 +142,7 @@ def decode_data_header(buffer: bytes | bytearray | memoryview) -> tuple[int, int
     return handle, file, byte
 
 
-def bad_header(
-    length: int, type_number: int, version: int, reserved: int, group: int
-) -> FrameError:
+def bad_header(length: int, type_number: int, version: int, reserved: int) -> FrameError:
     """What is wrong with a header that is not among KINDS, or whose length is out of bounds."""
     if version != FRAME_VERSION:
         text = f"version {version}, known is {FRAME_VERSION}"
@@ -144,9 +152,6 @@ def bad_header(
     if reserved:
         text = f"reserved bits are {reserved:#06x}, not zero"
         return FrameError(FrameProblem.RESERVED_BITS, text)
-    if group != GROUP:
-        text = f"group {group}, the only one is {GROUP}"
-        return FrameError(FrameProblem.UNKNOWN_GROUP, text)
     return _bad_length(FrameType(type_number), length)
 
 

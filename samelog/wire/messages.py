@@ -24,6 +24,7 @@ from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.wire.bounds import (
     ENDS_TOLD,
+    ChannelNumber,
     Handle,
     Holder,
     Identifier,
@@ -46,7 +47,6 @@ from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import (
     CONTROL_LIMIT_BYTES,
     FRAME_VERSION,
-    GROUP,
     HEADER,
     FrameType,
     bad_header,
@@ -90,15 +90,13 @@ class Start(IntEnum):
 class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
     """The first frame, from the client. `cluster` may be empty: whichever it is.
 
-    PUSH names session and session_id, RAFT (and a node's PULL) node and boot. Later versions may
+    RAFT (and a node's PULL) names node and boot. Later versions may
     add fields: those are skipped, so that a newer peer can be told which version is spoken here.
     """
 
     role: ConnectionRole
     version: Unsigned32 = PROTOCOL_VERSION
     cluster: str = ""
-    session: str | None = None
-    session_id: Identifier | None = None
     node: str | None = None
     boot: Place63 = 0
     number: Unsigned32 | None = None
@@ -119,7 +117,6 @@ class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
     def __post_init__(self) -> None:
         if self.cluster:
             check_session_name(self.cluster)
-        check_optional_session_name(self.session)
         check_optional_session_name(self.node)
 
 
@@ -180,7 +177,35 @@ class Close(Message, frozen=True, tag=6):
     handle: Handle
 
 
-# --- push: runs and inputs ----------------------------------------------------------------------
+# --- push: sessions, runs and inputs ------------------------------------------------------------
+
+
+class OpenSession(Message, frozen=True, tag=26):
+    """Ship a session on a channel of its own, which frames of it name from now on. The first one
+    may follow at once; the only answer is SessionRefused.
+    """
+
+    channel: ChannelNumber
+    session: str
+    session_id: Identifier
+
+    def __post_init__(self) -> None:
+        check_session_name(self.session)
+
+
+class SessionRefused(Message, frozen=True, tag=27):
+    """The node ends a session on this connection, and no other one."""
+
+    channel: ChannelNumber
+    code: FaultCode
+    message: Text
+    remedy: Text = ""
+
+
+class CloseSession(Message, frozen=True, tag=50):
+    """The client stops shipping a session; frames under way for it are dropped."""
+
+    channel: ChannelNumber
 
 
 class Holders(Message, frozen=True, tag=7):
@@ -359,7 +384,7 @@ class OpenRows(OpenMerged, frozen=True, tag=28, kw_only=True):
     rows: RowsAsked
 
 
-class OpenSession(Message, frozen=True, tag=31):
+class OpenSessionLog(Message, frozen=True, tag=31):
     """Nodes only: a peer's bytes of one run; answered by SessionStartsAt, TopicGone or Refused."""
 
     handle: Handle
@@ -454,6 +479,9 @@ AnyMessage: TypeAlias = (
     | Refused
     | Close
     | Holders
+    | OpenSession
+    | SessionRefused
+    | CloseSession
     | OpenRun
     | RunOpened
     | OpenInput
@@ -468,7 +496,7 @@ AnyMessage: TypeAlias = (
     | TopicGone
     | OpenMerged
     | OpenRows
-    | OpenSession
+    | OpenSessionLog
     | MergedStartsAt
     | Received
     | CaughtUp
@@ -484,17 +512,17 @@ AnyMessage: TypeAlias = (
     | HoldMessage
 )
 
-_CONTROL = (FrameType.CONTROL.value, FRAME_VERSION, 0, GROUP)
+_CONTROL = (FrameType.CONTROL.value, FRAME_VERSION, 0)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
 
 
-def encode_message(message: AnyMessage) -> bytes:
+def encode_message(message: AnyMessage, channel: int = 0) -> bytes:
     """A whole CONTROL frame. Raises FrameError when it is longer than a control frame may be."""
     payload = _encoder.encode(message)
     if (size := len(payload)) > CONTROL_LIMIT_BYTES:
         raise bad_header(size, *_CONTROL)
-    return HEADER.pack(size, *_CONTROL) + payload
+    return HEADER.pack(size, *_CONTROL, channel) + payload
 
 
 def decode_message(payload: bytes | bytearray | memoryview) -> AnyMessage:

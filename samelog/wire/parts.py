@@ -15,8 +15,8 @@ from samelog.format.batch import HELD_BATCH_BYTES, LENGTH_PREFIX_BYTES
 from samelog.wire.errors import FrameError, FrameProblem
 from samelog.wire.frames import DATA_HEADER_BYTES, LONGEST_IN_DATA_BYTES, decode_data_header
 
-_Place = tuple[int, int, int]
-"""(handle, file, byte)."""
+_Place = tuple[int, int, int, int]
+"""(channel, handle, file, byte)."""
 _LENGTH_AT = 8
 
 
@@ -24,37 +24,42 @@ class PartialBatch:
     """What has come of one batch, at most."""
 
     def __init__(self) -> None:
-        self._start: _Place = (-1, 0, 0)
+        self._start: _Place = (-1, 0, 0, 0)
         self._data = bytearray()
         self._size = 0
 
     def take_frame(
-        self, payload: memoryview, on_data: Callable[[int, int, int, memoryview], None]
+        self,
+        payload: memoryview,
+        channel: int,
+        on_data: Callable[[int, int, int, memoryview], None],
     ) -> None:
-        """A PART payload came: `on_data` is called with the batch if it is whole now. Raises
-        FrameError.
+        """A PART payload came on a channel: `on_data` is called with the batch if it is whole now.
+        Raises FrameError.
         """
         handle, file, byte = decode_data_header(payload)
         with payload[DATA_HEADER_BYTES:] as part:
-            start, whole = self.take(handle, file, byte, part)
+            start, whole = self.take(handle, file, byte, part, channel)
         if whole:
             with memoryview(whole) as data:
                 on_data(handle, file, start, data)
 
-    def take(self, handle: int, file: int, byte: int, part: memoryview) -> tuple[int, bytearray]:
+    def take(
+        self, handle: int, file: int, byte: int, part: memoryview, channel: int = 0
+    ) -> tuple[int, bytearray]:
         """Where the batch starts, and the whole batch; nothing of it as long as it is not whole.
         What does not go on with the batch begins another one. Raises FrameError.
         """
-        if (handle, file, byte - len(self._data)) != self._start or not self._data:
-            self._begin((handle, file, byte), part)
+        if (channel, handle, file, byte - len(self._data)) != self._start or not self._data:
+            self._begin((channel, handle, file, byte), part)
         if len(self._data) + len(part) > self._size:
             text = f"a part ends {len(self._data) + len(part) - self._size} bytes behind its batch"
             raise FrameError(FrameProblem.TOO_LONG, text)
         self._data += part
         if len(self._data) < self._size:
-            return self._start[2], bytearray()
+            return self._start[3], bytearray()
         whole, self._data = self._data, bytearray()
-        return self._start[2], whole
+        return self._start[3], whole
 
     def _begin(self, start: _Place, part: memoryview) -> None:
         if len(part) < LENGTH_PREFIX_BYTES:

@@ -6,6 +6,9 @@ driver reads it, sends it and says how much it was (whole batches only). Handles
 window bounds all of them together, overshot by at most one read, so that a batch larger than what
 is left of it is never stuck.
 
+Senders may share a connection (`SharedWindow`): then the window of the connection bounds all of
+them, but one of which nothing is under way may always send a first piece.
+
 A batch that is longer than a frame is sent in parts, which take turns with what other handles have.
 One is under way at a time, and of it the window counts the first part only: the receiver says
 nothing of a batch before it has all of it, and what is short does not wait for that.
@@ -60,32 +63,75 @@ class SentPiece(NamedTuple):
     counted: int
 
 
+FIRST_BYTES = 64 << 10
+"""Of a sender of which nothing is under way, on a connection whose window others have filled."""
+
+
 class PartTurn:
     """Whose batch is being sent in parts, of all that use one connection."""
 
     def __init__(self) -> None:
+        self.sender: Sender | None = None
         self.handle: int | None = None
         self.start = self.end = 0
         """Of the batch, in its file."""
-        self.waiting: dict[int, Callable[[], None]] = {}
+        self.waiting: dict[tuple[Sender, int], Callable[[], None]] = {}
         """Handles whose next batch has to wait -> what to call when it need not."""
 
-    def begin(self, handle: int, start: int, end: int, again: Callable[[], None]) -> bool:
+    def begin(
+        self, sender: Sender, handle: int, start: int, end: int, again: Callable[[], None]
+    ) -> bool:
         """Whether this handle's batch can be sent now; if not, `again` is called when it can."""
-        if self.handle is not None:
-            self.waiting[handle] = again
+        if self.sender is not None:
+            self.waiting[sender, handle] = again
             return False
-        self.handle, self.start, self.end = handle, start, end
+        self.sender, self.handle, self.start, self.end = sender, handle, start, end
         return True
 
-    def leave(self, handle: int) -> None:
+    def is_of(self, sender: Sender, handle: int) -> bool:
+        """Whether it is the turn of this handle."""
+        return self.handle == handle and self.sender is sender
+
+    def leave(self, sender: Sender, handle: int) -> None:
         """The batch is sent, or given up."""
-        self.waiting.pop(handle, None)
-        if self.handle == handle:
-            self.handle = None
+        self.waiting.pop((sender, handle), None)
+        if self.is_of(sender, handle):
+            self.sender = self.handle = None
             waiting, self.waiting = self.waiting, {}
             for again in waiting.values():
                 again()
+
+
+class SharedWindow:
+    """What the senders of one connection have in common: the bytes that all of them may have under
+    way, and the turn to send a batch in parts.
+    """
+
+    def __init__(self, window_bytes: int) -> None:
+        self.room_bytes = window_bytes
+        """Room in the window, as `Sender.room_bytes`."""
+        self.part = PartTurn()
+        self._window_bytes = window_bytes
+        self.waiting: dict[Callable[[], None], None] = {}
+
+    def wake(self) -> None:
+        """Call the senders that have waited longest, as the room allows."""
+        if self.room_bytes <= 0:
+            return
+        count = self.room_bytes // FIRST_BYTES + 1
+        if self.room_bytes >= self._window_bytes:
+            count = len(self.waiting)
+        for again in tuple(self.waiting)[:count]:
+            self.waiting.pop(again, None)
+            again()
+
+    def wait(self, again: Callable[[], None]) -> None:
+        """Call `again`, once, when there is room."""
+        self.waiting[again] = None
+
+    def forget(self, again: Callable[[], None]) -> None:
+        """Do not call it."""
+        self.waiting.pop(again, None)
 
 
 @dataclass(slots=True)
@@ -103,8 +149,18 @@ class SentStream:
 class Sender:
     """What one connection has to send."""
 
-    def __init__(self, *, window_bytes: int, read_bytes: int, part: PartTurn | None = None) -> None:
-        """`read_bytes` bounds one DATA, unless a batch is longer; `part` is the connection's."""
+    def __init__(
+        self,
+        *,
+        window_bytes: int,
+        read_bytes: int,
+        part: PartTurn | None = None,
+        shared: SharedWindow | None = None,
+        again: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`read_bytes` bounds one DATA, unless a batch is longer. `part` and `shared` belong to the
+        connection; `again` is called when other senders have made room in it.
+        """
         self.room_bytes = window_bytes
         """What is left of the window; if that is nothing, only an acknowledgement makes room. Less
         than nothing: the last read was larger than what was left.
@@ -113,7 +169,9 @@ class Sender:
         """By handle; for others to read."""
         self._window_bytes = window_bytes
         self._read_bytes = read_bytes
-        self._part = PartTurn() if part is None else part
+        self._shared = shared or SharedWindow(window_bytes)
+        self._again = again
+        self._part = part or self._shared.part
         self.ready: deque[int] = deque()
         """Handles with something to send, though perhaps the window is full."""
         self._queued: set[int] = set()
@@ -122,6 +180,42 @@ class Sender:
     def in_flight_bytes(self) -> int:
         """Sent and not acknowledged, as far as it counts."""
         return self._window_bytes - self.room_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a window has room. If only other senders have filled it, `again` is called when
+        they have made room.
+        """
+        return self.room_bytes > 0 < self._shared.room_bytes or self._next_size() > 0
+
+    def _next_size(self) -> int:
+        """Bytes that the next read may have; 0 while a window is full."""
+        if self.room_bytes <= 0:
+            return 0
+        if self._shared.room_bytes > 0:
+            return self._read_bytes
+        if self.room_bytes == self._window_bytes:
+            return min(self._read_bytes, FIRST_BYTES)
+        self._shared.wait(self._again)
+        return 0
+
+    def _free(self, size_bytes: int) -> None:
+        shared = self._shared
+        self.room_bytes += size_bytes
+        shared.room_bytes += size_bytes
+        if shared.waiting:
+            shared.wake()
+
+    def welcomed(self, *, window_bytes: int, read_bytes: int) -> None:
+        """Use other limits from now on; nothing was sent so far."""
+        self.room_bytes = self._window_bytes = window_bytes
+        self._read_bytes = read_bytes
+
+    def close(self) -> None:
+        """Give the room back to the other senders of the connection."""
+        for handle in tuple(self.streams):
+            self.remove(handle)
+        self._shared.forget(self._again)
 
     def position(self, handle: int) -> tuple[int, int]:
         """(file, byte) of what is sent next. Raises KeyError for an unknown handle."""
@@ -138,8 +232,9 @@ class Sender:
         """Forget a handle and what is under way for it; an unknown one is no error."""
         stream = self.streams.pop(handle, None)
         if stream is not None:
-            self.room_bytes += sum(piece.counted for piece in stream.sent)
-            self._part.leave(handle)
+            self._part.leave(self, handle)
+            if stream.sent:
+                self._free(sum(piece.counted for piece in stream.sent))
 
     def available(self, handle: int, file: int, end: int, *, next_file: int | None = None) -> None:
         """`file` can be sent up to `end`, a batch boundary; `next_file` if it grows no more.
@@ -166,7 +261,7 @@ class Sender:
         if (file, byte) < (stream.file, stream.byte):
             raise ValueError(f"handle {handle} is at {(stream.file, stream.byte)} already")
         stream.file, stream.byte = file, byte
-        self._part.leave(handle)
+        self._part.leave(self, handle)
         for number in [number for number in stream.files if number < file]:
             del stream.files[number]
         self._enqueue(handle, stream)
@@ -182,9 +277,12 @@ class Sender:
                 continue
             end = known[0]
             if stream.byte < end:
-                if handle == self._part.handle or self.room_bytes <= 0:
+                size = self._read_bytes
+                if self.room_bytes <= 0 or self._shared.room_bytes <= 0:
+                    size = self._next_size()
+                if not size or (handle == self._part.handle and self._part.sender is self):
                     return self._next_part()
-                limit_bytes = min(self._read_bytes, end - stream.byte)
+                limit_bytes = min(size, end - stream.byte)
                 return ReadRange(handle, stream.file, stream.byte, limit_bytes)
             return self._seal(handle, stream, *known)
         return None
@@ -192,7 +290,7 @@ class Sender:
     def _next_part(self) -> ReadRange | None:
         """Of the batch that was begun, however full the window is; None: it is none of these."""
         handle = self._part.handle
-        if handle not in self._queued:
+        if handle is None or self._part.sender is not self or handle not in self._queued:
             return None
         stream = self.streams[handle]
         limit_bytes = min(PART_BYTES, self._part.end - stream.byte)
@@ -205,12 +303,16 @@ class Sender:
         handle has nothing to send until another one's is sent.
         """
         start = self.streams[handle].byte
-        again = again or partial(self.go_on, handle)
-        if self._part.begin(handle, start, start + size_bytes, again):
+        again = again or partial(self._go_on_alone, handle)
+        if self._part.begin(self, handle, start, start + size_bytes, again):
             return True
         self.ready.remove(handle)
         self._queued.discard(handle)
         return False
+
+    def _go_on_alone(self, handle: int) -> None:
+        self.go_on(handle)
+        self._again()
 
     def go_on(self, handle: int) -> None:
         """The handle can send what it has."""
@@ -239,17 +341,18 @@ class Sender:
         if not 0 < size_bytes <= room:
             raise ValueError(f"{size_bytes} bytes sent of {room}")
         stream.byte += size_bytes
-        is_part = handle == self._part.handle
+        is_part = handle == self._part.handle and self._part.sender is self
         counted = 0 if is_part and stream.byte - size_bytes > self._part.start else size_bytes
         stream.sent.append(SentPiece(stream.file, stream.byte, size_bytes, counted))
         self.room_bytes -= counted
+        self._shared.room_bytes -= counted
         if self.ready and self.ready[0] == handle:
             if size_bytes == room and stream.files[stream.file][1] is None:
                 self._queued.discard(self.ready.popleft())
             else:
                 self.ready.rotate(-1)
         if is_part and stream.byte >= self._part.end:
-            self._part.leave(handle)
+            self._part.leave(self, handle)
 
     def acknowledged(self, handle: int, file: int, byte: int) -> None:
         """The receiver has everything below (file, byte), perhaps a part of a DATA. A handle that
@@ -266,8 +369,11 @@ class Sender:
                 f"handle {handle}: {(file, byte)} acknowledged, sent {(stream.file, stream.byte)}",
                 "acknowledge only what was received",
             )
+        freed = 0
         while stream.sent and stream.sent[0][:2] <= (file, byte):
-            self.room_bytes += stream.sent.popleft().counted
+            freed += stream.sent.popleft().counted
+        if freed:
+            self._free(freed)
         if stream.sent:
             first = stream.sent[0]
             done = first.size - (first.end - byte) if first.file == file else 0
@@ -287,7 +393,7 @@ class Sender:
             done = min(stream.sent[0].size, size_bytes)
             size_bytes -= done
             if done == stream.sent[0].size:
-                self.room_bytes += stream.sent.popleft().counted
+                self._free(stream.sent.popleft().counted)
             else:
                 self._take_part_of_first(stream, done)
 
@@ -296,10 +402,11 @@ class Sender:
         first = stream.sent[0]
         freed = min(done, first.counted)
         stream.sent[0] = first._replace(size=first.size - done, counted=first.counted - freed)
-        self.room_bytes += freed
+        self._free(freed)
 
     def _enqueue(self, handle: int, stream: SentStream) -> None:
-        if handle not in self._queued and handle not in self._part.waiting:
+        waiting = self._part.waiting
+        if handle not in self._queued and not (waiting and (self, handle) in waiting):
             known = stream.files.get(stream.file)
             if known is not None and (stream.byte < known[0] or known[1] is not None):
                 self._queued.add(handle)

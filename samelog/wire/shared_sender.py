@@ -17,10 +17,7 @@ from collections import deque
 from functools import partial
 from typing import NamedTuple
 
-from samelog.wire.sender import PartTurn, ReadRange, Seal, Sender, SentStream
-
-FIRST_BYTES = 64 << 10
-"""Of a log of which nothing is under way, in a window that others have filled."""
+from samelog.wire.sender import FIRST_BYTES, PartTurn, ReadRange, Seal, Sender, SentStream
 
 
 class Credit(NamedTuple):

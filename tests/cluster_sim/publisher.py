@@ -16,6 +16,7 @@ from samelog.publisher.errors import DiskFull
 from samelog.publisher.session_writer import SessionWriter
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient
+from samelog.replicator.push.connections import PushConnections
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import make_value
@@ -74,10 +75,11 @@ class PublisherActor(Actor):
         self.client = PushClient(
             self.path,
             self.client_config(),
+            connections=PushConnections(
+                self.clock, random.Random(f"{process.name} {self.world.options.seed}")
+            ),
             tls=cast(Any, self.tls()),
             fs=fs,
-            clock=self.clock,
-            random=random.Random(f"{process.name} {self.world.options.seed}"),
             on_progress=self._progressed,
             new_inotify=cast(Any, lambda: SimInotify(self.disk)),
         )

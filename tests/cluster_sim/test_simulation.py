@@ -208,7 +208,7 @@ def some_are_older() -> Iterator[None]:
         send = self._connection.send
         knows_bulk = self._gate.peers.number % 2 == 0
 
-        def send_older(message: Any) -> None:
+        def send_older(message: Any, channel: int = 0) -> None:
             send(msgspec.structs.replace(message, bulk=message.bulk and knows_bulk))
 
         self._connection.send = send_older  # type: ignore[method-assign]

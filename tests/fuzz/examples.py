@@ -70,7 +70,8 @@ def batches() -> list[bytes]:
 def wire_messages() -> list[wire.AnyMessage]:
     """One of many kinds."""
     return [
-        wire.Hello(role=wire.ConnectionRole.PUSH, cluster="c", session="s", session_id="i"),
+        wire.Hello(role=wire.ConnectionRole.PUSH, cluster="c"),
+        wire.OpenSession(1, "s", "i"),
         wire.Ping(),
         wire.OpenRun(3, "run", "twin", 1 << 40),
         wire.OpenInput(1, "flights", 0, "run"),

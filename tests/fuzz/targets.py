@@ -31,7 +31,7 @@ from samelog.sequencer.raft.replica import SnapshotBody, read_body
 from samelog.sequencer.state.commands import CommandError, decode_commands, encode_commands
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.errors import FrameError, ProtocolFault
-from samelog.wire.frames import FrameType, encode_data_header, encode_frame
+from samelog.wire.frames import Frame, FrameType, encode_data_header, encode_frame
 from samelog.wire.messages import decode_message, encode_message
 from tests.fuzz import examples, kafka_targets
 from tests.store.storage import open_input, open_merged
@@ -61,22 +61,23 @@ def frames(data: bytes) -> None:
         buffer.room(len(piece))[: len(piece)] = piece
         buffer.stop += len(piece)
     while True:
-        expected = _next(plain.next)
-        found = _next(buffer.next)
+        expected = _next(plain)
+        found = _next(buffer)
         if expected is None or isinstance(expected, str) or isinstance(found, str):
             assert found == expected
             return
-        assert found is not None
-        assert (found[0], bytes(found[1])) == (expected[0], bytes(expected[1]))
+        assert found == expected
 
 
-def _next(
-    cut: Callable[[], tuple[FrameType, bytes | memoryview] | None],
-) -> tuple[FrameType, bytes | memoryview] | str | None:
+def _next(decoder: FrameDecoder | ReceiveBuffer) -> Frame | str | None:
     try:
-        return cut()
+        frame = decoder.next()
     except FrameError as error:
         return str(error)
+    if frame is None or isinstance(frame, Frame):
+        return frame
+    kind, channel, payload = frame
+    return Frame(kind, bytes(payload), channel)
 
 
 def wire_messages(data: bytes) -> None:

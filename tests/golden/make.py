@@ -15,6 +15,7 @@ from typing import Any
 
 from samelog import Publisher, Subscriber
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
+from samelog.runtime.network.channel import Channel
 from samelog.runtime.network.connection import Connection
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
@@ -48,11 +49,17 @@ class Transcripts:
                 transcripts.setdefault(connection, []).append((">", header + bytes(payload)))
             write(connection, header, payload)
 
-        def received(connection: Connection, kind: FrameType, payload: memoryview) -> object:
+        def received(
+            connection: Connection,
+            kind: FrameType,
+            payload: memoryview,
+            channel: Channel | None = None,
+        ) -> object:
             if not connection._endpoint.server_side:
-                frame = encode_frame(kind, bytes(payload))
+                number = 0 if channel is None else channel.number
+                frame = encode_frame(kind, bytes(payload), number)
                 transcripts.setdefault(connection, []).append(("<", frame))
-            return handle(connection, kind, payload)
+            return handle(connection, kind, payload, channel)
 
         setattr(Connection, "_write", sent)  # noqa: B010 - types know no methods that change
         setattr(Connection, "_handle_frame", received)  # noqa: B010

@@ -76,6 +76,7 @@ from tests.mutants.placing import PLACING
 from tests.mutants.progress import PROGRESS
 from tests.mutants.promises import PROMISES
 from tests.mutants.publisher_damage import PUBLISHER_DAMAGE
+from tests.mutants.push_sessions import PUSH_SESSIONS
 from tests.mutants.recovering import RECOVERING
 from tests.mutants.recreation import RECREATION
 from tests.mutants.removing import REMOVING
@@ -419,6 +420,7 @@ PLANTED = (
             *PROGRESS,
             *PROMISES,
             *PUBLISHER_DAMAGE,
+            *PUSH_SESSIONS,
             *PLACES,
             *PLACING,
             *SCARCITY,

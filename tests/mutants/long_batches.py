@@ -16,8 +16,8 @@ def hand_on_what_is_cut() -> Iterator[None]:
     """Each part is handed on as it comes."""
     original = PartialBatch.take
 
-    def take(self: PartialBatch, handle: int, file: int, byte: int, part: memoryview) -> Any:
-        start, whole = original(self, handle, file, byte, part)
+    def take(self: PartialBatch, *arguments: Any) -> Any:
+        start, whole = original(self, *arguments)
         return start, whole or self._data
 
     with patch.object(PartialBatch, "take", take):
@@ -28,8 +28,10 @@ def hand_on_what_is_cut() -> Iterator[None]:
 def many_long_batches_at_once() -> Iterator[None]:
     """A long batch is begun though another one is under way."""
 
-    def begin(self: PartTurn, handle: int, start: int, end: int, again: Any) -> bool:
-        self.handle, self.start, self.end = handle, start, end
+    def begin(
+        self: PartTurn, sender: Sender, handle: int, start: int, end: int, again: Any
+    ) -> bool:
+        self.sender, self.handle, self.start, self.end = sender, handle, start, end
         return True
 
     with patch.object(PartTurn, "begin", begin):

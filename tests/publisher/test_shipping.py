@@ -78,7 +78,7 @@ def test_a_wait_ships_what_lingers_at_once(tmp_path: Path) -> None:
     assert hurry.call_count == 1
 
 
-def test_many_publishers_of_a_process_share_few_threads_and_instances(tmp_path: Path) -> None:
+def test_many_publishers_of_a_process_share_thread_and_connection(tmp_path: Path) -> None:
     with running(tmp_path) as nodes, ExitStack() as stack:
         config, before = nodes.world.config(), instances()
         publishers = [
@@ -88,8 +88,10 @@ def test_many_publishers_of_a_process_share_few_threads_and_instances(tmp_path: 
             for number in range(10)
         ]
         names = [thread.name for thread in threading.enumerate()]
-        assert names.count("samelog-push") == 4
-        assert instances() <= before + 4
+        assert names.count("samelog-push") == 1
+        assert instances() <= before + 1
+        [node] = nodes.world.nodes
+        assert len(node.connections) == 1
         publishers.pop(0).close()
         for publisher in publishers:
             publisher.append(b"a")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,20 +23,22 @@ from samelog.replicator.pull.copy import Copy, make_copy
 from samelog.replicator.pull.server import PullServer
 from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.local_session import LocalSession
-from samelog.replicator.push.server import PushServer
+from samelog.replicator.push.served_session import PushSession
+from samelog.replicator.turns import Turns
 from samelog.runtime.faults import fault_of
 from samelog.runtime.inotify import LoopInotify
+from samelog.runtime.network.channel import Channel
 from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import OsFileSystem
 from samelog.wire import messages
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.messages import AnyMessage, Fault, Hello
+from samelog.wire.messages import AnyMessage, Fault, Hello, OpenSession
 from samelog.wire.pull.copies import EARLIEST, CopyState
 from samelog.wire.pull.receiver import DISAGREES, PullTarget
 from samelog.wire.pull.refusal import Refusal
 from samelog.wire.pull.sender import READ_BYTES
-from samelog.wire.sender import Sender
+from samelog.wire.sender import Sender, SharedWindow
 from tests.replicator.fake_intake import FakeCluster, FakeIntake
 from tests.replicator.fake_nodes import EVERYTHING
 from tests.replicator.fake_source import FakeSource
@@ -71,6 +73,18 @@ class Line:
         if self.is_open:
             text = f"sends DATA handle={handle} file={file} byte={byte}: {len(data)} bytes"
             self._script.trace.append(text)
+
+    def send_part(self, handle: int, file: int, byte: int, part: bytes | memoryview) -> None:
+        """A piece of a batch."""
+        if self.is_open:
+            text = f"sends PART handle={handle} file={file} byte={byte}: {len(part)} bytes"
+            self._script.trace.append(text)
+
+    def cork(self) -> None:
+        """What is sent is written down at once."""
+
+    def uncork(self) -> None:
+        """As before."""
 
     def pause_reading(self) -> None:
         """Each step brings one thing only."""
@@ -140,6 +154,10 @@ class EndScript(LoopCommands):
     def do_writable(self) -> None:
         """`writable`: more can be sent again."""
         self.line.is_full = False
+        self.writable()
+
+    def writable(self) -> None:
+        """Tell the end so."""
         self.guarded("on_writable")
 
     def do_hang_up(self) -> None:
@@ -163,6 +181,9 @@ class PushSenderScript(EndScript):
     def _changed(self) -> None:
         if self.end is not None:
             self.end.session_changed()
+
+    def writable(self) -> None:
+        self.turns.go_on()
 
     # what the conversation tells
     def on_cluster(self, cluster_id: str) -> None:
@@ -210,12 +231,15 @@ class PushSenderScript(EndScript):
         """`connect`: a new connection; the directory is looked at."""
         self.dial("samelog://node/n0")
         self.session.start()
+        self.turns = Turns(self.connection, cast(Any, self))
         self.end = PushConversation(
-            self.connection,
+            cast(Channel, self.line),
             self.session,
             self,
             cast(Any, self),
             cluster=CLUSTER,
+            turns=self.turns,
+            window=SharedWindow(1 << 30),
             on_over=lambda error: self.trace.append("over"),
         )
 
@@ -280,10 +304,21 @@ class PushReceiverScript(EndScript):
 
     def do_connect(self) -> None:
         """`connect`: a publisher has said Hello."""
-        hello = Hello(messages.ConnectionRole.PUSH, cluster=CLUSTER, session="s", session_id="i")
-        rights = Rights((EVERYTHING,), ["n0"])
+        hello = Hello(messages.ConnectionRole.PUSH, cluster=CLUSTER)
+        rights, opened = Rights((EVERYTHING,), ["n0"]), OpenSession(1, "s", "i")
         self.dial("samelog://publisher/p")
-        self.end = PushServer(self.connection, hello, self.intake, rights)
+        channel = cast(Channel, self.line)
+        self.end = PushSession(channel, opened, hello, self.intake, rights, shared=self)
+
+    # what sessions ask of the connection that they share
+    def in_turn(self, work: Callable[[], None]) -> None:
+        self.loop.call_soon(work)
+
+    def kept(self, size_bytes: int) -> None:
+        """Each step brings one thing only."""
+
+    def session_over(self, session: PushSession) -> None:
+        """Nothing counts them."""
 
     def do_cluster(self, *settings: str) -> None:
         """`cluster merges=False`...: what it does by itself, from now on; it moves once."""

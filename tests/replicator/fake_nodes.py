@@ -15,6 +15,7 @@ from samelog.config.values import Address
 from samelog.replicator.interfaces import RowSource
 from samelog.replicator.pull.server import PullServer
 from samelog.replicator.push.client import PushClient
+from samelog.replicator.push.connections import PushConnections
 from samelog.replicator.push.server import PushServer
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.network.tls import ReloadingContext
@@ -141,6 +142,7 @@ class World:
             for number in range(nodes)
         ]
         self.clients: list[PushClient] = []
+        self.connections = PushConnections(SystemClock(), random.Random(1), poll_s=POLL_S)
 
     def config(self, *, addresses: tuple[Address, ...] = (), name: str = "p") -> ClientConfig:
         """A client's configuration."""
@@ -161,15 +163,14 @@ class World:
     ) -> PushClient:
         """A running push client of the session at `path`."""
         config = self.config(addresses=addresses, name=name)
+        self.connections._poll_s = poll_s
         client = PushClient(
             str(path),
             config,
-            tls=ReloadingContext(config.tls),
+            connections=self.connections,
+            tls=self.connections.context(config.tls),
             fs=OsFileSystem(),
-            clock=SystemClock(),
-            random=random.Random(1),
             on_progress=on_progress,
-            poll_s=poll_s,
         )
         client.start()
         self.clients.append(client)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
+from samelog.replicator.handler import ReplicatorHandler
+from samelog.runtime.errors import PeerFault
+from samelog.runtime.network.channel import Channel
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
 from samelog.wire.messages import (
     AnyMessage,
+    CloseSession,
     ConnectionRole,
+    Fault,
     Hello,
     OpenInput,
     OpenRun,
+    OpenSession,
+    SessionRefused,
     SessionStartsAt,
+    Welcome,
 )
 from tests.replicator.fake_nodes import CLUSTER, FakeNode, World
 from tests.runtime.peers import Recorder, until
 
 M = TypeVar("M", bound=AnyMessage)
 
-PUSH = Hello(ConnectionRole.PUSH, cluster=CLUSTER, session="s", session_id="id-1")
+PUSH = Hello(ConnectionRole.PUSH, cluster=CLUSTER)
 PULL = Hello(ConnectionRole.PULL, cluster=CLUSTER)
 
 
@@ -43,6 +51,53 @@ class Talk(Recorder):
         self.connection.send(OpenRun(0, run_id))
         self.connection.send(OpenInput(handle, "flights", 0, run_id))
         return await self.next(SessionStartsAt)
+
+
+class PushTalks(ReplicatorHandler):
+    """A publisher's end of a connection, and what is said on the channels of its sessions."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.welcomed = False
+        self.closed: list[Exception | None] = []
+
+    def open(self, number: int = 1, session: str = "s", session_id: str = "id-1") -> Talk:
+        """Ship a session on a channel of its own."""
+
+        def close(channel: Channel, fault: Fault | None) -> None:
+            self.connection.send(CloseSession(channel.number))
+
+        channel = self.connection.open_channel(number, close)
+        channel.handler = talk = Talk(cast(Connection, channel))
+        self.connection.send(OpenSession(number, session, session_id))
+        return talk
+
+    def on_message(self, message: AnyMessage) -> None:
+        """What is about sessions."""
+        if isinstance(message, SessionRefused):
+            channel = self.connection.channels[message.channel]
+            channel.end(PeerFault(message.code, message.message, message.remedy))
+        else:
+            assert isinstance(message, Welcome)
+            self.welcomed = True
+
+    def on_closed(self, error: Exception | None) -> None:
+        """Keep why."""
+        self.closed.append(error)
+
+
+async def push_talks(world: World, node: FakeNode, name: str = "p") -> PushTalks:
+    """Connect as the publisher `name`, and say hello."""
+    made: list[PushTalks] = []
+
+    def open_handler(connection: Connection) -> PushTalks:
+        made.append(PushTalks(connection))
+        return made[0]
+
+    tls = ReloadingContext(world.authority.publisher(name))
+    connection = await connect(node.address, tls, open_handler, expected_identity=None)
+    connection.send(PUSH)
+    return made[0]
 
 
 async def talk(world: World, node: FakeNode, hello: Hello, name: str = "p") -> Talk:

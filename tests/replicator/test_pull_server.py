@@ -22,7 +22,7 @@ from samelog.wire.messages import (
     EndRun,
     MergedStartsAt,
     OpenMerged,
-    OpenSession,
+    OpenSessionLog,
     Received,
     Refused,
     SegmentSealed,
@@ -185,7 +185,7 @@ def test_session_logs_are_for_peers_only_and_topics_for_whom_they_are_granted(
 
     async def script(client: Talk, node: FakeNode, source: FakeSource) -> None:
         client.connection.send(open_at(Start.EARLIEST))
-        client.connection.send(OpenSession(1, "s", "flights", "topic-1", 0, 0, 0, 0))
+        client.connection.send(OpenSessionLog(1, "s", "flights", "topic-1", 0, 0, 0, 0))
         codes = [(await client.next(Refused, count)).code for count in (1, 2)]
         assert codes == [FaultCode.NOT_AUTHORISED] * 2
 
@@ -341,9 +341,11 @@ def test_growth_is_sent_within_the_call_that_tells_of_it(tmp_path: Path) -> None
         sent: list[bytes] = []
         send_data = connection.send_data
 
-        def spy(handle: int, file: int, byte: int, data: bytes | memoryview) -> None:
+        def spy(
+            handle: int, file: int, byte: int, data: bytes | memoryview, channel: int = 0
+        ) -> None:
             sent.append(bytes(data))
-            send_data(handle, file, byte, data)
+            send_data(handle, file, byte, data, channel)
 
         connection.send_data = spy  # type: ignore[method-assign]
         stream.append(batch(b"now"))

@@ -19,9 +19,7 @@ from samelog.wire.messages import (
     AnyMessage,
     CaughtUp,
     Close,
-    ConnectionRole,
     EndRun,
-    Hello,
     OpenInput,
     OpenRun,
     Refused,
@@ -33,9 +31,9 @@ from samelog.wire.messages import (
     TopicGone,
 )
 from tests.replicator.fake_intake import FakeIntake
-from tests.replicator.fake_nodes import CLUSTER, EVERYTHING, FakeNode, World, world
+from tests.replicator.fake_nodes import EVERYTHING, FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, batch
-from tests.replicator.talk import PUSH, Talk, talk
+from tests.replicator.talk import PUSH, Talk, push_talks
 from tests.runtime.peers import in_loop, until
 
 Script = Callable[[Talk, FakeNode], Coroutine[Any, Any, None]]
@@ -57,7 +55,7 @@ def with_server(path: Path, script: Script, grant: Grant | None = None) -> None:
         made.nodes.append(node)
         await node.start()
         try:
-            await script(await talk(made, node, PUSH), node)
+            await script((await push_talks(made, node)).open(), node)
         finally:
             await made.stop()
         watchers = node.intake.watchers
@@ -254,7 +252,7 @@ def test_what_was_released_is_skipped_only_if_it_is_merged(tmp_path: Path) -> No
         (OpenRun(0, "run-1", "not-mine", 0), FaultCode.NOT_AUTHORISED),
     ],
 )
-def test_what_has_no_place_ends_the_connection(
+def test_what_has_no_place_ends_the_session(
     tmp_path: Path, message: AnyMessage, code: FaultCode
 ) -> None:
     async def script(client: Talk, node: FakeNode) -> None:
@@ -264,7 +262,7 @@ def test_what_has_no_place_ends_the_connection(
     with_server(tmp_path, script, NARROW)
 
 
-def test_bytes_at_a_wrong_place_end_the_connection(tmp_path: Path) -> None:
+def test_bytes_at_a_wrong_place_end_the_session(tmp_path: Path) -> None:
     async def script(client: Talk, node: FakeNode) -> None:
         await client.open_input()
         client.connection.send_data(0, 0, 1, batch(b"a"))
@@ -303,12 +301,10 @@ def test_rights_are_asked_for_session_topic_and_dedup_id(tmp_path: Path) -> None
         node = FakeNode("n0", made.authority, made.cluster, grants=(NARROW,))
         made.nodes.append(node)
         await node.start()
-        other = Hello(ConnectionRole.PUSH, cluster=CLUSTER, session="t", session_id="id-2")
-        nameless = Hello(ConnectionRole.PUSH, cluster=CLUSTER)
-        assert await fault_of(await talk(made, node, other)) is FaultCode.NOT_AUTHORISED
-        assert await fault_of(await talk(made, node, PUSH, "q")) is FaultCode.NOT_AUTHORISED
-        assert await fault_of(await talk(made, node, nameless)) is FaultCode.PROTOCOL
-        client = await talk(made, node, PUSH)
+        stranger, talks = await push_talks(made, node, "q"), await push_talks(made, node)
+        assert await fault_of(stranger.open()) is FaultCode.NOT_AUTHORISED
+        assert await fault_of(talks.open(1, "t", "id-2")) is FaultCode.NOT_AUTHORISED
+        client = talks.open(2)
         client.connection.send(OpenRun(0, "run-0", "mine", 0))
         client.connection.send(OpenInput(0, "weather", 0, "run-0"))
         client.connection.send(OpenInput(1, "flights", 0, "run-0"))
@@ -321,7 +317,7 @@ def test_rights_are_asked_for_session_topic_and_dedup_id(tmp_path: Path) -> None
     in_loop(main)
 
 
-def test_requests_wait_in_order_and_are_dropped_with_the_connection(tmp_path: Path) -> None:
+def test_requests_wait_in_order_and_are_dropped_with_the_session(tmp_path: Path) -> None:
     async def script(client: Talk, node: FakeNode) -> None:
         gate = asyncio.Event()
         opened: list[str] = []
@@ -341,7 +337,7 @@ def test_requests_wait_in_order_and_are_dropped_with_the_connection(tmp_path: Pa
         gate.set()
         await client.next(RunOpened, 2)
         kinds = [type(message) for message in client.messages if not isinstance(message, Ack)]
-        assert kinds[1:4] == [RunOpened, SessionStartsAt, RunClosed]
+        assert kinds[:3] == [RunOpened, SessionStartsAt, RunClosed]
         gate.clear()
         client.connection.send(OpenRun(2, "run-2"))
         await until(lambda: len(opened) == 3)
@@ -363,12 +359,12 @@ def test_a_cluster_that_does_not_open_a_run_is_told(tmp_path: Path) -> None:
     with_server(tmp_path, script)
 
 
-def test_a_defect_of_the_node_ends_that_connection_with_internal(tmp_path: Path) -> None:
+def test_a_defect_of_the_node_ends_that_session_with_internal(tmp_path: Path) -> None:
     async def main() -> None:
         failures: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, found: failures.append(found))
         async with world(tmp_path) as made:
-            client = await talk(made, made.nodes[0], PUSH)
+            client = (await push_talks(made, made.nodes[0])).open()
 
             async def fail(**asked: Any) -> Any:
                 raise RuntimeError("a secret")

@@ -10,7 +10,7 @@ import pytest
 
 from samelog.replicator.pull.acknowledger import ACKNOWLEDGE_BYTES, Acknowledger
 from samelog.replicator.push.requests import Requests
-from samelog.replicator.turns import TURN_S, Turns
+from samelog.replicator.turns import TURN_S, Turns, TurnTaker
 from samelog.runtime.clock import ManualClock
 from samelog.runtime.network.transport import Connection
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -29,6 +29,12 @@ class Line:
     def send(self, message: AnyMessage) -> None:
         """Keep it."""
         self.sent.append(message)
+
+    def cork(self) -> None:
+        """Nothing is written."""
+
+    def uncork(self) -> None:
+        """As before."""
 
     def close(self, fault: Fault | None = None) -> None:
         """Keep why."""
@@ -170,7 +176,8 @@ class Steps:
         self.line = Line()
         self.clock = ManualClock()
         self._cost_s = cost_s
-        self.turns = Turns(self.line.connection, self.step, self.rest, self.clock)
+        turns = Turns(self.line.connection, self.clock)
+        self.turns = turns.join(self.line.connection, self.step, self.rest)
 
     def step(self) -> bool:
         """One piece."""
@@ -240,12 +247,64 @@ def test_a_failure_at_the_end_of_a_turn_ends_the_connection() -> None:
         def fail() -> bool:
             raise ProtocolFault(FaultCode.GAP, "made up")
 
-        steps.turns._step = fail
+        steps.turns.step = fail
         steps.turns.work()
         await asyncio.sleep(0)
         [fault] = steps.line.faults
         assert fault is not None
         assert fault.code is FaultCode.GAP
+
+    in_loop(main)
+
+
+def test_parts_of_a_connection_take_turns() -> None:
+    async def main() -> None:
+        line, clock, done = Line(), ManualClock(), list[str]()
+        shared = Turns(line.connection, clock)
+
+        def part(name: str, pieces: int) -> TurnTaker:
+            left = [pieces]
+
+            def step() -> bool:
+                left[0] -= 1
+                if left[0] >= 0:
+                    done.append(name)
+                    clock.advance(TURN_S * 0.4)
+                return left[0] > 0
+
+            return shared.join(line.connection, step, lambda: None)
+
+        part("a", 1).work()
+        for each in (part("b", 5), part("c", 2), part("d", 1)):
+            each.work()
+        await until(lambda: len(done) == 9)
+        assert "".join(done) == "abcdbcbbb"
+
+    in_loop(main)
+
+
+def test_a_part_that_fails_ends_alone() -> None:
+    async def main() -> None:
+        line, other = Line(), Line()
+        shared = Turns(line.connection, ManualClock())
+        done: list[str] = []
+
+        def fail() -> bool:
+            raise ProtocolFault(FaultCode.GAP, "made up")
+
+        failing = shared.join(other.connection, fail, lambda: None)
+
+        def work() -> bool:
+            done.append("good")
+            return False
+
+        good = shared.join(line.connection, work, lambda: None)
+        failing.work()
+        good.work()
+        failing.work()
+        await until(lambda: done)
+        assert len(other.faults) == 1
+        assert line.faults == []
 
     in_loop(main)
 

@@ -28,6 +28,7 @@ from samelog.wire.messages import (
     OpenRows,
     OpenRun,
     OpenSession,
+    OpenSessionLog,
     OpenTopic,
     Received,
     RollSealed,
@@ -54,10 +55,13 @@ class WorstMessages(NamedTuple):
 
     @property
     def hello(self) -> Hello:
-        """Who the client is; each kind has a session of its own."""
-        if self.role is ConnectionRole.PULL:
-            return Hello(self.role)
-        return Hello(self.role, session=self.name.lower(), session_id=ID)
+        """Who the client is."""
+        return Hello(self.role)
+
+    @property
+    def channel(self) -> int:
+        """Where the frames go: each kind that is pushed has a session of its own."""
+        return 1 if self.role is ConnectionRole.PUSH else 0
 
     def frames(self, size: int) -> bytes:
         """At least `size` bytes of frames, and one that the node answers by closing."""
@@ -66,13 +70,16 @@ class WorstMessages(NamedTuple):
             if len(made) >= size:
                 break
             frame = self.each(number)
-            made += frame if isinstance(frame, bytes) else encode_message(frame)
+            made += frame if isinstance(frame, bytes) else encode_message(frame, self.channel)
         return bytes(made + encode_message(self.hello))
 
     def send(self, address: tuple[str, int], tls: TlsFiles, size: int) -> bytes:
         """Send all, once the first messages are answered; what the node has answered then."""
         with open_link(address, tls) as link:
-            link.sendall(b"".join(map(encode_message, (self.hello, *self.first))))
+            link.sendall(encode_message(self.hello))
+            if self.channel:
+                link.sendall(encode_message(OpenSession(self.channel, self.name.lower(), ID)))
+            link.sendall(b"".join(encode_message(each, self.channel) for each in self.first))
             for _ in (self.hello, *self.first):
                 read_frame(link)
             link.sendall(self.frames(size))
@@ -104,7 +111,7 @@ def worst_messages() -> Iterator[WorstMessages]:
         "DATA",
         push,
         in_run,
-        lambda n: encode_data_header(0, 0, n * len(data), len(data)) + data,
+        lambda n: encode_data_header(0, 0, n * len(data), len(data), 1) + data,
     )
     for start in Start:
         yield WorstMessages(f"OpenMerged {start.name}", pull, (), opens(start))
@@ -124,10 +131,13 @@ def worst_messages() -> Iterator[WorstMessages]:
         lambda n: OpenRows(n, TOPIC, None, n % PARTITIONS, Start.EARLIEST, rows=columns),
     )
     yield WorstMessages(
-        "OpenSession",
+        "OpenSession", push, (), lambda n: encode_message(OpenSession(n + 2, f"s{n}", ID))
+    )
+    yield WorstMessages(
+        "OpenSessionLog",
         pull,
         (),
-        lambda n: OpenSession(n, "hostile", TOPIC, ID, n % PARTITIONS, 0, 0, 0),
+        lambda n: OpenSessionLog(n, "hostile", TOPIC, ID, n % PARTITIONS, 0, 0, 0),
     )
     yield WorstMessages("Received", pull, (opened,), lambda n: Received(0, 0))
     yield WorstMessages("ConfirmEnd", pull, (opened,), lambda n: ConfirmEnd(0))

@@ -28,7 +28,7 @@ from tests.patience import PATIENCE_S
 from tests.runtime.pki import Authority
 from tests.wire.frame_decoder import FrameDecoder
 
-HELLO = Hello(ConnectionRole.PUSH, session="s", session_id="a1")
+HELLO = Hello(ConnectionRole.PUSH, cluster="demo")
 QUICK = Deadlines(
     connect_s=2.0,
     handshake_s=0.4,

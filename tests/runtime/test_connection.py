@@ -286,12 +286,12 @@ def test_a_view_kept_after_the_call_is_dead(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path) as service:
             client, server = await service.pair()
-            server.connection._handler = Keeper(server.connection)
+            server.connection._own.handler = Keeper(server.connection)
             client.connection.send_data(1, 0, 0, b"x")
             await until(lambda: kept)
             with pytest.raises(ValueError, match="released"):
                 bytes(kept[0])
-            server.connection._handler = server
+            server.connection._own.handler = server
 
     in_loop(main)
 

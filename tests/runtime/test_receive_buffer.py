@@ -14,13 +14,12 @@ from samelog.wire.frames import (
     DATA_LIMIT_BYTES,
     HEADER_BYTES,
     LONGEST_FRAME_BYTES,
+    Frame,
     FrameType,
     encode_frame,
     encode_header,
 )
 from tests.wire.frame_decoder import FrameDecoder
-
-Cut = tuple[FrameType, bytes]
 
 
 def fill(buffer: ReceiveBuffer, data: bytes) -> None:
@@ -34,10 +33,10 @@ def fill(buffer: ReceiveBuffer, data: bytes) -> None:
         data = data[size:]
 
 
-def frames_in(buffer: ReceiveBuffer) -> list[Cut]:
-    found: list[Cut] = []
+def frames_in(buffer: ReceiveBuffer) -> list[Frame]:
+    found: list[Frame] = []
     while (frame := buffer.next()) is not None:
-        found.append((frame[0], bytes(frame[1])))
+        found.append(Frame(frame[0], bytes(frame[2]), frame[1]))
     return found
 
 
@@ -49,10 +48,10 @@ def frames_in(buffer: ReceiveBuffer) -> list[Cut]:
 )
 def test_the_same_frames_as_the_plain_decoder(sizes: list[int], cuts: list[int]) -> None:
     stream = b"".join(
-        encode_frame(FrameType.RAFT, bytes([n + 1]) * size) for n, size in enumerate(sizes)
+        encode_frame(FrameType.RAFT, bytes([n + 1]) * size, n << 28) for n, size in enumerate(sizes)
     )
     buffer, decoder = ReceiveBuffer(), FrameDecoder()
-    found: list[Cut] = []
+    found: list[Frame] = []
     at, turns = 0, itertools.cycle(cuts)
     while at < len(stream):
         size = next(turns)
@@ -60,9 +59,9 @@ def test_the_same_frames_as_the_plain_decoder(sizes: list[int], cuts: list[int])
         decoder.feed(stream[at : at + size])
         at += size
         cut = frames_in(buffer)
-        assert cut == [tuple(frame) for frame in iter(decoder.next, None)]
+        assert cut == list(iter(decoder.next, None))
         found += cut
-    assert [len(payload) for _, payload in found] == sizes
+    assert [len(frame.payload) for frame in found] == sizes
     assert len(buffer) == 0
 
 
@@ -80,7 +79,7 @@ def test_memory_grows_with_what_has_come_not_with_what_is_announced() -> None:
     assert buffer.capacity <= LONGEST_FRAME_BYTES + ROOM_BYTES
     frame = buffer.next()
     assert frame is not None
-    assert len(frame[1]) == DATA_LIMIT_BYTES
+    assert len(frame[2]) == DATA_LIMIT_BYTES
 
 
 def test_a_bad_header_is_an_error_each_time() -> None:
@@ -102,8 +101,8 @@ def test_memory_is_given_back_after_a_quiet_while() -> None:
     buffer.trim()
     assert buffer.capacity == big, "bytes are held"
     fill(buffer, encode_frame(FrameType.RAFT, b"x")[3:])
-    assert frames_in(buffer) == [(FrameType.RAFT, b"x")]
+    assert frames_in(buffer) == [Frame(FrameType.RAFT, b"x")]
     buffer.trim()
     assert buffer.capacity == SMALLEST_BYTES
     fill(buffer, encode_frame(FrameType.RAFT, b"y"))
-    assert frames_in(buffer) == [(FrameType.RAFT, b"y")]
+    assert frames_in(buffer) == [Frame(FrameType.RAFT, b"y")]

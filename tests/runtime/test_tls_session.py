@@ -101,7 +101,7 @@ def test_the_longest_frame(pair: tuple[Session, Session]) -> None:
     frame = buffer.next()
     assert frame is not None
     assert frame[0] is FrameType.DATA
-    assert frame[1] == payload
+    assert frame[2] == payload
     assert len(buffer) == 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.replicator.push.client import PushClient
+from samelog.replicator.push.connections import PushConnections
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.sequencer.node import Node
@@ -33,10 +34,9 @@ def test_a_session_of_the_old_cluster_is_not_shipped_to_the_new_one(
         return PushClient(
             str(files.path),
             config,
+            connections=PushConnections(SystemClock(), random.Random(1)),
             tls=ReloadingContext(config.tls),
             fs=OsFileSystem(),
-            clock=SystemClock(),
-            random=random.Random(1),
         )
 
     async def old(nodes: list[Node]) -> None:

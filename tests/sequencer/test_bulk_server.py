@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from samelog.config.authorisation import Rights
 from samelog.sequencer.bulk_server import BulkServer, DiallingMember
-from samelog.wire.messages import OpenMerged, OpenSession, Start
+from samelog.wire.messages import OpenMerged, OpenSessionLog, Start
 from tests.replicator.fake_nodes import EVERYTHING
 from tests.replicator.fake_source import FakeSource
 from tests.replicator.session_files import batch
@@ -51,7 +51,7 @@ def test_session_bytes_go_at_once_and_merged_bytes_are_gathered(tmp_path: Path) 
             on_over=lambda over: None,
         )
         server.on_message(OpenMerged(0, "flights", "topic-1", 0, Start.EARLIEST, 0))
-        server.on_message(OpenSession(1, "p", "flights", "topic-1", 0, 1, 0, 0))
+        server.on_message(OpenSessionLog(1, "p", "flights", "topic-1", 0, 1, 0, 0))
         source.merged[0].append(batch(b"a"))
         source.session.append(1, batch(b"a"))
         source.merged[0].append(batch(b"b"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samelog.wire.errors import FrameError
-from samelog.wire.frames import HEADER_BYTES, Frame, decode_header
+from samelog.wire.frames import HEADER_BYTES, Frame, decode_channel, decode_header
 
 
 class FrameDecoder:
@@ -41,6 +41,6 @@ class FrameDecoder:
         stop = HEADER_BYTES + length
         if len(self._held) < stop:
             return None
-        payload = bytes(self._held[HEADER_BYTES:stop])
+        payload, channel = bytes(self._held[HEADER_BYTES:stop]), decode_channel(self._held)
         del self._held[:stop]
-        return Frame(frame_type, payload)
+        return Frame(frame_type, payload, channel)

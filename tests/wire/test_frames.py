@@ -17,6 +17,7 @@ from samelog.wire.frames import (
     HEADER_BYTES,
     LIMITS_BYTES,
     LONGEST_FRAME_BYTES,
+    MAX_CHANNEL,
     MAX_HANDLE,
     MAX_POSITION,
     RAFT_LIMIT_BYTES,
@@ -32,15 +33,20 @@ from tests.wire.frame_decoder import FrameDecoder
 
 
 def header(
-    length: int, frame_type: int, version: int = 1, reserved: int = 0, group: int = 0
+    length: int, frame_type: int, version: int = 1, reserved: int = 0, channel: int = 0
 ) -> bytes:
-    return struct.pack("!IBBHI", length, frame_type, version, reserved, group)
+    return struct.pack("!IBBHI", length, frame_type, version, reserved, channel)
 
 
 def payloads(frame_type: FrameType) -> st.SearchStrategy[Frame]:
     has_place = frame_type in (FrameType.DATA, FrameType.PART)
     least = DATA_HEADER_BYTES + 1 if has_place else 1
-    return st.binary(min_size=least, max_size=300).map(lambda data: Frame(frame_type, data))
+    return st.builds(
+        Frame,
+        st.just(frame_type),
+        st.binary(min_size=least, max_size=300),
+        st.integers(0, MAX_CHANNEL),
+    )
 
 
 frames = st.sampled_from(FrameType).flatmap(payloads)
@@ -61,6 +67,7 @@ def test_the_header_is_as_documented() -> None:
         "00000015 02 01 0000 00000000 00000007 0000000000000008 0000000000000009"
     )
     assert encode_header(FrameType.RAFT, 3) == bytes.fromhex("00000003 03 01 0000 00000000")
+    assert encode_header(FrameType.RAFT, 3, 7) == bytes.fromhex("00000003 03 01 0000 00000007")
 
 
 @pytest.mark.parametrize(
@@ -80,8 +87,6 @@ def test_the_header_is_as_documented() -> None:
         (header(RAFT_LIMIT_BYTES + 1, 3), FrameProblem.TOO_LONG),
         (header((1 << 32) - 1, 2), FrameProblem.TOO_LONG),
         (header(1 << 31, 3), FrameProblem.TOO_LONG),
-        (header(1, 1, group=1), FrameProblem.UNKNOWN_GROUP),
-        (header(1, 3, group=1 << 31), FrameProblem.UNKNOWN_GROUP),
         (b"GET / HTTP/1", FrameProblem.UNSUPPORTED_VERSION),
     ],
 )
@@ -115,7 +120,7 @@ def test_data_headers_round_trip(handle: int, file: int, byte: int) -> None:
 
 @given(st.lists(frames, max_size=6), st.lists(st.integers(1, 40), max_size=40))
 def test_frames_survive_any_cutting(sent: list[Frame], cuts: list[int]) -> None:
-    stream = b"".join(encode_frame(frame.type, frame.payload) for frame in sent)
+    stream = b"".join(encode_frame(*frame) for frame in sent)
     decoder = FrameDecoder()
     received: list[Frame] = []
     for size in cuts:
@@ -131,7 +136,7 @@ def test_frames_survive_any_cutting(sent: list[Frame], cuts: list[int]) -> None:
 @given(frames)
 def test_byte_by_byte_it_says_how_much_is_missing(frame: Frame) -> None:
     decoder = FrameDecoder()
-    data = encode_frame(frame.type, frame.payload)
+    data = encode_frame(*frame)
     for index in range(len(data)):
         decoder.feed(data[index : index + 1])
         whole = HEADER_BYTES if index + 1 < HEADER_BYTES else len(data)

@@ -24,6 +24,7 @@ from samelog.wire.messages import (
     Hello,
     OpenInput,
     OpenRun,
+    OpenSession,
     OpenTopic,
     Refused,
     RunClosed,
@@ -45,7 +46,8 @@ GRANT = Grant(
     publish_topics=("flights",),
     publish_dedup_ids=("mine",),
 )
-HELLO = Hello(ConnectionRole.PUSH, session="s", session_id="id-1")
+HELLO = Hello(ConnectionRole.PUSH)
+SESSION = OpenSession(1, "s", "id-1")
 FLIGHTS = ("flights", 0)
 NOTHING: RollByte = (0, 0)
 
@@ -57,7 +59,7 @@ class Conversation:
 
     def __init__(self, hello: Hello = HELLO) -> None:
         self.released: set[tuple[int, int, RollByte]] = set()
-        self.end = PushReceiver(hello, PUBLISHER, Rights((GRANT,), ()), self)
+        self.end = PushReceiver(SESSION, hello, PUBLISHER, Rights((GRANT,), ()), self)
 
     def is_released(self, number: int, run_number: int, end: RollByte) -> bool:
         """ReleaseKnowledge.is_released"""
@@ -100,18 +102,11 @@ def talking() -> Conversation:
     return made
 
 
-@pytest.mark.parametrize(
-    ("hello", "code"),
-    [
-        (Hello(ConnectionRole.PUSH, session="t", session_id="i"), FaultCode.NOT_AUTHORISED),
-        (Hello(ConnectionRole.PUSH, session="s"), FaultCode.PROTOCOL),
-        (Hello(ConnectionRole.PUSH, session_id="i"), FaultCode.PROTOCOL),
-    ],
-)
-def test_who_may_not_push_a_session_gets_no_conversation(hello: Hello, code: FaultCode) -> None:
+def test_who_may_not_push_a_session_gets_no_conversation() -> None:
+    rights = Rights((GRANT,), ())
     with pytest.raises(ProtocolFault) as caught:
-        Conversation(hello)
-    assert caught.value.code is code
+        PushReceiver(OpenSession(1, "t", "i"), HELLO, PUBLISHER, rights, Conversation())
+    assert caught.value.code is FaultCode.NOT_AUTHORISED
 
 
 def test_a_topic_without_a_right_is_refused_before_the_intake_hears_of_it() -> None:
@@ -139,16 +134,16 @@ def test_a_topic_without_a_right_is_refused_before_the_intake_hears_of_it() -> N
         (EndRun("run-9"), FaultCode.PROTOCOL),
     ],
 )
-def test_what_ends_the_connection(
+def test_what_ends_the_session(
     request_: PushRequest, code: FaultCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push_receiver, "MAX_HANDLES", 3)
+    monkeypatch.setattr(push_receiver, "MAX_HANDLES", 2)
     monkeypatch.setattr(push_receiver, "MAX_RUNS", 2)
     made = talking()
     made.ask(OpenRun(1, "run-1", "mine", 0))
     made.ask(OpenInput(1, "flights", 1, "run-0"))
     made.ask(Close(1))
-    assert made.end.admit(OpenInput(2, "flights", 2, "run-0")), "handles that ended count too"
+    assert made.end.admit(OpenInput(2, "flights", 2, "run-0")), "handles that ended do not count"
     with pytest.raises(ProtocolFault) as caught:
         made.end.admit(request_)
     assert caught.value.code is code
@@ -159,19 +154,19 @@ def test_a_handle_that_is_being_opened_is_not_free() -> None:
     made = talking()
     wanted = OpenInput(1, "flights", 1, "run-0")
     assert made.end.admit(wanted)
-    with pytest.raises(ProtocolFault, match="open already"):
+    with pytest.raises(ProtocolFault, match="number handles upwards"):
         made.end.admit(wanted)
     made.end.refused(wanted, ProtocolFault(FaultCode.UNKNOWN_TOPIC, "x" * 5000, "y" * 5000))
     [refused] = made.said()
     assert isinstance(refused, Refused)
     assert len(refused.message) == len(refused.remedy) == TEXT_LIMIT_CHARACTERS
     assert made.end.taking(1) is None, "what is under way is dropped"
-    assert made.ask(wanted), "it may be tried again"
-    assert made.end.taking(1) is not None
+    assert made.ask(OpenInput(2, "flights", 1, "run-0")), "it may be tried again"
+    assert made.end.taking(2) is not None
 
 
 @pytest.mark.parametrize("code", FaultCode)
-def test_what_is_about_one_input_ends_its_handle_and_all_else_the_connection(
+def test_what_is_about_one_input_ends_its_handle_and_all_else_the_session(
     code: FaultCode,
 ) -> None:
     fault = ProtocolFault(code, "no")
@@ -273,14 +268,18 @@ def test_progress_of_an_older_run_says_nothing_of_a_newer_one() -> None:
     assert made.end.acks.take(1.0) == [Ack(0, 0, 5, *NOTHING, *NOTHING)]
 
 
-def test_a_handle_that_is_opened_again_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(push_receiver, "MAX_HANDLES", 3)
+def test_handles_and_runs_that_ended_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(push_receiver, "MAX_HANDLES", 2)
+    monkeypatch.setattr(push_receiver, "MAX_RUNS", 2)
     made = talking()
-    for _ in range(5):
-        made.ask(Close(0))
-        assert isinstance(made.ask(OpenInput(0, *FLIGHTS, "run-0"))[0], SessionStartsAt)
-    assert isinstance(made.ask(OpenInput(1, "flights", 1, "run-0"))[0], SessionStartsAt)
-    assert isinstance(made.ask(OpenInput(2, "flights", 2, "run-0"))[0], SessionStartsAt)
+    for number in range(1, 50):
+        made.end.run_closed("s", f"run-{number - 1}", {}, 1.0)
+        made.ask(OpenRun(number, f"run-{number}"))
+        [position] = made.ask(OpenInput(number, *FLIGHTS, f"run-{number}"))
+        assert isinstance(position, SessionStartsAt)
+        made.ask(Close(number - 1))
+    assert list(made.end._runs) == ["run-49"]
+    assert list(made.end._inputs) == [49]
 
 
 def test_nothing_is_told_of_a_deleted_topic_but_that() -> None:
@@ -293,9 +292,9 @@ def test_nothing_is_told_of_a_deleted_topic_but_that() -> None:
     assert made.end.taking(0) is made.end.taking(1) is None
 
 
-HANDLES, RUNS, PLACES = st.integers(0, 3), st.integers(0, 1), st.integers(0, 9)
+PICKS, RUNS, PLACES = st.integers(0, 3), st.integers(0, 1), st.integers(0, 9)
 EVENTS = st.one_of(
-    st.tuples(st.sampled_from(["open", "close", "refuse"]), HANDLES, RUNS),
+    st.tuples(st.sampled_from(["open", "close", "refuse"]), PICKS, RUNS),
     st.tuples(st.just("reach"), PLACES, RUNS),
     st.tuples(st.sampled_from(["end run", "topic gone"]), st.just(0), RUNS),
 )
@@ -309,26 +308,25 @@ class Model:
         self.runs: dict[int, int] = {}
         """Open handle -> run."""
         self.closed: set[int] = set()
-        self.known: set[int] = set()
-        """Handles that were ever open."""
+        self.next_handle = 0
         self.told: dict[int, Ack] = {}
         for run in (0, 1):
             self.talk.ask(OpenRun(run, f"run-{run}"))
 
     def happen(self, kind: str, number: int, run: int, now: float) -> None:
-        """One event."""
-        end = self.talk.end
-        if kind == "open" and number not in self.runs:
-            self.talk.ask(OpenInput(number, *FLIGHTS, f"run-{run}"), now)
-            self.runs[number] = run
-            self.known.add(number)
-            self.told[number] = Ack(number, 0, 0, 0, 0, 0, 0)
+        """One event; `number` picks one of the newest handles, a position, or nothing."""
+        end, handle = self.talk.end, self.next_handle - 1 - number
+        if kind == "open":
+            handle, self.next_handle = self.next_handle, self.next_handle + 1
+            self.talk.ask(OpenInput(handle, *FLIGHTS, f"run-{run}"), now)
+            self.runs[handle] = run
+            self.told[handle] = Ack(handle, 0, 0, 0, 0, 0, 0)
         elif kind == "close":
-            self.talk.ask(Close(number))
-            self.runs.pop(number, None)
+            self.talk.ask(Close(max(0, handle)))
+            self.runs.pop(max(0, handle), None)
         elif kind == "refuse":
-            end.bytes_refused(number, ProtocolFault(FaultCode.INVALID_BATCH, "no"))
-            self.runs.pop(number, None)
+            end.bytes_refused(handle, ProtocolFault(FaultCode.INVALID_BATCH, "no"))
+            self.runs.pop(handle, None)
         elif kind == "reach":
             end.progressed(0, run, ((0, number), (0, number // 2), (0, number // 3)), now)
         elif kind == "end run":
@@ -351,15 +349,13 @@ class Model:
 
     def check_taken(self) -> None:
         """Bytes are taken for open handles of open runs, dropped for those that have ended."""
-        for handle in range(4):
-            if handle in self.known:
-                held = self.talk.end.taking(handle)
-                takes = handle in self.runs and self.runs[handle] not in self.closed
-                assert (held is not None) == takes
-                assert held is None or held.run_number == self.runs[handle]
-            else:
-                with pytest.raises(ProtocolFault, match="is not open"):
-                    self.talk.end.taking(handle)
+        for handle in range(self.next_handle):
+            held = self.talk.end.taking(handle)
+            takes = handle in self.runs and self.runs[handle] not in self.closed
+            assert (held is not None) == takes
+            assert held is None or held.run_number == self.runs[handle]
+        with pytest.raises(ProtocolFault, match="is not open"):
+            self.talk.end.taking(self.next_handle)
 
 
 @given(st.lists(EVENTS, max_size=30))
@@ -383,7 +379,7 @@ def refused(start: int, run: int = 0) -> RefusedBatch:
 
 
 def test_what_is_refused_is_told_once_and_before_it_is_acknowledged() -> None:
-    hello = Hello(ConnectionRole.PUSH, session="s", session_id="id-1", refusals=True)
+    hello = Hello(ConnectionRole.PUSH, refusals=True)
     made = Conversation(hello)
     made.ask(OpenRun(0, "run-0"))
     made.ask(OpenInput(0, *FLIGHTS, "run-0"))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import PART_BYTES
-from samelog.wire.sender import ReadRange, Seal, Sender
+from samelog.wire.sender import FIRST_BYTES, ReadRange, Seal, Sender, SharedWindow
 
 
 def new_sender(window_bytes: int = 1000, read_bytes: int = 100) -> Sender:
@@ -269,3 +270,87 @@ def test_a_batch_that_is_given_up_holds_up_no_other(
     gives_up(sender, 1)
     assert send_next(sender) == ReadRange(2, 0, 0, 100)
     assert sender.begin_part(2, 150)
+
+
+# --- senders that share a connection ------------------------------------------------------------
+
+
+def sharing(window: SharedWindow, *ends: int) -> tuple[list[Sender], list[int]]:
+    """Senders with a handle each, and the numbers of those that were called for room."""
+    told: list[int] = []
+    senders = []
+    for number, end in enumerate(ends):
+        sender = Sender(
+            window_bytes=300 << 10,
+            read_bytes=100 << 10,
+            shared=window,
+            again=partial(told.append, number),
+        )
+        sender.add(0, 0, 0)
+        sender.available(0, 0, end)
+        senders.append(sender)
+    return senders, told
+
+
+def send_all(sender: Sender) -> int:
+    """Send as long as it may; how many bytes that were."""
+    total = 0
+    while isinstance(step := sender.next_read(), ReadRange):
+        sender.sent(step.handle, step.limit_bytes)
+        total += step.limit_bytes
+    return total
+
+
+def test_senders_share_the_window_of_a_connection() -> None:
+    window = SharedWindow(500 << 10)
+    (first, second, third), told = sharing(window, 1 << 20, 1 << 20, 1 << 20)
+    assert send_all(first) == 300 << 10, "its own window"
+    assert send_all(second) == 200 << 10, "the rest of the connection's"
+    assert send_all(third) == FIRST_BYTES
+    assert second.has_room is third.has_room is False
+    assert told == []
+    first.acknowledged(0, 0, 64 << 10)
+    assert told == [], "that is what was sent beyond the window"
+    first.acknowledged(0, 0, 300 << 10)
+    assert told == [1, 2]
+    assert send_all(second) == 100 << 10
+    assert send_all(third) == 200 << 10
+
+
+def test_a_sender_with_nothing_under_way_sends_a_first_piece() -> None:
+    window = SharedWindow(300 << 10)
+    (first, *others), _ = sharing(window, 1 << 20, 1 << 20, 10 << 10)
+    assert send_all(first) == 300 << 10
+    for sender, size in zip(others, (FIRST_BYTES, 10 << 10), strict=True):
+        assert send_all(sender) == size
+        assert send_all(sender) == 0
+        sender.acknowledged(0, 0, size)
+    assert others[0].next_read() == ReadRange(0, 0, FIRST_BYTES, FIRST_BYTES)
+
+
+def test_a_sender_that_ends_gives_back_what_it_had_under_way() -> None:
+    window = SharedWindow(300 << 10)
+    (first, second, third), told = sharing(window, 1 << 20, 1 << 20, 1 << 20)
+    send_all(first)
+    send_all(second)
+    send_all(third)
+    third.close()
+    first.close()
+    assert told == [1]
+    assert window.room_bytes == (300 << 10) - FIRST_BYTES
+    second.close()
+    assert window.room_bytes == 300 << 10
+
+
+def test_a_batch_in_parts_waits_for_one_of_another_sender() -> None:
+    window = SharedWindow(1 << 30)
+    (first, second), told = sharing(window, 1 << 20, 1 << 20)
+    assert first.begin_part(0, 200 << 10)
+    assert not second.begin_part(0, 200 << 10)
+    assert second.next_read() is None
+    step = first.next_read()
+    assert isinstance(step, ReadRange)
+    assert step.is_part
+    first.sent(0, step.limit_bytes)
+    assert told == [1]
+    assert isinstance(second.next_read(), ReadRange)

@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samelog.wire.sender import ReadRange, Seal
-from samelog.wire.shared_sender import FIRST_BYTES, Credit, SharedSender
+from samelog.wire.sender import FIRST_BYTES, ReadRange, Seal
+from samelog.wire.shared_sender import Credit, SharedSender
 
 WINDOW, READ = 1000, 100
 ENDLESS = 1 << 40

@@ -85,7 +85,7 @@ def _totals(node: ServedNode) -> ShownRows:
             "merged_bytes": measures.merged_bytes,
             "sent_bytes": node.member.connections.sent_bytes,
             "sent_records": measures.sent_records,
-            "publishers": len(node.member.connections.pushes),
+            "publishers": len(node.member.connections.publishers),
             "readers": len(node.member.connections.pulls),
             "append_to_merged": _histogram(measures.append_to_merged),
             "append_to_read": _histogram(measures.append_to_read),

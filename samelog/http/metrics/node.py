@@ -134,7 +134,7 @@ def _traffic(node: ServedNode) -> Iterator[Sample]:
     yield "samelog_merged_bytes_total", (), node.member.measures.merged_bytes
     yield "samelog_sent_bytes_total", (), node.member.connections.sent_bytes
     yield "samelog_sent_records_total", (), node.member.measures.sent_records
-    yield "samelog_connections", ("publisher",), len(node.member.connections.pushes)
+    yield "samelog_connections", ("publisher",), len(node.member.connections.publishers)
     yield "samelog_connections", ("reader",), len(node.member.connections.pulls)
 
 

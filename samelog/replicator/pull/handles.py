@@ -26,7 +26,7 @@ from samelog.wire.messages import (
     LogArchived,
     MergedStartsAt,
     OpenMerged,
-    OpenSession,
+    OpenSessionLog,
     Refused,
     RollSealed,
     SegmentSealed,
@@ -38,7 +38,7 @@ from samelog.wire.receiver import Receiver
 from samelog.wire.transaction_messages import AbortedFound, FindAborted
 
 StartsAt = MergedStartsAt | SessionStartsAt
-MakeOpen = Callable[[int], OpenMerged | OpenSession]
+MakeOpen = Callable[[int], OpenMerged | OpenSessionLog]
 """Makes the request for a handle of this number."""
 
 

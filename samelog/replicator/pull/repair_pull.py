@@ -30,7 +30,7 @@ from samelog.wire.messages import (
     Hello,
     MergedStartsAt,
     OpenMerged,
-    OpenSession,
+    OpenSessionLog,
     Start,
     Welcome,
 )
@@ -231,12 +231,12 @@ class RepairPull:
 
     async def session(self, name: SessionRunName, start: ResumePoint, sink: PullSink) -> bool:
         """Pull one run of an input; all else as `merged`."""
-        return await self._pull(lambda handle: OpenSession(handle, *name, *start), start, sink)
+        return await self._pull(lambda handle: OpenSessionLog(handle, *name, *start), start, sink)
 
     async def follow(self, name: SessionRunName, start: ResumePoint, sink: PullSink) -> None:
         """As `session`, but go on for as long as the peer sends what is new."""
         await self._pull(
-            lambda handle: OpenSession(handle, *name, *start), start, sink, goes_on=True
+            lambda handle: OpenSessionLog(handle, *name, *start), start, sink, goes_on=True
         )
 
     def close(self) -> None:

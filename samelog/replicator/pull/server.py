@@ -51,7 +51,7 @@ from samelog.wire.messages import (
     MergedStartsAt,
     OpenMerged,
     OpenRows,
-    OpenSession,
+    OpenSessionLog,
     Received,
     RollSealed,
     SegmentSealed,
@@ -112,7 +112,8 @@ class PullServer(ReplicatorHandler):
         """Bytes of batches."""
         self._on_merged_sent = on_merged_sent
         self._on_over = on_over
-        self._turns = Turns(connection, self._step, self._rest, clock or SystemClock())
+        turns = Turns(connection, clock or SystemClock())
+        self._turns = turns.join(connection, self._step, self._rest)
 
     @property
     def link(self) -> Connection:
@@ -135,7 +136,7 @@ class PullServer(ReplicatorHandler):
                 self._sender.received(message.handle, message.size_bytes)
             case OpenMerged():
                 self._open(message.handle, partial(self._open_merged, message))
-            case OpenSession():
+            case OpenSessionLog():
                 self._open(message.handle, partial(self._open_session, message))
             case Close():
                 self._sender.close(message.handle)
@@ -214,7 +215,7 @@ class PullServer(ReplicatorHandler):
         reading = self._source.rows_of(stream, asked, self._identity, self._rights)
         return ServedMerged(stream) if reading is None else ServedRows(reading)
 
-    def _open_session(self, message: OpenSession) -> None:
+    def _open_session(self, message: OpenSessionLog) -> None:
         if not self._rights.is_peer(self._identity):
             raise self._denied("read session logs")
         stream = self._source.open_session(

@@ -32,7 +32,7 @@ from samelog.wire.bounds import AbortedPart
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
     OpenMerged,
-    OpenSession,
+    OpenSessionLog,
     RollSealed,
     SegmentSealed,
     Start,
@@ -227,7 +227,7 @@ class ServedSession:
         self.stream = stream
         self._run = run
 
-    def start(self, message: OpenSession) -> FilePosition:
+    def start(self, message: OpenSessionLog) -> FilePosition:
         """Where DATA starts: where the client's bytes end. Raises RequestRefused."""
         place = message.roll, message.byte
         log = self.stream.log
@@ -295,7 +295,7 @@ def read_whole(log: SessionReading, file: tuple[int, int], byte: int, limit_byte
     return data if scan.end == len(data) else data[: scan.end]
 
 
-def _check_last(served: Served, message: OpenMerged | OpenSession, place: FilePosition) -> None:
+def _check_last(served: Served, message: OpenMerged | OpenSessionLog, place: FilePosition) -> None:
     """Both sides must have the same batch before the client's place. Raises ProtocolFault."""
     start, own = message.last_start, None
     if 0 <= start < place[1]:

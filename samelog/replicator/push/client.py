@@ -14,19 +14,19 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import NamedTuple
 
 from samelog.config.tables.client import ClientConfig, OnRecreate
-from samelog.config.values import Address
 from samelog.format.directory_files import RunFile
 from samelog.format.errors import LogFormatError
 from samelog.replicator.cluster_pin import ClusterPin
 from samelog.replicator.interfaces import InputName, RollByte, RunEnds
 from samelog.replicator.known_nodes import KnownNodes
+from samelog.replicator.push.connections import PushConnections
 from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.link import NodeStatus, PushLink
 from samelog.replicator.push.local_session import LocalSession
+from samelog.replicator.push.node_connection import PublisherEnd
 from samelog.replicator.push.progress import (
     START,
     InputProgress,
@@ -38,26 +38,20 @@ from samelog.replicator.push.recreation import HeldBytes, Recreation
 from samelog.replicator.push.refused import RefusedRecords
 from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
 from samelog.runtime.backoff import Backoff
-from samelog.runtime.clock import Clock
-from samelog.runtime.errors import TlsFault
 from samelog.runtime.inotify import LoopInotify
 from samelog.runtime.loop import end_all, spawn
+from samelog.runtime.network.channel import Channel
 from samelog.runtime.network.link import NodeAddress
 from samelog.runtime.network.tls import ReloadingContext
-from samelog.runtime.network.transport import Connection
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import ProtocolFault
-from samelog.wire.messages import ConnectionRole, Hello
 from samelog.wire.push.effects import ProgressTold
 from samelog.wire.push.layout import Layout
 from samelog.wire.refusals import RefusedBatch, why_unfit
 
 log = logging.getLogger(__name__)
 
-POLL_S = 1.0
-BLIND_POLL_S = 0.05
-"""Without inotify."""
 RELEASE_DELAY_S = 0.2
 
 
@@ -95,36 +89,31 @@ class PushClient:
         path: str,
         config: ClientConfig,
         *,
+        connections: PushConnections,
         tls: ReloadingContext,
         fs: FileSystem,
-        clock: Clock,
-        random: Random,
         on_progress: Callable[[], None] = lambda: None,
-        poll_s: float = POLL_S,
         new_inotify: Callable[[], LoopInotify] = LoopInotify,
     ) -> None:
-        """`on_progress` is called once per turn of the loop in which `progress` or `status` moved.
-
-        `path` need not hold a session yet. `poll_s`: how often everything is looked at, because
-        inotify can miss.
+        """`connections` and `tls` are shared with other sessions. `on_progress` is called once per
+        turn of the loop in which `progress` or `status` moved. `path` need not hold a session yet.
         """
         self._config = config
+        self._connections = connections
         self._tls = tls
-        self._clock = clock
-        self._random = random
         self._on_progress = on_progress
-        self._poll_s = poll_s
-        self._session = LocalSession(fs, path, self._changed, new_inotify)
+        self._session = LocalSession(fs, path, self._changed, self._look_soon, new_inotify)
         self._session.watch.linger_for(config.publisher.linger_s)
         self._progress = SessionProgress()
+        clock = connections.clock
         recreation = Recreation(self._session, self._progress, clock, self._reset_input)
         self.beside = _FilesBeside(ClusterPin(fs, path), RefusedRecords(fs, path), recreation)
         self._nodes = KnownNodes(config)
-        self._links = [self._make_link(*each) for each in self._nodes.all]
-        self._poller: asyncio.Task[None] | None = None
-        self._shippers: dict[PushLink, asyncio.Task[None]] = {}
+        self._is_started = False
+        self._look_wanted = True
+        self._links = [self._make_link(each) for each in self._nodes.all]
         self._leaving: set[asyncio.Task[None]] = set()
-        """Of nodes that are shipped to no more."""
+        """Connections that end, because this was the last session that used them."""
         self._releaser: asyncio.Task[None] | None = None
         self._release_wanted = False
         self._stopped: ProtocolFault | None = None
@@ -162,19 +151,23 @@ class PushClient:
 
     def start(self) -> None:
         """Begin, in the running event loop."""
+        self._is_started = True
         self._session.start()
-        self._poller = spawn(self._poll(), "push client")
+        self._connections.add(self)
+        self._connect()
 
     def hurry(self) -> None:
         """Ship what was appended so far at once: something waits for it."""
         self._session.watch.hurry()
 
     async def stop(self) -> None:
-        """End all connections and close the files."""
-        shippers = (*self._shippers.values(), *self._leaving)
-        tasks = [task for task in (self._poller, self._releaser, *shippers) if task]
-        self._poller = None
-        await end_all(tasks)
+        """Ship no more, and close the files."""
+        self._is_started = False
+        self._connections.remove(self)
+        for link in self._links:
+            self._leave(link)
+        await asyncio.sleep(0)  # the conversations' ends are reported in the next turn
+        await end_all(task for task in (self._releaser, *self._leaving) if task)
         try:
             self.beside.recreation.note_merged()
         except LogFormatError as error:
@@ -187,96 +180,107 @@ class PushClient:
         """
         self._config = config
         self._session.watch.linger_for(config.publisher.linger_s)
-        self._reload_certificates()
+        self._connections.reload()
         self._nodes.follow(config)
         self._follow_nodes()
 
     def _follow_nodes(self) -> None:
-        known = {NodeAddress(link.address, link.node): link for link in self._links}
+        known = {link.target: link for link in self._links}
         wanted = self._nodes.all
         self._links = [
-            known.pop(each) if each in known else self._make_link(*each) for each in wanted
+            known.pop(each) if each in known else self._make_link(each) for each in wanted
         ]
         for link in known.values():
-            task = self._shippers.pop(link, None)
-            if task is not None:
-                task.cancel()
-                self._leaving.add(task)
-                task.add_done_callback(self._leaving.discard)
-        if self._poller is not None:
-            self._connect()
+            self._leave(link)
+        self._connect()
         self._tell_soon()
 
     # --- looking ------------------------------------------------------------------------------
 
-    async def _poll(self) -> None:
+    @property
+    def is_blind(self) -> bool:
+        """Whether changes of the directory are noticed by looking only."""
+        return not self._session.has_inotify
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the session waits for an event."""
+        return (
+            not (self._look_wanted or self._release_wanted or self._progress.unfinished)
+            and self._session.is_at_rest
+            and self.beside.recreation.is_settled
+            and all(link.is_at_rest for link in self._links)
+        )
+
+    def look(self) -> None:
+        """Look at everything, and do what is due: about once a second while it does not rest, else
+        once in a while.
+        """
+        self._look_wanted = False
+        self._session.poll()
+        self._go_on()
+        self.beside.recreation.settle()
+        self.status_version += 1
         self._connect()
-        while True:
-            await asyncio.sleep(self._poll_s if self._session.has_inotify else BLIND_POLL_S)
-            self._reload_certificates()
-            self._session.poll()
-            self._go_on()
-            self.beside.recreation.settle()
-            self.status_version += 1
-            self._connect()
-            for link in self._links:
-                if link.conversation is not None:
-                    link.conversation.time_passed()
-            self._tell_holds()
-            if self._release_wanted:
-                self._release_soon()
+        for link in self._links:
+            if link.conversation is not None:
+                link.conversation.time_passed()
+        self._tell_holds()
+        if self._release_wanted:
+            self._release_soon()
 
-    def _reload_certificates(self) -> None:
-        try:
-            self._tls.reload_if_changed()
-        except TlsFault as fault:
-            log.warning("the certificate files have changed, the old ones stay in use: %s", fault)
+    def _look_soon(self) -> None:
+        """What happened may need another look."""
+        self._look_wanted = True
+        self._connections.wake(self)
 
-    def _make_link(self, address: Address, node: str | None) -> PushLink:
+    def _make_link(self, target: NodeAddress) -> PushLink:
         return PushLink(
-            address,
-            node,
-            tls=self._tls,
-            greet=self._hello,
+            target,
+            identity=self._identity,
             converse=self._converse,
-            backoff=Backoff(self._random),
-            clock=self._clock,
+            backoff=Backoff(self._connections.random),
             on_status=self._tell_soon,
         )
 
-    def _hello(self) -> Hello:
-        name, session_id = self._session.identity or (None, None)
-        return Hello(
-            role=ConnectionRole.PUSH,
-            cluster=self._config.cluster,
-            session=name,
-            session_id=session_id,
-            roams=True,
-            refusals=True,
-        )
+    def _identity(self) -> tuple[str, str] | None:
+        return None if self._stopped is not None else self._session.identity
 
     def _connect(self) -> None:
-        """Start the links, once it is known whose session this is."""
-        if self._session.identity is None or self._stopped is not None:
+        """Use the connections to the nodes, once it is known whose session this is."""
+        if self._identity() is None or not self._is_started:
             return
         for link in self._links:
-            if link not in self._shippers:
-                self._shippers[link] = spawn(link.run(), f"push to {link.address}")
+            if link.shared is None:
+                cluster = self._config.cluster
+                link.shared = self._connections.join(link, link.target, cluster, self._tls)
+
+    def _leave(self, link: PushLink) -> None:
+        """Ship to a node no more."""
+        link.leave()
+        shared, link.shared = link.shared, None
+        ended = None if shared is None else self._connections.leave(link, shared)
+        if ended is not None:
+            self._leaving.add(ended)
+            ended.add_done_callback(self._leaving.discard)
 
     def _converse(
-        self, connection: Connection, on_over: Callable[[Exception | None], None]
+        self, channel: Channel, end: PublisherEnd, on_over: Callable[[Exception | None], None]
     ) -> PushConversation:
         return PushConversation(
-            connection,
+            channel,
             self._session,
             self,
-            self._clock,
+            self._connections.clock,
             cluster=self._config.cluster,
+            turns=end.turns,
+            window=end.window,
             on_over=on_over,
         )
 
     def _changed(self) -> None:
         """Runs or inputs have changed."""
+        self._connections.wake(self)
         self._connect()
         if self._progress.note_damage(self._session.damage.lost()):
             self._tell_soon()
@@ -458,12 +462,13 @@ class PushClient:
             return
         self._stopped = fault
         log.error("shipping of %s has stopped: %s", self._session.path, fault)
-        for task in self._shippers.values():
-            task.cancel()
+        for link in self._links:
+            self._leave(link)
         self._tell_soon()
 
     def on_status(self) -> None:
         """The phase or a problem of a conversation has changed."""
+        self._connections.wake(self)
         self._tell_soon()
 
     def merged(self, run: int, name: InputName) -> RollByte:
@@ -485,7 +490,8 @@ class PushClient:
     def _release_soon(self) -> None:
         """Look for files to remove, a little later, because more positions will move."""
         self._release_wanted = True
-        if self._releaser is None and self._poller is not None:
+        self._connections.wake(self)
+        if self._releaser is None and self._is_started:
             self._releaser = spawn(self._release(), "release")
 
     async def _release(self) -> None:

@@ -1,4 +1,5 @@
-"""The publisher's end of a push connection: does what `samelog.wire.push.sender` decides.
+"""The publisher's end of one session on a push connection: does what `samelog.wire.push.sender`
+decides.
 
 Invariant: nothing is decided here; the session's files are only read.
 """
@@ -16,12 +17,12 @@ from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.session_tail import RunTail
 from samelog.replicator.turns import Turns
 from samelog.runtime.clock import Clock
-from samelog.runtime.network.transport import Connection
+from samelog.runtime.network.channel import Channel
 from samelog.store.disk.files import NoSuchFile
 from samelog.wire.bounds import Holder
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import ProtocolFault
-from samelog.wire.frames import LONGEST_IN_DATA_BYTES, PART_BYTES, encode_part
+from samelog.wire.frames import LONGEST_IN_DATA_BYTES, PART_BYTES
 from samelog.wire.holds import HeldPart, SessionHolds
 from samelog.wire.messages import AnyMessage, Welcome
 from samelog.wire.push.effects import (
@@ -54,6 +55,7 @@ from samelog.wire.push.effects import (
 from samelog.wire.push.layout import Layout
 from samelog.wire.push.sender import PushSender
 from samelog.wire.refusals import RefusalsKept, RefusedBatch
+from samelog.wire.sender import SharedWindow
 
 
 class PushEvents(ClusterKnowledge, Protocol):
@@ -97,25 +99,28 @@ class PushEvents(ClusterKnowledge, Protocol):
 
 
 class PushConversation(ReplicatorHandler):
-    """One connection. Implements transport.Handler."""
+    """One session at one node. Implements transport.Handler, for its channel."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Channel,
         session: LocalSession,
         events: PushEvents,
         clock: Clock,
         *,
         cluster: str,
+        turns: Turns,
+        window: SharedWindow,
         on_over: Callable[[Exception | None], None],
     ) -> None:
+        """`turns` and `window` are of the connection that sessions share."""
         self._connection = connection
         self._session = session
         self._events = events
         self._now = clock.now
         self._on_over = on_over
-        self._sender = PushSender(session, events, cluster)
-        self._turns = Turns(connection, self._step, self._rest, clock)
+        self._turn = turns.join(connection, self._step, self._rest)
+        self._sender = PushSender(session, events, cluster, window, self._turn.work)
         self._told_holds: tuple[HeldPart, ...] = ()
         self._followed: dict[ShippedInput, tuple[RunTail, Callable[[], None]]] = {}
 
@@ -143,6 +148,15 @@ class PushConversation(ReplicatorHandler):
         say.
         """
         return self._sender.lacks_start(run, name, self._now())
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the conversation waits for an event."""
+        return self._sender.is_at_rest
+
+    def close(self) -> None:
+        """Ship no more."""
+        self._connection.close()
 
     # --- what happens -------------------------------------------------------------------------
 
@@ -185,7 +199,7 @@ class PushConversation(ReplicatorHandler):
     def _files_changed(self, shipped: ShippedInput) -> None:
         try:
             if self._sender.inputs.files_changed(shipped):
-                self._turns.work()
+                self._turn.work()
         except Exception as error:  # noqa: BLE001 - the seam: it ends the connection
             fail(self._connection, error)
 
@@ -198,13 +212,9 @@ class PushConversation(ReplicatorHandler):
         finally:
             self._carry_out()
 
-    def on_writable(self) -> None:
-        """Go on sending."""
-        self._turns.work()
-
     def on_closed(self, error: Exception | None) -> None:
         """Gone; the client connects again."""
-        self._turns.close()
+        self._turn.close()
         self._sender.closed()
         self._sender.effects.clear()
         self._follow_none()
@@ -224,7 +234,7 @@ class PushConversation(ReplicatorHandler):
                 case Send(message):
                     self._connection.send(message)
                 case SendMore():
-                    self._turns.work()
+                    self._turn.work()
                 case Follow() | FollowNone() | LoseStart() | ListFiles():
                     self._use_files(effect)
                 case Bind() | FindBatch() | BeginAt():
@@ -361,7 +371,7 @@ class PushConversation(ReplicatorHandler):
             inputs.unreadable(wanted.input, text, self._now())
         elif wanted.is_part or inputs.sender.begin_part(handle, len(data)):
             part = memoryview(data)[:PART_BYTES]
-            self._connection.send_bytes(encode_part(handle, wanted.roll, wanted.byte, part))
+            self._connection.send_part(handle, wanted.roll, wanted.byte, part)
             inputs.sender.sent(handle, len(part))
 
     def _rest(self) -> None:

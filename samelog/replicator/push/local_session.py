@@ -42,6 +42,7 @@ from samelog.wire.push.layout import Layout, part_layout
 
 log = logging.getLogger(__name__)
 
+_TROUBLE = Mask.CLOSE_WRITE | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED | Mask.UNMOUNT
 _NAMES_CHANGED = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
 
 
@@ -173,8 +174,10 @@ class LocalSession:
         fs: FileSystem,
         path: str,
         on_change: Callable[[], None],
+        on_trouble: Callable[[], None] = lambda: None,
         new_inotify: Callable[[], LoopInotify] = LoopInotify,
     ) -> None:
+        """`on_trouble` is called when `poll` should follow soon."""
         self.path = path
         self.fs = fs
         self.runs: list[RunFile] = []
@@ -182,6 +185,7 @@ class LocalSession:
         self.fault: LogFormatError | None = None
         """What was wrong when the directory was looked at last."""
         self._on_change = on_change
+        self._on_trouble = on_trouble
         self.watch = SessionWatch(new_inotify)
         self._directory: SessionDirectory | None = None
         self._identity: tuple[int, int] | None = None
@@ -199,6 +203,15 @@ class LocalSession:
         """(name, id) of the session; None before there is one."""
         record = None if self._directory is None else self._directory.record
         return None if record is None else (record.session, record.id)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is wrong, and nothing waits to be written."""
+        return (
+            self.fault is None
+            and self._directory is not None
+            and not any(each.is_unwritten for each in self._inputs.values())
+        )
 
     @property
     def has_inotify(self) -> bool:
@@ -593,6 +606,7 @@ class LocalSession:
         if str(error) != str(self.fault):
             log.error("session directory %s: %s", self.path, error)
         self.fault = error
+        self._on_trouble()
 
     # --- inotify ------------------------------------------------------------------------------
 
@@ -607,6 +621,8 @@ class LocalSession:
                     self._look_at_all()
                     return
             for watch, mask in changes.items():
+                if mask & _TROUBLE:
+                    self._on_trouble()
                 if mask & Mask.IGNORED:
                     self.watch.inputs.pop(watch, None)
                 elif watch in self.watch.inputs:

@@ -104,6 +104,11 @@ class Recreation:
         parts.sort(key=lambda part: (-part.size_bytes, part))
         return tuple(parts[:HELD_PARTS_TOLD])
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is held, and all deletions are noted."""
+        return not (self._gone or self._moving or self._session.held())
+
     # --- events -----------------------------------------------------------------------------------
 
     def topic_deleted(self, name: InputName, topic_id: str) -> None:

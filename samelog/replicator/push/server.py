@@ -1,49 +1,39 @@
-"""The node's end of a push connection: a publisher's bytes go to the intake, positions come back,
-as `samelog.wire.push.receiver` decides.
+"""The node's end of a push connection: it has a channel for each session that is shipped on it.
 
-Whatever waits for the cluster (opening) runs in bounded tasks; bytes never wait.
-
-Invariant: nothing is decided here; nothing reaches the intake that the receiver has not admitted.
+Invariant: a fault of a session ends that session only; rights are checked for each session.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
-from typing import Any
+from collections import deque
+from collections.abc import Callable
 
 from samelog.config.authorisation import Rights
-from samelog.replicator.handler import ReplicatorHandler, fail, failing, unexpected
-from samelog.replicator.interfaces import (
-    HeldElsewhere,
-    RequestRefused,
-    RollByte,
-    RunEnds,
-    SessionIntake,
-)
-from samelog.replicator.push.requests import Requests
-from samelog.runtime.loop import spawn
+from samelog.replicator.handler import ReplicatorHandler, unexpected
+from samelog.replicator.interfaces import SessionIntake
+from samelog.replicator.push.served_session import PushSession
+from samelog.runtime.faults import make_fault
+from samelog.runtime.network.channel import Channel
 from samelog.runtime.network.transport import Connection
-from samelog.wire.holds import DecideHolds, HeldPart, SessionHolds
+from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
     AnyMessage,
-    Close,
-    EndRun,
+    CloseSession,
+    Fault,
     Hello,
-    Holders,
-    OpenInput,
-    OpenRun,
-    OpenTopic,
-    RollSealed,
-    SessionReleased,
+    OpenSession,
+    SessionRefused,
 )
-from samelog.wire.push.receiver import PushReceiver, PushRequest
-from samelog.wire.refusals import RefusalsKept, RefusedBatch
+from samelog.wire.push.windows import CONNECTION_WINDOWS, SESSION_WINDOW_BYTES
+
+MAX_SESSIONS = 1 << 15
+KEPT_BYTES = CONNECTION_WINDOWS * SESSION_WINDOW_BYTES
+"""Kept for sessions that have to wait, before the connection has to wait."""
 
 
 class PushServer(ReplicatorHandler):
-    """One push connection. Implements transport.Handler and watchers.IntakeListener."""
+    """One push connection. Implements transport.Handler and served_session.SharedConnection."""
 
     def __init__(
         self,
@@ -52,245 +42,84 @@ class PushServer(ReplicatorHandler):
         intake: SessionIntake,
         rights: Rights,
         *,
+        sessions: dict[PushSession, None] | None = None,
         on_over: Callable[[PushServer], None] = lambda server: None,
     ) -> None:
-        """Raises ProtocolFault when the peer may not push this session."""
-        self._receiver = PushReceiver(hello, str(connection.identity), rights, intake)
+        """`sessions`: those of all connections, kept up to date, the oldest first."""
         self._connection = connection
-        self._roams = hello.roams
+        self._hello = hello
         self._intake = intake
-        self._requests = Requests(lambda error: fail(connection, error))
-        self._loop = asyncio.get_running_loop()
-        self.since = self._loop.time()
+        self._rights = rights
+        self._sessions = {} if sessions is None else sessions
         self._on_over = on_over
-        self.holds: tuple[HeldPart, ...] = ()
-        """What the publisher holds because topics were deleted, as it reports."""
-        self._ack_timer: asyncio.Handle | None = None
-        intake.watchers.watch(self, self.session)
-
-    @property
-    def link(self) -> Connection:
-        """The connection."""
-        return self._connection
-
-    @property
-    def session(self) -> str:
-        """Whose bytes come."""
-        return self._receiver.session
-
-    def decide_holds(self, *, continues: bool) -> None:
-        """Tell the publisher what becomes of what it holds."""
-        self._connection.send(DecideHolds(continues))
+        self._loop = asyncio.get_running_loop()
+        self._turns: deque[Callable[[], None]] = deque()
+        self._kept_bytes = 0
+        self._is_paused = False
 
     # --- from the connection ------------------------------------------------------------------
 
     def on_message(self, message: AnyMessage) -> None:
-        """Anything a publisher's client sends."""
+        """What is about sessions; all else comes on their channels."""
         match message:
-            case OpenRun() | OpenTopic() | EndRun() | Close():
-                self._requests.add(partial(self._begin, message), alone=True)
-            case OpenInput():
-                self._requests.add(partial(self._begin, message), alone=False)
-            case RollSealed():
-                self._seal(message)
-            case SessionReleased():
-                self._start_at(message)
-            case RefusalsKept():
-                self._note_kept(message)
-            case SessionHolds(parts):
-                self.holds = parts
+            case OpenSession():
+                self._open(message)
+            case CloseSession(channel=number):
+                channel = self._connection.channels.get(number)
+                if channel is not None:
+                    channel.end(None)
             case _:
                 raise unexpected(message)
 
     def on_closed(self, error: Exception | None) -> None:
-        """Gone: what waits for the cluster is of no use any more."""
-        self._requests.close()
+        """The connection is over, and so are all its sessions."""
+        self._turns.clear()
         self._on_over(self)
-        self._intake.watchers.unwatch(self)
-        self._receiver.closed()
-        if self._ack_timer is not None:
-            self._ack_timer.cancel()
 
-    def _send(self) -> None:
-        """Send what the receiver wants to be sent."""
-        messages, self._receiver.messages = self._receiver.messages, []
-        for message in messages:
-            self._connection.send(message)
-        if self._receiver.left:
-            left, self._receiver.left = self._receiver.left, set()
-            self._intake.watchers.unwatch_inputs(self, left)
-
-    # --- requests -----------------------------------------------------------------------------
-
-    def _begin(self, request: PushRequest) -> Coroutine[Any, Any, None] | None:
-        """It is a request's turn."""
-        if not self._receiver.admit(request):
-            self._send()
-            return None
-        match request:
-            case OpenRun():
-                return self._open_run(request)
-            case OpenInput():
-                return self._open_input(request)
-            case OpenTopic():
-                return self._open_topic(request)
-            case EndRun(run_id):
-                ends = self._receiver.ends.pop(run_id)
-                self._intake.end_run(self._receiver.session, run_id, ends)
-        return None
-
-    async def _open_run(self, request: OpenRun) -> None:
-        receiver = self._receiver
-        opened = await self._intake.open_run(
-            identity=receiver.identity,
-            session=receiver.session,
-            session_id=receiver.session_id,
-            run=request.run,
-            run_id=request.run_id,
-            dedup_id=request.dedup_id,
-            dedup_base=request.dedup_base,
-            stage=request.stage,
-        )
-        receiver.run_opened(request, opened)
-        self._send()
-
-    async def _open_input(self, request: OpenInput) -> None:
-        receiver = self._receiver
+    def _open(self, message: OpenSession) -> None:
+        channel = self._connection.open_channel(message.channel, self._refuse)
         try:
-            if receiver.is_over(request):
-                await self._intake.check_topic(request.topic_id)
-                receiver.refused(request, receiver.nothing_of(request))
-                self._send()
-                return
-            opened = await self._intake.open_input(
-                identity=receiver.identity,
-                session=receiver.session,
-                run_id=request.run_id,
-                topic=request.topic,
-                partition=request.partition,
-                topic_id=request.topic_id,
-                listener=self,
+            if len(self._connection.channels) > MAX_SESSIONS:
+                text = f"more than {MAX_SESSIONS} sessions on one connection"
+                raise ProtocolFault(FaultCode.TOO_MANY, text, "ship some from another process")
+            session = PushSession(
+                channel, message, self._hello, self._intake, self._rights, shared=self
             )
-        except RequestRefused as refused:
-            if self._roams and isinstance(refused, HeldElsewhere):
-                self._connection.send(Holders(refused.holders))
-            receiver.refused(request, refused)
+        except Exception as error:  # noqa: BLE001 - the seam: it ends the session
+            channel.failed(error)
         else:
-            receiver.input_opened(request, opened, self._loop.time())
-            self._loop.call_soon(self._flush)
-        self._send()
+            channel.handler = session
+            self._sessions[session] = None
 
-    async def _open_topic(self, request: OpenTopic) -> None:
-        try:
-            opened = await self._intake.open_topic(request.topic, request.partitions)
-        except RequestRefused as refused:
-            self._receiver.refused(request, refused)
-        else:
-            partitions, is_checked = opened
-            self._receiver.topic_opened(request, partitions, is_checked=is_checked)
-        self._send()
+    def _refuse(self, channel: Channel, fault: Fault | None) -> None:
+        """Tell the client that this side ends a session."""
+        why = fault or make_fault(FaultCode.NOT_READY, "the node ends the session", "retry")
+        refused = SessionRefused(channel.number, why.code, why.message, why.remedy)
+        self._connection.send(refused)
 
-    # --- bytes --------------------------------------------------------------------------------
+    # --- from the sessions --------------------------------------------------------------------
 
-    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
-        """Batches of an input; a closed run takes no more."""
-        held = self._receiver.taking(handle)
-        if held is None:
-            return
-        try:
-            taking = self._intake.append(held.number, held.run_number, file, byte, data)
-        except RequestRefused as refused:
-            self._receiver.bytes_refused(handle, refused)
-            self._send()
-        else:
-            if taking is not None:
-                self._connection.pause_reading()
-                spawn(self._take(handle, taking), "bytes of a publisher")
+    def in_turn(self, work: Callable[[], None]) -> None:
+        """Call `work` when it is its turn: one call in each turn of the event loop."""
+        self._turns.append(work)
+        if len(self._turns) == 1:
+            self._loop.call_soon(self._next_turn)
 
-    async def _take(self, handle: int, taking: Coroutine[Any, Any, None]) -> None:
-        """Go on with the connection when the intake has taken what came."""
-        with failing(self._connection):
-            try:
-                await taking
-            except RequestRefused as refused:
-                self._receiver.bytes_refused(handle, refused)
-                self._send()
-        self._connection.resume_reading()
+    def _next_turn(self) -> None:
+        if self._turns:
+            work = self._turns.popleft()
+            if self._turns:
+                self._loop.call_soon(self._next_turn)
+            work()
 
-    def _seal(self, message: RollSealed) -> None:
-        """One in a turn of the loop: a session that ends seals a file of each partition."""
-        self._connection.pause_reading()
-        self._loop.call_soon(self._connection.resume_reading)
-        held = self._receiver.taking(message.handle)
-        if held is not None:
-            try:
-                self._intake.seal(held.number, held.run_number, message.roll, message.length)
-            except RequestRefused as refused:
-                self._receiver.bytes_refused(message.handle, refused)
-                self._send()
+    def kept(self, size_bytes: int) -> None:
+        """A session keeps so many bytes more: the connection waits while all keep too many."""
+        self._kept_bytes += size_bytes
+        is_paused = self._kept_bytes > KEPT_BYTES
+        if is_paused != self._is_paused:
+            self._is_paused = is_paused
+            (self._connection.pause_reading if is_paused else self._connection.resume_reading)()
 
-    def _start_at(self, message: SessionReleased) -> None:
-        """The sender has no older bytes. If they are needed here, this input must wait for them."""
-        held = self._receiver.taking(message.handle)
-        if held is not None:
-            try:
-                self._intake.start_at(held.number, held.run_number, message.roll, message.byte)
-            except RequestRefused as refused:
-                self._receiver.start_refused(message.handle, refused)
-                self._send()
-
-    def _note_kept(self, message: RefusalsKept) -> None:
-        held, place = self._receiver.kept(message.handle), (message.roll, message.start)
-        if held is not None:
-            self._intake.refusals_kept(held.number, held.run_number, *place)
-
-    # --- from the intake ----------------------------------------------------------------------
-
-    def on_refused(self, number: int, batches: Sequence[RefusedBatch]) -> None:
-        """Tell it before anything that acknowledges it."""
-        self._receiver.records_refused(number, batches)
-        self._send()
-
-    def on_progress(
-        self, number: int, run: int, durable: RollByte, acknowledged: RollByte, merged: RollByte
-    ) -> None:
-        """Have it told when it is time."""
-        now = self._loop.time()
-        receiver = self._receiver
-        is_changed = receiver.progressed(number, run, (durable, acknowledged, merged), now)
-        due_at = receiver.acks.due_at
-        if is_changed and due_at is not None:
-            if self._ack_timer is not None:
-                self._ack_timer.cancel()
-            if due_at > now:
-                self._ack_timer = self._loop.call_later(due_at - now, self._flush)
-            else:
-                self._ack_timer = self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        """Send what there is to tell."""
-        if self._ack_timer is not None:
-            self._ack_timer.cancel()
-            self._ack_timer = None
-        for ack in self._receiver.acks.take(self._loop.time()):
-            self._connection.send(ack)
-
-    def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
-        """Pass it on."""
-        with failing(self._connection):
-            self._receiver.run_closed(session, run_id, ends, self._loop.time())
-            self._send()
-
-    def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
-        """What is still under way of it is merged already."""
-        self._receiver.part_closed(session, run_id, ends)
-
-    def on_topic_gone(self, number: int) -> None:
-        """The handles of the topic's inputs end."""
-        self._receiver.topic_gone(number)
-        self._send()
-
-    def on_input_moved(self, number: int) -> None:
-        """The handles of the input end; the sender opens it anew, where it is by then."""
-        self._receiver.input_moved(number)
-        self._send()
+    def session_over(self, session: PushSession) -> None:
+        """A session has ended."""
+        self._sessions.pop(session, None)

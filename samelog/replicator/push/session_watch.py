@@ -58,7 +58,10 @@ class SessionWatch:
         if self._inotify is None:
             return
         try:
-            self.inputs[self._inotify.add(path, DIRECTORY_CHANGED | Mask.DELETE)] = name
+            mask = DIRECTORY_CHANGED | Mask.DELETE
+            if name is not None:  # a writer that dies closes its files
+                mask |= Mask.CLOSE_WRITE
+            self.inputs[self._inotify.add(path, mask)] = name
         except OSError as error:
             log.warning("%s is polled, not watched: %s", path, error)
 

@@ -16,10 +16,10 @@ cdef struct Bounds:
 
 cdef Bounds bounds[TYPES]
 cdef list frame_types = [None] * TYPES
-cdef uint8_t version, group
+cdef uint8_t version
 
-for (_number, _version, _, _group), (_type, _least, _limit) in KINDS.items():
-    version, group = _version, _group
+for (_number, _version, _), (_type, _least, _limit) in KINDS.items():
+    version = _version
     frame_types[_number] = _type
     bounds[<int>_number] = Bounds(_least, _limit)
 
@@ -62,19 +62,19 @@ cdef class ReceiveBuffer:
         return self.memory[self.stop:]
 
     def next(self):
-        """Type and payload of the next frame, or None: need more. Raises FrameError."""
+        """Type, channel and payload of the next frame, or None: need more. Raises FrameError."""
         cdef Py_ssize_t begin = self.start + HEADER_BYTES, end
         if self.stop < begin:
             return None
         cdef const uint8_t *header = <const uint8_t *>self._bytes + self.start
         cdef uint32_t length = _u32(header), number = header[4]
         if not _is_sound(header):
-            raise bad_header(length, number, header[5], header[6] << 8 | header[7], _u32(header + 8))
+            raise bad_header(length, number, header[5], header[6] << 8 | header[7])
         end = begin + length
         if self.stop < end:
             return None
         self.start = end
-        return frame_types[number], self.memory[begin:end]
+        return frame_types[number], _u32(header + 8), self.memory[begin:end]
 
     def take_all(self) -> bytes:
         """All that is held, handled from now on."""
@@ -122,7 +122,7 @@ cdef class ReceiveBuffer:
 
 cdef inline bint _is_sound(const uint8_t *header) noexcept nogil:
     cdef uint32_t length = _u32(header)
-    if header[5] != version or header[6] or header[7] or _u32(header + 8) != group:
+    if header[5] != version or header[6] or header[7]:
         return False
     if header[4] >= TYPES:
         return False

@@ -2,6 +2,9 @@
 
 What it carries is frames, or, where the client asked for HTTP, the bytes of a `ByteStream`.
 
+A frame belongs to a channel: to the connection itself, or to one of the conversations that share it
+(`channel`).
+
 Payloads are handed on as memoryviews into the receive buffer, valid during the call. Every wait
 for the peer has a deadline (`peer_watch`), kept by one timer. The work per turn of the event loop
 is bounded.
@@ -24,6 +27,7 @@ import ssl
 import threading
 from collections.abc import Callable
 from enum import Enum, auto
+from itertools import islice
 from typing import Protocol, cast
 
 from samelog.config.values import Address
@@ -40,6 +44,7 @@ from samelog.runtime.faults import fault_of, handshake_fault, lost, make_fault
 from samelog.runtime.log import format_event
 from samelog.runtime.network._tls import ReceiveBuffer
 from samelog.runtime.network.byte_stream import ByteStream, OpenProtocol
+from samelog.runtime.network.channel import Channel
 from samelog.runtime.network.peer_watch import Deadlines, PeerWatch
 from samelog.runtime.network.tls import HTTP_ALPN, Identity, identity_of
 from samelog.runtime.network.tls_session import open_session
@@ -50,6 +55,7 @@ from samelog.wire.frames import (
     decode_data_header,
     encode_data_header,
     encode_header,
+    encode_part,
 )
 from samelog.wire.messages import AnyMessage, Fault, Ping, decode_message, encode_message
 
@@ -64,6 +70,8 @@ TURN_FRAMES = 32
 """Handled of one connection before others have their turn: a socket's read has room for thousands,
 each of which may open a log.
 """
+ENDED_IN_TURN = 64
+"""Channels that end in one turn of the loop when their connection is over."""
 LONG_BYTES = 512
 """A message counts as one more for each of these."""
 SCRATCH_BYTES = 256 << 10
@@ -120,6 +128,18 @@ class Endpoint(Protocol):
         """It is over and its socket closed; `error` is a ConnectFault if it never opened."""
 
 
+class _Own:
+    """The connection's own conversation, channel 0, which opens and closes the others."""
+
+    __slots__ = ("channels", "handler", "last_channel")
+
+    def __init__(self) -> None:
+        self.handler: Handler | ByteStream | None = None
+        self.channels: dict[int, Channel] = {}
+        """The other channels that are open, by number."""
+        self.last_channel = 0
+
+
 class _State(Enum):
     OPENING = auto()
     OPEN = auto()
@@ -171,14 +191,14 @@ class Connection(asyncio.BufferedProtocol):
         self._scratch = _scratch.memory
         self._buffer = ReceiveBuffer()
         self._state = _OPENING
-        self._handler: Handler | ByteStream | None = None
         self._error: Exception | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
         self.writable = False
         """Whether less than the high-water mark waits to be sent; beyond it, sending piles up."""
+        self._own = _Own()
         self._has_room = True
-        self._corked = False
+        self._corks = 0
         self._reading_paused = False
         self._turn = _Turn()
 
@@ -203,24 +223,63 @@ class Connection(asyncio.BufferedProtocol):
         return self._tls.ssl_object.selected_alpn_protocol() == HTTP_ALPN
 
     @property
+    def channels(self) -> dict[int, Channel]:
+        """The open channels, by number."""
+        return self._own.channels
+
+    @property
     def last_received(self) -> float:
         """Event-loop time when bytes last came."""
         return self._watch.last_received
 
-    def send(self, message: AnyMessage) -> None:
+    def send(self, message: AnyMessage, channel: int = 0) -> None:
         """Send a message. On a connection that is over nothing happens: `on_closed` tells."""
         if self._state is _OPEN:
-            self._write(b"", encode_message(message))
+            self._write(b"", encode_message(message, channel))
 
     def send_raft(self, payload: bytes) -> None:
         """Send a frame of consensus messages."""
         if self._state is _OPEN:
             self._write(encode_header(_RAFT, len(payload)), payload)
 
-    def send_data(self, handle: int, file: int, byte: int, data: bytes | memoryview) -> None:
+    def send_data(
+        self, handle: int, file: int, byte: int, data: bytes | memoryview, channel: int = 0
+    ) -> None:
         """Send whole record batches for a position; `data` is free again on return."""
         if self._state is _OPEN:
-            self._write(encode_data_header(handle, file, byte, len(data)), data)
+            self._write(encode_data_header(handle, file, byte, len(data), channel), data)
+
+    def send_part(
+        self, handle: int, file: int, byte: int, part: bytes | memoryview, channel: int = 0
+    ) -> None:
+        """Send a piece of a record batch that is longer than a DATA frame."""
+        if self._state is _OPEN:
+            self._write(b"", encode_part(handle, file, byte, part, channel))
+
+    def open_channel(
+        self,
+        number: int,
+        on_end: Callable[[Channel, Fault | None], None],
+    ) -> Channel:
+        """Open a channel, whose handler the caller sets. `on_end` reports to the peer that this
+        side ends it. Raises ProtocolFault unless the number is higher than all before.
+        """
+        if number <= self._own.last_channel:
+            text = f"channel {number} is not above {self._own.last_channel}, the last one"
+            raise ProtocolFault(FaultCode.PROTOCOL, text, "number channels upwards")
+        self._own.last_channel = number
+        self.channels[number] = channel = Channel(self, number, on_end)
+        return channel
+
+    def cork(self) -> None:
+        """Gather what is sent until `uncork`."""
+        self._corks += 1
+
+    def uncork(self) -> None:
+        """Send what was gathered."""
+        self._corks -= 1
+        if not self._corks and self._tls.to_send:
+            self._flush()
 
     def limit_waiting(self, high_bytes: int, low_bytes: int) -> None:
         """Be writable while less than `high_bytes` wait to be sent, and again below `low_bytes`."""
@@ -252,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def hand_over(self, handler: Handler) -> None:
         """Have another handler take everything from the next frame on."""
-        self._handler = handler
+        self._own.handler = handler
 
     def close(self, fault: Fault | None = None) -> None:
         """End the connection: send what waits, and the fault if any, for at most `close_s`."""
@@ -313,15 +372,15 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """More than the high-water mark waits to be sent."""
         self._has_room = self.writable = False
-        if self._state is _OPEN and isinstance(self._handler, ByteStream):
-            self._handler.on_full()
+        if self._state is _OPEN and isinstance(self._own.handler, ByteStream):
+            self._own.handler.on_full()
 
     def resume_writing(self) -> None:
         """Less than the low-water mark waits to be sent."""
         self._has_room = True
         self.writable = self._state is _OPEN
-        if self.writable and self._handler is not None:
-            self._guard(self._handler.on_writable)
+        if self.writable and self._own.handler is not None:
+            self._guard(self._own.handler.on_writable)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
@@ -337,7 +396,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _receive(self) -> None:
         """Take what was fed, as far as it goes; send what that gave rise to at once."""
-        self._corked = True
+        self._corks += 1
         try:
             if self._state is _OPENING and self._tls.handshake():
                 self._open()
@@ -349,8 +408,8 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 - the seam: what a handler raises ends it here
             self._fail(error)
         finally:
-            self._corked = False
-            if self._tls.to_send:
+            self._corks -= 1
+            if not self._corks and self._tls.to_send:
                 self._flush()
 
     def _enter(self, state: _State) -> None:
@@ -365,12 +424,12 @@ class Connection(asyncio.BufferedProtocol):
             self.identity = identity_of(self._tls.ssl_object, server_side=server_side)
         except IdentityFault as fault:
             raise handshake_fault(fault, self.peername) from fault
-        self._handler = self._endpoint.opened(self)
+        self._own.handler = self._endpoint.opened(self)
 
     def _read(self) -> None:
         self._turn.has_peer_closed |= not self._tls.read_into(self._buffer)
-        if self._handler.__class__ is ByteStream:
-            return self._read_stream(self._handler)
+        if self._own.handler.__class__ is ByteStream:
+            return self._read_stream(self._own.handler)
         buffer, watch, now = self._buffer, self._watch, self._loop.time()
         left = TURN_FRAMES
         while self._state is _OPEN and not self._reading_paused:
@@ -379,8 +438,13 @@ class Connection(asyncio.BufferedProtocol):
             frame = buffer.next()
             if frame is None:
                 break
-            left -= 1 + (frame[1].nbytes // LONG_BYTES if frame[0] is _CONTROL else 0)
-            is_ping = self._handle_frame(*frame)
+            kind, number, payload = frame
+            left -= 1 + (payload.nbytes // LONG_BYTES if kind is _CONTROL else 0)
+            if number:
+                self._handle_in_channel(number, kind, payload)
+                is_ping = False
+            else:
+                is_ping = self._handle_frame(kind, payload)
             watch.last_frame = now
             if not (watch.has_talked or is_ping):
                 watch.first_frame(now)
@@ -405,9 +469,12 @@ class Connection(asyncio.BufferedProtocol):
             self._read_socket(going_on=False)
             self._loop.call_soon(self._next_turn)
 
-    def _handle_frame(self, frame_type: FrameType, payload: memoryview) -> bool:
+    def _handle_frame(
+        self, frame_type: FrameType, payload: memoryview, channel: Channel | None = None
+    ) -> bool:
         """Hand one frame on; whether it was a Ping."""
-        handler: Handler = self._handler  # type: ignore[assignment]  # there is one once it is open
+        handler: Handler = (channel or self._own).handler  # type: ignore[assignment]  # it has one
+        number = 0 if channel is None else channel.number
         with payload:
             if frame_type is _DATA:
                 handle, file, byte = decode_data_header(payload)
@@ -418,7 +485,7 @@ class Connection(asyncio.BufferedProtocol):
                 handler.on_raft(payload)
                 return False
             if frame_type is _PART:
-                self._buffer.partial.take_frame(payload, handler.on_data)
+                self._buffer.partial.take_frame(payload, number, handler.on_data)
                 return False
             message = decode_message(payload)
         if isinstance(message, Ping):
@@ -428,6 +495,21 @@ class Connection(asyncio.BufferedProtocol):
         else:
             handler.on_message(message)
         return False
+
+    def _handle_in_channel(self, number: int, frame_type: FrameType, payload: memoryview) -> None:
+        """Hand on a frame of a channel; an error ends the channel. Raises ProtocolFault for a
+        channel that was never open.
+        """
+        channel = self._own.channels.get(number)
+        if channel is None or channel.handler is None:
+            if number <= self._own.last_channel:
+                return  # the frame was under way when the channel was closed
+            text = f"channel {number} is not open"
+            raise ProtocolFault(FaultCode.PROTOCOL, text, "open it first")
+        try:
+            self._handle_frame(frame_type, payload, channel)
+        except Exception as error:  # noqa: BLE001 - the seam: it ends the channel
+            channel.failed(error)
 
     def _next_turn(self) -> None:
         """Others have had their turn, or the user wants to take again."""
@@ -449,7 +531,7 @@ class Connection(asyncio.BufferedProtocol):
         size = len(payload)
         if size <= PIECE_BYTES:
             self._tls.write(header, payload)
-            if not (self._corked or self._transport.is_closing()):
+            if not (self._corks or self._transport.is_closing()):
                 self._transport.write(self._tls.take())
             elif self._tls.to_send >= PIECE_BYTES:
                 self._flush()
@@ -474,13 +556,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fail(self, error: Exception) -> None:
         """A handler, or what it was to be given, failed."""
+        self.report(error)
+        self._end(error, fault_of(error))
+
+    def report(self, error: Exception) -> None:
+        """Log what a handler raised, unless that may happen; a broken invariant ends the
+        process.
+        """
         if isinstance(error, InvariantError):
             context = {"message": "a broken invariant", "exception": error, "protocol": self}
             self._loop.call_exception_handler(context)
         elif not isinstance(error, EXPECTED_ERRORS):
             event = format_event("connection failed", peer=self.peername, error=error)
             log.error("%s", event, exc_info=error)
-        self._end(error, fault_of(error))
 
     def _end(self, error: Exception | None, fault: Fault | None = None) -> None:
         """The conversation is over; the socket follows when the peer has seen it, or in time."""
@@ -510,8 +598,14 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write_eof()
 
     def _tell_closed(self) -> None:
-        if self._handler is not None:
-            self._handler.on_closed(self._error)
+        channels = self._own.channels
+        for number in tuple(islice(channels, ENDED_IN_TURN)):
+            channels.pop(number).connection_over(self._error)
+        if channels:
+            self._loop.call_soon(self._tell_closed)
+            return
+        if self._own.handler is not None:
+            self._own.handler.on_closed(self._error)
 
     def _check_deadlines(self) -> None:
         """Act on what is overdue; see to it that this is called again."""

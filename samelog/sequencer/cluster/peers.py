@@ -34,9 +34,9 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
 from samelog.sequencer.cluster.lives import LIVE_S
 from samelog.sequencer.events import Ends
-from samelog.wire.bounds import Health, Life, PartitionChecksum, RunEnd
+from samelog.wire.bounds import METADATA_GROUP, Health, Life, PartitionChecksum, RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
-from samelog.wire.frames import GROUP, HEADER_BYTES, FrameType, encode_frame
+from samelog.wire.frames import HEADER_BYTES, FrameType, encode_frame
 from samelog.wire.member_queues import CONTROL_FRAME_BYTES, ControlQueue, check_control
 from samelog.wire.messages import AnyMessage, ConnectionRole, Hello, Welcome, encode_message
 from samelog.wire.peer_messages import (
@@ -182,7 +182,11 @@ class PeerLink:
     ) -> None:
         """Send Raft messages of a group, or drop them."""
         connection = self._link.connection
-        if connection is None or not self.connected or (group != GROUP and not self._knows_bulk):
+        if (
+            connection is None
+            or not self.connected
+            or (group != METADATA_GROUP and not self._knows_bulk)
+        ):
             return
         payload = self._encode(group, messages, replicas)
         is_short = len(payload) <= CONTROL_FRAME_BYTES or not self._knows_bulk
@@ -209,7 +213,12 @@ class PeerLink:
         return all(self._send_frame(connection, frame, urgent=urgent) for frame in frames)
 
     def _send_frame(
-        self, connection: Connection, frame: bytes, group: int = GROUP, *, urgent: bool = False
+        self,
+        connection: Connection,
+        frame: bytes,
+        group: int = METADATA_GROUP,
+        *,
+        urgent: bool = False,
     ) -> bool:
         """One frame, by its length; False if it was dropped."""
         if is_long(frame) and self._knows_bulk:

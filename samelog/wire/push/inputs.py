@@ -46,6 +46,7 @@ from samelog.wire.push.effects import (
     SessionView,
     ShipInput,
     ShippedInput,
+    StatusChanged,
 )
 from samelog.wire.receiver import check_common
 from samelog.wire.sender import ReadRange, Sender
@@ -79,11 +80,15 @@ class RunInputs:
     """The inputs of the run that is shipped on one connection; without a run there are none."""
 
     def __init__(
-        self, session: SessionView, cluster: ClusterKnowledge, effects: list[PushEffect]
+        self,
+        session: SessionView,
+        cluster: ClusterKnowledge,
+        effects: list[PushEffect],
+        sender: Sender,
     ) -> None:
         self.run: RunFile | None = None
         """The run that is open at the node."""
-        self.sender = Sender(window_bytes=0, read_bytes=1)
+        self.sender = sender
         self.takes_bytes = 0
         """How long a batch the node takes."""
         self._session = session
@@ -138,6 +143,15 @@ class RunInputs:
             return None
         since = None if shipped is None else shipped.refused_since
         return since is not None and now >= since + GIVE_UP_S
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether all inputs are shipped to their ends, and none waits for a retry."""
+        return not (self._waiting or self.unscanned) and all(
+            shipped.state in (InputState.SHIPPING, InputState.AHEAD, InputState.GONE)
+            and shipped.files.blocked is None
+            for shipped in self._inputs.values()
+        )
 
     # --- opening ------------------------------------------------------------------------------
 
@@ -329,6 +343,7 @@ class RunInputs:
 
     def _block(self, shipped: ShippedInput, reason: str, now: float) -> None:
         shipped.reason = reason
+        self._effects.append(StatusChanged())
         shipped.state, shipped.since = InputState.BLOCKED, now
         self._open_some(now)
 
@@ -367,7 +382,7 @@ class RunInputs:
         """
         wanted = self.sender.next_read()
         if wanted is None:
-            if self.unscanned and self.sender.room_bytes > 0:
+            if self.unscanned and self.sender.has_room:
                 shipped = next(iter(self.unscanned))
                 del self.unscanned[shipped]
                 return ScanInput(shipped)

@@ -1,5 +1,5 @@
-"""A node's end of a push connection, as a pure state: who may push what, which runs and inputs are
-open, and what is taken, refused and told.
+"""A node's end of one session on a push connection, as a pure state: who may push what, which runs
+and inputs are open, and what is taken, refused and told.
 
 The driver passes in requests when it is their turn, what the intake answers and tells, and the
 time; after each call it sends `messages` in their order, and `acks` when they are due.
@@ -24,6 +24,7 @@ from samelog.wire.messages import (
     Hello,
     OpenInput,
     OpenRun,
+    OpenSession,
     OpenTopic,
     Refused,
     RunClosed,
@@ -38,10 +39,12 @@ from samelog.wire.receiver import ResumePoint
 from samelog.wire.refusals import RecordsRefused, RefusedBatch
 
 MAX_HANDLES = 1 << 16
-MAX_RUNS = 1 << 12
+"""Open at once."""
+MAX_RUNS = 16
+"""Open at once: a publisher ends one before it opens the next."""
 UPGRADE = "publish with a newer version of samelog"
 ABOUT_BYTES = frozenset({FaultCode.TOPIC_GONE, FaultCode.INVALID_BATCH, FaultCode.TOO_MANY})
-"""What is wrong with the bytes of one input only: its handle ends, not the connection."""
+"""What is wrong with the bytes of one input only: its handle ends, not the session."""
 ABOUT_START = frozenset({FaultCode.TOPIC_GONE, FaultCode.OUT_OF_RANGE})
 """The same, of where the sender's bytes begin."""
 
@@ -106,16 +109,19 @@ class HeldInput:
 
 
 class PushReceiver:
-    """One connection."""
+    """One session on one connection."""
 
     def __init__(
-        self, hello: Hello, identity: str, rights: PushRights, releases: ReleaseKnowledge
+        self,
+        opened: OpenSession,
+        hello: Hello,
+        identity: str,
+        rights: PushRights,
+        releases: ReleaseKnowledge,
     ) -> None:
         """Raises ProtocolFault when the peer may not push this session."""
-        if hello.session is None or hello.session_id is None:
-            raise ProtocolFault(FaultCode.PROTOCOL, "a push names its session and the session's id")
-        self.session = hello.session
-        self.session_id = hello.session_id
+        self.session = opened.session
+        self.session_id = opened.session_id
         self.identity = identity
         self._hears_refusals = hello.refusals
         self.messages: list[AnyMessage] = []
@@ -132,10 +138,12 @@ class PushReceiver:
         self.ends: dict[str, dict[InputName, RollByte]] = {}
         """Run -> its ends that the peer has told so far; the driver takes a complete list off."""
         self._opening: set[int] = set()
-        self._let_go: set[int] = set()
-        """Handles that this side has ended; what is still under way for them is dropped."""
-        if not rights.may_push(identity, hello.session):
-            raise self._denied(f"publish as session {hello.session!r}")
+        self._last_handle = -1
+        """Handles up to it that are not open have ended; what is still under way for them is
+        dropped.
+        """
+        if not rights.may_push(identity, self.session):
+            raise self._denied(f"publish as session {self.session!r}")
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -144,6 +152,7 @@ class PushReceiver:
         match request:
             case OpenRun(run_id=run_id, dedup_id=dedup_id):
                 self._check_run(run_id, dedup_id)
+                self._forget_runs(run_id)
             case OpenInput():
                 return self._admit_input(request)
             case OpenTopic(topic=topic):
@@ -170,17 +179,26 @@ class PushReceiver:
     def _check_run(self, run_id: str, dedup_id: str | None) -> None:
         if dedup_id is not None and not self._rights.may_use_dedup_id(self.identity, dedup_id):
             raise self._denied(f"use dedup id {dedup_id!r}")
-        if len(self._runs) >= MAX_RUNS and run_id not in self._runs:
-            text = f"more than {MAX_RUNS} runs on one connection"
-            raise ProtocolFault(FaultCode.TOO_MANY, text, "reconnect")
+        is_open = (not run.closed for known, run in self._runs.items() if known != run_id)
+        if sum(is_open) >= MAX_RUNS:
+            text = f"more than {MAX_RUNS} runs of session {self.session!r} are open"
+            raise ProtocolFault(FaultCode.TOO_MANY, text, "end some first")
+
+    def _forget_runs(self, run_id: str) -> None:
+        """Forget closed runs: a publisher that opens a run opens no inputs of earlier ones."""
+        self._runs = {
+            known: run for known, run in self._runs.items() if known == run_id or not run.closed
+        }
 
     def _admit_input(self, request: OpenInput) -> bool:
         handle = request.handle
-        if handle in self._inputs or handle in self._opening:
-            raise ProtocolFault(FaultCode.PROTOCOL, f"handle {handle} is open already")
-        if len(self._inputs) + len(self._opening) + len(self._let_go) >= MAX_HANDLES:
-            text = f"more than {MAX_HANDLES} handles on one connection"
-            raise ProtocolFault(FaultCode.TOO_MANY, text, "reconnect")
+        if handle <= self._last_handle:
+            text = f"handle {handle} is not above {self._last_handle}, the last one"
+            raise ProtocolFault(FaultCode.PROTOCOL, text, "number handles upwards")
+        self._last_handle = handle
+        if len(self._inputs) + len(self._opening) >= MAX_HANDLES:
+            text = f"more than {MAX_HANDLES} handles of session {self.session!r}"
+            raise ProtocolFault(FaultCode.TOO_MANY, text, "close some first")
         refusal = self._refusal(request, self._run(request.run_id))
         if refusal is not None:
             self._refuse(handle, refusal)
@@ -209,7 +227,7 @@ class PushReceiver:
     def _run(self, run_id: str) -> OpenedRun:
         run = self._runs.get(run_id)
         if run is None:
-            text = f"run {run_id} is not open on this connection"
+            text = f"run {run_id} is not open in this session"
             raise ProtocolFault(FaultCode.PROTOCOL, text, "open the run first")
         return run
 
@@ -244,7 +262,6 @@ class PushReceiver:
         self._handles.setdefault(opened.input, []).append(handle)
         self.left.discard(opened.input)
         self._opening.discard(handle)
-        self._let_go.discard(handle)
         self.messages.append(_starts_at(handle, opened, position))
         self.acks.open(handle)
         self.acks.reached(handle, (committed, committed, (0, 0)), now)
@@ -255,7 +272,7 @@ class PushReceiver:
         self.messages.append(TopicOpened(request.topic, partitions, reason))
 
     def refused(self, request: OpenInput | OpenTopic, fault: ProtocolFault) -> None:
-        """A topic or an input is not to be had; the connection goes on."""
+        """A topic or an input is not to be had; the session goes on."""
         if isinstance(request, OpenTopic):
             text = fault.message[:TEXT_LIMIT_CHARACTERS]
             self.messages.append(TopicOpened(request.topic, 0, text))
@@ -270,13 +287,13 @@ class PushReceiver:
         ProtocolFault.
         """
         held = self._inputs.get(handle)
-        if held is None and handle not in self._let_go:
+        if held is None and (handle > self._last_handle or handle in self._opening):
             text = f"handle {handle} is not open"
             raise ProtocolFault(FaultCode.PROTOCOL, text, "open it, and wait for its position")
         return held if held is not None and held.end is None else None
 
     def bytes_refused(self, handle: int, fault: ProtocolFault) -> None:
-        """The intake has not taken what came. Raises ProtocolFault, which ends the connection."""
+        """The intake has not taken what came. Raises ProtocolFault, which ends the session."""
         self._end_handle(handle, fault, ABOUT_BYTES)
 
     def start_refused(self, handle: int, fault: ProtocolFault) -> None:
@@ -301,12 +318,10 @@ class PushReceiver:
         if not handles:
             del self._handles[held.number]
             self.left.add(held.number)
-        self._let_go.add(handle)
         self.acks.forget(handle)
 
     def _refuse(self, handle: int, fault: ProtocolFault) -> None:
         """Say no to one handle; the others go on."""
-        self._let_go.add(handle)
         if fault.code is FaultCode.TOPIC_GONE:
             self.messages.append(TopicGone(handle))
         else:

@@ -14,6 +14,7 @@ the older one is closed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from samelog.format.directory_files import RunFile
@@ -62,7 +63,7 @@ from samelog.wire.push.effects import (
 from samelog.wire.push.inputs import OpenHandle, RunInputs
 from samelog.wire.push.layout import Layout
 from samelog.wire.refusals import RecordsRefused
-from samelog.wire.sender import Sender
+from samelog.wire.sender import Sender, SharedWindow
 
 READ_BYTES = 1 << 20
 RUN_ANSWER_S = 90.0
@@ -83,14 +84,27 @@ class _Watched(NamedTuple):
 
 
 class PushSender:
-    """One connection."""
+    """One session on one connection."""
 
-    def __init__(self, session: SessionView, cluster: ClusterKnowledge, cluster_name: str) -> None:
+    def __init__(
+        self,
+        session: SessionView,
+        cluster: ClusterKnowledge,
+        cluster_name: str,
+        window: SharedWindow,
+        again: Callable[[], None],
+    ) -> None:
+        """`window`: of the connection; `again` is called when other sessions have made room."""
         self.phase = PushPhase.GREETING
         self.node = ""
         self.effects: list[PushEffect] = []
         """To be carried out in this order; whoever does takes them off."""
-        self.inputs = RunInputs(session, cluster, self.effects)
+        self.inputs = RunInputs(
+            session,
+            cluster,
+            self.effects,
+            Sender(window_bytes=0, read_bytes=1, shared=window, again=again),
+        )
         self._session = session
         self._cluster = cluster
         self._cluster_name = cluster_name
@@ -206,6 +220,14 @@ class PushSender:
         """The connection is gone."""
         self.phase = PushPhase.OVER
         self.inputs.leave_run()
+        self.inputs.sender.close()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether time alone brings nothing that is due soon."""
+        return self.phase in (PushPhase.IDLE, PushPhase.OVER) or (
+            self.phase is PushPhase.SHIPPING and self.inputs.is_at_rest
+        )
 
     # --- runs ---------------------------------------------------------------------------------
 
@@ -216,7 +238,7 @@ class PushSender:
             text = f"this is cluster {message.cluster!r}, wanted is {self._cluster_name!r}"
             raise ProtocolFault(FaultCode.WRONG_CLUSTER, text, "check the addresses of the nodes")
         self.node = message.node
-        self.inputs.sender = Sender(
+        self.inputs.sender.welcomed(
             window_bytes=message.window_bytes,
             read_bytes=min(max(READ_BYTES, message.max_batch_bytes), LONGEST_IN_DATA_BYTES),
         )

@@ -1,0 +1,140 @@
+"""Planted bugs in what sessions share: a connection, its window, its turns, and a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from samelog.replicator.push.client import PushClient
+from samelog.replicator.push.connections import LookedAt, PushConnections
+from samelog.replicator.push.served_session import PushSession
+from samelog.replicator.turns import Turns
+from samelog.runtime.faults import fault_of
+from samelog.runtime.network.channel import Channel
+from samelog.wire import sender
+from samelog.wire.push.receiver import PushReceiver
+from samelog.wire.sender import SharedWindow
+
+
+@contextmanager
+def one_session_ends_all() -> Iterator[None]:
+    """What is wrong with a session ends the connection."""
+
+    def failed(self: Channel, error: Exception) -> None:
+        self.connection.close(fault_of(error))
+
+    with patch.object(Channel, "failed", failed):
+        yield
+
+
+@contextmanager
+def one_session_stalls_all() -> Iterator[None]:
+    """Nothing is read from the connection while a session's bytes are checked."""
+    original = PushSession._take
+
+    async def take(self: PushSession, handle: int, taking: Any) -> None:
+        self._connection.connection.pause_reading()
+        await original(self, handle, taking)
+        self._connection.connection.resume_reading()
+
+    with patch.object(PushSession, "_take", take):
+        yield
+
+
+@contextmanager
+def no_turns_among_sessions() -> Iterator[None]:
+    """A session that has more to send sends it before any other one."""
+
+    def take_turns(self: Turns) -> None:
+        while self.ready:
+            taker = next(iter(self.ready))
+            while taker.step():
+                pass
+            self.ready.pop(taker, None)
+            taker.rest()
+
+    with patch.object(Turns, "_take_turns", take_turns):
+        yield
+
+
+@contextmanager
+def no_first_piece() -> Iterator[None]:
+    """A session waits until others leave room, though nothing of it is under way."""
+    with patch.object(sender, "FIRST_BYTES", 0):
+        yield
+
+
+@contextmanager
+def forget_who_waits_for_room() -> Iterator[None]:
+    """A session that found no room is not told when there is."""
+    with patch.object(SharedWindow, "wait", lambda self, again: None):
+        yield
+
+
+@contextmanager
+def keep_closed_runs() -> Iterator[None]:
+    """Runs are remembered as long as the session is open."""
+    with patch.object(PushReceiver, "_forget_runs", lambda self, run_id: None):
+        yield
+
+
+@contextmanager
+def look_at_all_each_poll() -> Iterator[None]:
+    """All sessions are checked in each poll, at rest or not."""
+
+    def due(self: PushConnections) -> list[LookedAt]:
+        return [*self._sessions]
+
+    with patch.object(PushConnections, "_due", due):
+        yield
+
+
+@contextmanager
+def sleep_through_trouble() -> Iterator[None]:
+    """What happens to the files of a session that rests does not wake it."""
+    with patch.object(PushClient, "_look_soon", lambda self: None):
+        yield
+
+
+_SHARED = "tests/replicator/test_shared_connection.py::"
+_SENDER = "tests/wire/test_sender.py::"
+PUSH_SESSIONS = (
+    (
+        410,
+        one_session_ends_all,
+        _SHARED + "test_what_the_cluster_refuses_of_one_session_ends_that_session_only",
+    ),
+    (
+        411,
+        one_session_stalls_all,
+        _SHARED + "test_bytes_that_are_checked_hold_up_their_session_only_and_keep_its_order",
+    ),
+    (
+        411,
+        no_turns_among_sessions,
+        "tests/replicator/test_small_parts.py::test_parts_of_a_connection_take_turns",
+    ),
+    (
+        412,
+        no_first_piece,
+        _SENDER + "test_a_sender_with_nothing_under_way_sends_a_first_piece",
+    ),
+    (412, forget_who_waits_for_room, _SENDER + "test_senders_share_the_window_of_a_connection"),
+    (
+        413,
+        keep_closed_runs,
+        "tests/wire/test_push_receiver.py::test_handles_and_runs_that_ended_are_freed",
+    ),
+    (
+        414,
+        look_at_all_each_poll,
+        _SHARED + "test_a_session_at_rest_is_looked_at_once_in_a_while",
+    ),
+    (
+        414,
+        sleep_through_trouble,
+        _SHARED + "test_the_death_of_a_writer_is_noticed_without_polling",
+    ),
+)

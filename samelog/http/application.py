@@ -15,7 +15,6 @@ connects could fill it. A client that keeps a request waiting is disconnected.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -47,8 +46,9 @@ from samelog.runtime.descriptors import REMEDY, descriptors
 from samelog.runtime.errors import IdentityFault
 from samelog.runtime.log import log_event
 from samelog.runtime.network.tls import identity_of_certificate
+from samelog.runtime.slices import paced
 from samelog.wire.errors import FaultCode
-from samelog.wire.plain import to_json
+from samelog.wire.plain import encode_steps
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ class HttpApplication:
             if request.method == "HEAD":
                 return web.Response(headers=EVENT_HEADERS)
             return await _stream(request, answer)
-        response = _response(answer)
+        response = await _response(answer)
         if self._is_crowded:
             response.headers["Server"] = SERVER
         response.force_close()
@@ -342,14 +342,15 @@ async def _decoded(operation: Operation, request: web.Request) -> AdminRequest[A
     return request_of_post(operation, path, body)
 
 
-def _response(answer: object) -> web.Response:
+async def _response(answer: object) -> web.Response:
+    """The HTTP response; long answers are encoded in slices (rule 444)."""
     if isinstance(answer, Asset):
         return answer.response()
     if isinstance(answer, PlainText):
         response = web.Response(body=answer.text.encode())
         response.headers["Content-Type"] = answer.content_type
         return response
-    text = json.dumps(to_json(answer), ensure_ascii=False)
+    text = await paced(encode_steps(answer))
     return web.json_response(text=text, headers={"Cache-Control": "no-store"})
 
 

@@ -1,4 +1,4 @@
-"""Values as what JSON has.
+"""Values as what JSON has, and as its text.
 
 Invariant: the shape follows from the type alone; `samelog.http.shapes` describes the same one.
 """
@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
+from collections.abc import Iterator
 from datetime import datetime
 from enum import Enum, IntEnum
 from typing import Any
 
 import msgspec
+
+from samelog.format.steps import StepWork
 
 
 def to_json(value: Any) -> Any:
@@ -35,6 +39,36 @@ def to_json(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [to_json(item) for item in value]
     return value
+
+
+def encode_steps(value: Any) -> StepWork[str]:
+    """Encode `to_json(value)` as text, one short piece a step."""
+    parts: list[str] = []
+    for part in _encoded(value):
+        parts.append(part)
+        yield
+    return "".join(parts)
+
+
+def _encoded(value: Any) -> Iterator[str]:
+    """The pieces of a value's text. Containers are copied, since they may change between steps."""
+    fields = dict(value) if isinstance(value, dict) else _fields(value)
+    if fields:
+        opening = "{"
+        for name, item in fields.items():
+            yield f"{opening}{json.dumps(str(name), ensure_ascii=False)}: "
+            yield from _encoded(item)
+            opening = ", "
+        yield "}"
+    elif isinstance(value, list | tuple | set | frozenset) and value and fields is None:
+        opening = "["
+        for item in tuple(value):
+            yield opening
+            yield from _encoded(item)
+            opening = ", "
+        yield "]"
+    else:
+        yield json.dumps(to_json(value), ensure_ascii=False)
 
 
 def _fields(value: Any) -> dict[str, Any] | None:

@@ -11,6 +11,8 @@ from unittest.mock import patch
 
 from samelog.archiver.policy_file import PolicyFile
 from samelog.archiver.shares import LogShares
+from samelog.format.steps import StepWork, finished
+from samelog.http import application
 from samelog.runtime.descriptors import Descriptors
 from samelog.runtime.network import connection
 from samelog.sequencer import building
@@ -107,6 +109,17 @@ def take_all_frames_at_once() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def encode_answers_at_once() -> Iterator[None]:
+    """An answer over HTTP is encoded in one turn of the loop."""
+
+    async def paced(steps: StepWork[str]) -> str:
+        return finished(steps)
+
+    with patch.object(application, "paced", paced):
+        yield
+
+
 _FILES = "tests/store/test_open_files.py::"
 _SHARES = "tests/archiver/test_shares.py::"
 _TURNS = "tests/replicator/test_turns.py::test_"
@@ -126,6 +139,7 @@ LIMITS = (
     (390, halt_without_descriptors, _FILES + "test_a_lack_of_descriptors_passes"),
     (440, end_rounds_without_descriptors, _MERGED + "a_round_without_descriptors_is_repeated"),
     (441, take_all_frames_at_once, _TURNS + "no_message_takes_a_long_turn"),
+    (444, encode_answers_at_once, "tests/http/test_turns.py::test_no_answer_takes_a_long_turn"),
     (440, vouch_without_descriptors, _SESSIONS + "inputs_without_descriptors_wait"),
 )
 """Rule, bug, and the test that finds it."""

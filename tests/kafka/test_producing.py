@@ -211,6 +211,7 @@ def test_many_requests_in_flight_keep_their_order(wires: list[Wire], topic: str)
         (put(16, ">b", 1)(batch()), {}, 87),
         (put(21, ">H", 5)(batch()), {}, 76),
         (put(21, ">H", 1)(batch()), {}, 87),
+        *((put(21, ">H", 1 << bit)(batch()), {}, 87) for bit in range(7, 16)),
         (put(21, ">H", 4)(batch()), {}, 87),
         (batch(b"x" * (1 << 19)) + batch(b"y"), {}, 87),
         (batch(b"x" * (1 << 19), b"y" * (1 << 19), b"z" * 70_000), {}, 10),

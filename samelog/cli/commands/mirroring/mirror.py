@@ -247,15 +247,17 @@ def skip(config: ClientConfig, partition: str, to: int) -> None:
     Example:
       samelog mirror skip eu.flights/0 --to 4711 --config client.toml
     """
-    topic, _, number = partition.rpartition("/")
-    mirrors = {each.topic: each for each in ask(config, ListMirrors()).mirrors}
-    if topic not in mirrors or not number.isdecimal():
+    ends = {
+        f"{mirror.topic}/{each.partition}": (mirror.topic, each.partition, each.next_offset)
+        for mirror in ask(config, ListMirrors()).mirrors
+        for each in mirror.partitions
+    }
+    if partition not in ends:
         fail(f"no mirror has a partition {partition}; samelog mirror status lists them")
-    ends = {each.partition: each.next_offset for each in mirrors[topic].partitions}
-    end = ends.get(int(number))
-    if end is None or to <= end:
+    topic, number, end = ends[partition]
+    if to <= end:
         fail(f"{partition} ends at {end}, and cannot skip to {to}")
-    ask(config, LeaveGap(topic, int(number), end, to, to, reason="skipped by an operator"))
+    ask(config, LeaveGap(topic, number, end, to, to, reason="skipped by an operator"))
     talk(f"{partition}: offsets {end} to {to - 1} are a gap")
 
 

@@ -1,0 +1,95 @@
+"""`samelog mirror skip` leaves a gap from a mirror's end to an offset, or says why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from samelog.admin.mirror_answers import MirroredPartition, MirrorInfo, MirrorRows
+from samelog.admin.mirror_requests import LeaveGap, ListMirrors
+from samelog.admin.requests import AdminRequest
+from samelog.cli.main import main
+from samelog.http.routes import problem_of
+from samelog.wire.errors import FaultCode
+from tests.cli.fake_nodes import Answer, FakeCluster
+
+TOPIC, END, NEXT = "eu.flights", 40, 4711
+
+
+def mirror(next_offset: int) -> MirrorInfo:
+    """A mirror whose partition 1 ends there."""
+    names = TOPIC, "id", "there", TOPIC, "log", ("there",)
+    parts = tuple(MirroredPartition(number, 0, next_offset, None, None) for number in (0, 1))
+    return MirrorInfo(*names, True, 1, -1, (), {}, 0, parts)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
+    def answer(request: AdminRequest[Any]) -> Answer:
+        if isinstance(request, ListMirrors):
+            return MirrorRows("c", (mirror(END),))
+        assert isinstance(request, LeaveGap)
+        return mirror(request.next_offset)
+
+    with FakeCluster(tmp_path, 1) as started:
+        started.nodes[0].answer = answer
+        yield started
+
+
+def skip(cluster: FakeCluster, *arguments: str) -> Result:
+    words = ["mirror", "skip", *arguments, "--config", cluster.client_file]
+    return CliRunner().invoke(main, words, catch_exceptions=False)
+
+
+def gaps(cluster: FakeCluster) -> list[AdminRequest[Any]]:
+    return [each for each in cluster.nodes[0].asked if isinstance(each, LeaveGap)]
+
+
+def test_the_gap_begins_where_the_mirror_ends(cluster: FakeCluster) -> None:
+    done = skip(cluster, f"{TOPIC}/1", "--to", str(NEXT))
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == f"{TOPIC}/1: offsets {END} to {NEXT - 1} are a gap\n"
+    reason = "skipped by an operator"
+    assert gaps(cluster) == [LeaveGap(TOPIC, 1, END, NEXT, NEXT, reason=reason)]
+
+
+@pytest.mark.parametrize(
+    ("partition", "to", "status", "message"),
+    [
+        ("eu.flights/1", "40", 1, "eu.flights/1 ends at 40, and cannot skip to 40"),
+        ("eu.flights/1", "39", 1, "eu.flights/1 ends at 40, and cannot skip to 39"),
+        ("eu.flights/1", "0", 2, "0 is not in the range x>=1"),
+        ("eu.flights/2", "41", 1, "no mirror has a partition eu.flights/2"),
+        ("eu.fares/0", "41", 1, "no mirror has a partition eu.fares/0"),
+        ("eu.flights", "41", 1, "no mirror has a partition eu.flights;"),
+        ("eu.flights/-1", "41", 1, "no mirror has a partition eu.flights/-1"),
+        ("eu.flights/" + "9" * 5000, "41", 1, "no mirror has a partition eu.flights/9"),
+        ("eu.flights/\N{SUPERSCRIPT TWO}", "41", 1, "no mirror has a partition"),
+    ],
+)
+def test_a_gap_that_cannot_be_is_refused(
+    cluster: FakeCluster, partition: str, to: str, status: int, message: str
+) -> None:
+    refused = skip(cluster, partition, "--to", to)
+    assert refused.exit_code == status
+    assert message in refused.stderr
+    assert gaps(cluster) == []
+
+
+def test_a_mirror_that_moved_meanwhile_is_left_alone(cluster: FakeCluster) -> None:
+    node, text = cluster.nodes[0], "eu.flights/1 ends at 41, not at 40"
+    usual = node.answer
+
+    def answer(request: AdminRequest[Any]) -> Answer:
+        if isinstance(request, LeaveGap):
+            return problem_of(FaultCode.OUT_OF_RANGE, text)
+        return usual(request)
+
+    node.answer = answer
+    refused = skip(cluster, f"{TOPIC}/1", "--to", str(NEXT))
+    assert refused.exit_code == 1
+    assert text in refused.stderr

@@ -437,6 +437,31 @@ def test_frames_of_several_sessions_in_one_turn_are_one_write(
     in_loop(main)
 
 
+def test_the_last_session_of_a_process_waits_until_its_connections_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the event loop ends while sockets are open."""
+    ended: list[Connection] = []
+    wait_ended = Connection.wait_ended
+
+    async def wait_longer(connection: Connection) -> None:
+        await wait_ended(connection)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        ended.append(connection)
+
+    async def main() -> None:
+        async with world(tmp_path, nodes=3) as made:
+            client = made.push(session(tmp_path, "s").path)
+            await until(lambda: all(node.phase for node in client.status.nodes))
+            with monkeypatch.context() as patch:
+                patch.setattr(Connection, "wait_ended", wait_longer)
+                await client.stop()
+            assert len(ended) == 3
+
+    in_loop(main)
+
+
 def test_a_session_is_closed_with_its_directory_left_as_it_is(tmp_path: Path) -> None:
     """The node forgets a session that its publisher closes, and keeps the connection."""
 

@@ -167,7 +167,9 @@ class PushClient:
         for link in self._links:
             self._leave(link)
         await asyncio.sleep(0)  # the conversations' ends are reported in the next turn
-        await end_all(task for task in (self._releaser, *self._leaving) if task)
+        await end_all(task for task in (self._releaser,) if task)
+        # They are cancelled; a second cancellation would interrupt the end of the connections.
+        await asyncio.gather(*self._leaving, return_exceptions=True)
         try:
             self.beside.recreation.note_merged()
         except LogFormatError as error:

@@ -134,8 +134,10 @@ class Reporter:
         self, leader: int | None, places: Mapping[int, SessionPosition]
     ) -> Iterable[int]:
         """Report to the leader: the inputs that it was told of."""
+        if leader not in self._untold:
+            return ()
         report = make_report(boot=self._boot, places=places, merged={}, samples={})
-        if leader not in self._untold or not self._peers.send(leader, report):
+        if not self._peers.send(leader, report):
             return ()
         self.quiet.told(places)
         return places

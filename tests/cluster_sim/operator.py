@@ -16,7 +16,7 @@ from samelog.consensus import Busy, NotLeader
 from samelog.placement import operations
 from samelog.placement.changes import AnyChange, PauseTasks, WantGroup
 from samelog.placement.table import PlacementTable
-from samelog.placement.tasks import PlacementRefused
+from samelog.placement.tasks import PlacementRefused, TaskState
 from samelog.placement.values import PassStage, Placement
 from samelog.sequencer.admin.placement import other_copies
 from samelog.sequencer.node import Node
@@ -114,15 +114,39 @@ class Operator:
     # --- at the end -------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Ask the leader to restore everything."""
+        """Ask the leader of group 0 to undo everything the operator asked for, and to cancel tasks
+        that give a replica to a node that stays away: such a task waits for `replace_after_s`, much
+        longer than the world runs.
+        """
         for actor in self._world.nodes:
             node, process = actor.node, actor.process
             if node is None or process is None or not node.raft.group.is_leader:
                 continue
             placement = node.cluster.placement
             draining = [each for each in placement.draining if each in node.cluster.members]
-            if draining or placement.are_paused or placement.declined:
-                self._world.loop.call_in(process, 0.0, self._change, node, _as_it_was)
+            is_asked = draining or placement.are_paused or placement.declined
+            if is_asked or self._stuck_tasks(placement):
+                self._world.loop.call_in(process, 0.0, self._change, node, self._as_it_was)
+
+    def _stuck_tasks(self, placement: Placement) -> list[int]:
+        """Return the tasks that give a replica to a node that stays away, and go on."""
+        number_of = self._world.membership.number_of
+        away = {number_of(actor) for actor in self._world.nodes if actor.stays_away}
+        return [
+            number
+            for number, task in placement.tasks.items()
+            if task.gets in away and task.state is not TaskState.CANCELLING
+        ]
+
+    def _as_it_was(self, node: Node) -> Sequence[AnyChange]:
+        table = node.placing.look()
+        changes: list[AnyChange] = [PauseTasks(are_paused=False), *operations.allow()]
+        for number in table.placement.draining:
+            if number in table.members:  # others were removed since
+                changes += operations.stop_draining(table, table.members[number].name)
+        for number in self._stuck_tasks(table.placement):
+            changes += operations.cancel(table, number)
+        return changes
 
     def waits_for(self) -> str:
         """What is not as it must be at the end; empty: nothing."""
@@ -142,15 +166,6 @@ class Operator:
                 if waits := _misplaced(table, number, own.placement, own.partitions):
                     return f"{node.member.config.name}: {waits}"
         return ""
-
-
-def _as_it_was(node: Node) -> Sequence[AnyChange]:
-    table = node.placing.look()
-    changes: list[AnyChange] = [PauseTasks(are_paused=False), *operations.allow()]
-    for number in table.placement.draining:
-        if number in table.members:  # others were removed since
-            changes += operations.stop_draining(table, table.members[number].name)
-    return changes
 
 
 def _left_behind(node: Node, table: Placement) -> str:

@@ -1,14 +1,21 @@
-"""What the world knows of data groups, so that its faults spare their majorities."""
+"""What the world knows of data groups, so that its faults spare their majorities, and what its
+operator does at the end.
+"""
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from samelog.placement.changes import PlaceGroups, WantGroup, apply_change
+from samelog.placement.changes import PlaceGroups, StartTask, WantGroup, apply_change
+from samelog.placement.table import PlacementTable
+from samelog.placement.tasks import PlacementTask, TaskKind, TaskState
 from samelog.placement.values import NewGroup, Placement
+from samelog.sequencer.state.placement.commands import ChangePlacement
 from tests.cluster_sim.data_groups import DataGroups
+from tests.cluster_sim.operator import Operator
 from tests.cluster_sim.options import many_groups
 
 
@@ -17,7 +24,8 @@ class DownNode:
     """A node that is not running."""
 
     number: int
-    node: None = None
+    node: Any = None
+    process: Any = None
     is_condemned: bool = False
     stays_away: bool = False
 
@@ -80,3 +88,41 @@ def test_only_who_no_group_needs_stays_away() -> None:
     assert [groups.may_stay_away(actor) for actor in world.nodes] == [False, False, True]
     world.nodes[2].stays_away = True
     assert not groups.may_stay_away(world.nodes[0])
+
+
+def test_the_operator_cancels_tasks_for_nodes_that_stay_away() -> None:
+    """A task gave a replica to a node that had just lost power for good (world 88003 at 4a2e281f).
+    It would have waited for `replace_after_s`, and its group's leader never rested.
+    """
+    world, table, proposed = world_of(5), Placement(), list[ChangePlacement]()
+    groups = (NewGroup(2, (1, 3), 1), NewGroup(2, (1, 3), 3))
+    apply_change(table, PlaceGroups(1, groups))
+    for number, gets in (1, 0), (2, 2):
+        task = PlacementTask(number, TaskKind.FILL, number, gets=gets, replica=table.next_replica)
+        apply_change(table, StartTask(task))
+    leader = SimpleNamespace(is_leader=True, propose=proposed.extend)
+    world.nodes[4].process = SimpleNamespace()
+    world.nodes[4].node = SimpleNamespace(
+        cluster=SimpleNamespace(placement=table, members=range(5)),
+        placing=SimpleNamespace(look=lambda: PlacementTable(table)),
+        raft=SimpleNamespace(group=leader),
+    )
+    world.loop = SimpleNamespace(call_in=lambda _process, _delay_s, call, *given: call(*given))
+    world.data_groups = DataGroups(world)
+    operator = Operator(world, random.Random(1))
+    operator.settle()
+    assert not proposed
+    world.nodes[0].stays_away = True
+    operator.settle()
+    for change in (change for command in proposed for change in command.changes):
+        apply_change(table, change)
+    states = {number: task.state for number, task in table.tasks.items()}
+    assert states == {1: TaskState.CANCELLING, 2: TaskState.RUNNING}
+    assert table.declined == [(TaskKind.FILL, 1)]
+    operator.settle()
+    for change in proposed[-1].changes:
+        apply_change(table, change)
+    assert not table.declined
+    proposed.clear()
+    operator.settle()
+    assert not proposed

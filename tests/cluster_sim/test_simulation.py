@@ -121,7 +121,7 @@ def test_worlds_hold_in_which_topics_are_created_again(seeds: tuple[int, ...]) -
 )
 def test_such_worlds_find_planted_bugs(bug: Mutant, rule: str) -> None:
     found = set[str]()
-    for seed in range(1, 20):
+    for seed in range(25, 40):
         try:
             with bug():
                 run_options(recreating(seed))
@@ -146,7 +146,7 @@ def test_worlds_hold_in_which_publishers_files_rot(seeds: tuple[int, ...]) -> No
     ("bug", "seed", "rule"),
     [
         (stop_at_damage, 1, "removed is merged"),
-        (let_newer_runs_pass, 1, "once and in order"),
+        (let_newer_runs_pass, 6, "once and in order"),
         (send_the_rest_again, 7, "once and in order"),
         (go_on_before_it_is_merged, 15, "removed is merged"),
     ],

@@ -129,7 +129,7 @@ class Operator:
                 self._world.loop.call_in(process, 0.0, self._change, node, self._as_it_was)
 
     def _stuck_tasks(self, placement: Placement) -> list[int]:
-        """Return the tasks that give a replica to a node that stays away, and go on."""
+        """Return the tasks that give a replica to a node that stays away."""
         number_of = self._world.membership.number_of
         away = {number_of(actor) for actor in self._world.nodes if actor.stays_away}
         return [

@@ -68,7 +68,7 @@ def no_first_piece() -> Iterator[None]:
 
 @contextmanager
 def forget_who_waits_for_room() -> Iterator[None]:
-    """A session that found no room is not told when there is."""
+    """A session that found no room is not woken when the window has room."""
     with patch.object(SharedWindow, "wait", lambda self, again: None):
         yield
 

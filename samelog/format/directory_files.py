@@ -148,6 +148,8 @@ class PartitionFile(Versioned, frozen=True, kw_only=True):
     """The running checksum there."""
     log_start: int = 0
     """Records below this offset are archived."""
+    is_deleted: bool = False
+    """Whether the topic was deleted in the cluster; of subscribers' copies only."""
 
 
 class RowsFile(PartitionFile, frozen=True, kw_only=True):

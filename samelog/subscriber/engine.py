@@ -8,6 +8,7 @@ Invariant: partitions take turns, a chunk each; a partition's records go out in 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,8 +21,8 @@ from samelog.format.transactions import Isolation
 from samelog.replicator.client_errors import TopicDeleted
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.subscriber.committed_reader import CommittedReader
-from samelog.subscriber.cursor import Cursor
-from samelog.subscriber.errors import LogReset, OffsetNotHere
+from samelog.subscriber.cursor import CHUNK_BYTES, Cursor
+from samelog.subscriber.errors import LOCAL_COPY_KEPT, LogReset, OffsetNotHere
 from samelog.subscriber.keeper import Keeper, NoKeeper
 from samelog.subscriber.start import EARLIEST, LATEST, Known, StartFinder, WantedStart
 from samelog.subscriber.tail_reader import TailReader
@@ -31,6 +32,8 @@ from samelog.subscriber.waiter import Waiter
 if TYPE_CHECKING:
     from samelog.config.tables.client import ClientConfig
     from samelog.subscriber.groups.sharing import Sharing
+
+log = logging.getLogger(__name__)
 
 Name = tuple[str, int]
 """(topic, partition)."""
@@ -158,11 +161,8 @@ class Engine:
             reader = self.choice.open(self._fs, path, name[0])
             if reader is None:
                 soon = True  # its directory is being made
-            else:
-                wanted = self._finder.wanted_of(name[0], reader.topic_id, name[1])
-                if self._has_looked and self.keeper.is_local and wanted == LATEST:
-                    wanted = EARLIEST  # all of it came after the start
-                self._starting[name] = _Starting(reader, wanted, wanted == LATEST)
+            elif not self.choice.topics.has_left(reader.topic_id):
+                self._take_up(name, reader)
         self._has_looked = True
         for name in tuple(self._starting):
             try:
@@ -172,6 +172,12 @@ class Engine:
                 soon = True
         soon |= bool(self._starting) or self.waiter.is_blind
         self.next_rescan = time.monotonic() + (START_RESCAN_S if soon else RESCAN_S)
+
+    def _take_up(self, name: Name, reader: TailReader) -> None:
+        wanted = self._finder.wanted_of(name[0], reader.topic_id, name[1])
+        if self._has_looked and self.keeper.is_local and wanted == LATEST:
+            wanted = EARLIEST  # all of it came after the start
+        self._starting[name] = _Starting(reader, wanted, wanted == LATEST)
 
     def _new_names(self) -> list[Name]:
         try:
@@ -350,7 +356,28 @@ class Engine:
         for cursor in tuple(self.cursors.values()):
             if cursor.chunk is None:
                 self._recheck(cursor)
+        if self.keeper.is_local and self.choice.follow:
+            self._check_marks()
         return True
+
+    def _check_marks(self) -> None:
+        """Leave the topics that the cluster deleted, by the marks in local copies, once all their
+        records were handed out. Raises TopicDeleted for a topic that no pattern matched.
+        """
+        gone = {
+            name[0]: cursor for name, cursor in self.cursors.items() if cursor.reader.is_deleted
+        }
+        for topic, marked in gone.items():
+            held = {name: each for name, each in self.cursors.items() if name[0] == topic}
+            if any(self._fill(each, CHUNK_BYTES) for each in held.values()):
+                continue
+            deleted = TopicDeleted(topic, LOCAL_COPY_KEPT, log_id=marked.reader.topic_id)
+            if not self.choice.topics.is_by_pattern(topic):
+                raise deleted
+            log.warning("%s", deleted)
+            self.choice.topics.leave(deleted.log_id)
+            for name in held:
+                self.let_go(name)
 
     def _check(self) -> None:
         """Raises what keeps a copy from growing for good."""

@@ -9,6 +9,11 @@ COPY_KEPT = (
     "copy"
 )
 """Consequence of a deleted topic for a subscriber."""
+LOCAL_COPY_KEPT = (
+    "all records of its local copy were read; to read a new topic of this name, move the copy away "
+    "and restart the sidecar that keeps it"
+)
+"""Consequence of a deleted topic for a reader of a sidecar's copy."""
 
 
 class SubscriberClosed(SubscriberError):

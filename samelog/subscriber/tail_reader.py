@@ -93,6 +93,11 @@ class TailReader:
         check_kind(path, whose, rows)
         return cls(fs, path, whose)
 
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the directory said, when last read, that the cluster deleted the topic."""
+        return self._whose.is_deleted
+
     # --- positions -----------------------------------------------------------------------------
 
     def bounds(self) -> tuple[int, int]:

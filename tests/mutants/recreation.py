@@ -12,6 +12,8 @@ from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.recreation import Recreation
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.raft.replica import Replica
+from samelog.store.merged.log import MergedLog
+from samelog.subscriber.engine import Engine
 from samelog.wire.push.layout import Layout, WirePlace
 
 
@@ -66,6 +68,20 @@ def plan_again_at_once() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def stop_before_the_last_record() -> Iterator[None]:
+    """A reader of a marked copy stops without looking for more records."""
+    with patch.object(Engine, "_fill", lambda self, cursor, limit_bytes: False):
+        yield
+
+
+@contextmanager
+def mark_before_the_last_sync() -> Iterator[None]:
+    """A copy is marked as deleted while bytes of it are not synced."""
+    with patch.object(MergedLog, "dirty", lambda self: False):
+        yield
+
+
 _TEST = "tests/replicator/test_recreation.py::"
 RECREATION = (
     (340, forget_unmerged_bytes, _TEST + "test_unmerged_records_and_all_behind_them_are_held"),
@@ -93,6 +109,16 @@ RECREATION = (
         357,
         plan_again_at_once,
         "tests/sequencer/test_coordinator.py::test_nothing_is_planned_twice_after_a_rejection",
+    ),
+    (
+        462,
+        stop_before_the_last_record,
+        "tests/subscriber/test_copying.py::test_records_that_come_with_the_mark_are_read_first",
+    ),
+    (
+        462,
+        mark_before_the_last_sync,
+        "tests/replicator/test_copy_upkeep.py::test_a_copy_is_marked_as_deleted_once_it_is_synced",
     ),
 )
 """Rule, bug, and the test that finds it."""

@@ -141,6 +141,27 @@ def test_files_of_a_directory_that_takes_the_place_of_a_copy_are_not_truncated(
     directory.close()
 
 
+def test_a_copy_is_marked_as_deleted_once_it_is_synced(tmp_path: Path) -> None:
+    directory = CopyDirectory(str(tmp_path), FS, lambda copy: None, {})
+    directory.open()
+    [copy] = directory.of_topic("flights", "flights-1", 1)
+    copy.log.append(bytearray(batch(b"value")), base_offset=0, leader_epoch=1)
+    upkeep = CopyUpkeep(directory, FS, SlowDisk(lambda: None))
+    copy.state = CopyState.GONE
+    upkeep.changed(copy)
+    upkeep.mark_deleted()
+    assert not copy.log.is_deleted
+    in_loop(upkeep.sync)
+    upkeep.mark_deleted()
+    assert copy.log.is_deleted
+    directory.close()
+    directory = CopyDirectory(str(tmp_path), FS, lambda copy: None, {})
+    directory.open()
+    [again] = directory.of_topic("flights", "flights-1", 1)
+    assert again.log.is_deleted
+    directory.close()
+
+
 def test_archived_files_of_a_copy_are_truncated(tmp_path: Path) -> None:
     directory = CopyDirectory(str(tmp_path), FS, lambda copy: None, {})
     directory.open()

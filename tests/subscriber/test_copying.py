@@ -39,7 +39,7 @@ from tests.publisher.nodes import Nodes, running
 from tests.replicator.fake_source import FakeSource, segment_files
 from tests.runtime.peers import until
 from tests.runtime.test_inotify import instances
-from tests.subscriber.merged import numbers, wait_for
+from tests.subscriber.merged import Growing, numbers, wait_for
 
 TOPIC = "flights"
 
@@ -353,6 +353,112 @@ def test_a_sidecar_warns_of_a_deleted_topic(
 
         asyncio.run(main())
     assert caplog.text.count("flights-0 is copied no more") == 1
+
+
+@contextmanager
+def deleted_copy(path: Path) -> Iterator[Copying]:
+    """A sidecar's copy in `kept`, whose topic was deleted."""
+    with copying(path) as made:
+
+        async def main() -> None:
+            sidecar = make_sidecar(made)
+            sidecar.start()
+            await until(lambda: [copy.caught_up for copy in sidecar.copies.values()] == [True])
+            made.nodes.do(made.source.delete)
+            await until(lambda: [copy.log.is_deleted for copy in sidecar.copies.values()] == [True])
+            await sidecar.stop()
+
+        asyncio.run(main())
+        yield made
+
+
+def test_a_reader_of_a_sidecars_copy_stops_when_the_topic_is_deleted(tmp_path: Path) -> None:
+    """It knows no cluster: the copy's directory tells it, after the last record."""
+    with copying(tmp_path) as made:
+
+        def read_all(reader: Subscriber) -> None:
+            assert read(reader, 100) == numbers(0, 100)
+            assert reader.batch(timeout=0.0) == []
+            made.nodes.do(made.source.delete)
+            with pytest.raises(TopicDeleted, match=r"'flights' was deleted.*move the copy away"):
+                reader.batch(timeout=PATIENCE_S)
+
+        async def main() -> None:
+            sidecar = make_sidecar(made)
+            sidecar.start()
+            await until(lambda: [copy.caught_up for copy in sidecar.copies.values()] == [True])
+            with Subscriber(TOPIC, directory=tmp_path / "kept") as reader:
+                await asyncio.to_thread(read_all, reader)
+            await sidecar.stop()
+
+        asyncio.run(main())
+
+
+def test_a_copy_of_a_deleted_topic_is_read_to_its_end(tmp_path: Path) -> None:
+    with deleted_copy(tmp_path):
+        with Subscriber(TOPIC, directory=tmp_path / "kept", follow=False) as reader:
+            assert [record.value for record in reader] == numbers(0, 100)
+        with Subscriber(TOPIC, directory=tmp_path / "kept", isolation="read_committed") as reader:
+            assert read(reader, 100) == numbers(0, 100)
+            with pytest.raises(TopicDeleted):
+                reader.batch(timeout=PATIENCE_S)
+
+
+def test_a_pattern_leaves_a_deleted_copy_and_reads_the_next_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = tmp_path / "kept"
+    with deleted_copy(tmp_path), Subscriber("fl*", directory=kept) as reader:
+        assert read(reader, 100) == numbers(0, 100)
+        wait_for(lambda: reader.batch(timeout=0.1) == [] and "move the copy" in caplog.text, "left")
+        (kept / f"{TOPIC}-0").rename(tmp_path / "old")
+        new = Growing(kept, TOPIC, topic_id="id-2")
+        new.count(0, 5)
+        assert read(reader, 5) == numbers(0, 5)
+        assert not new.log.is_deleted
+    assert caplog.text.count("was deleted or created again; all records") == 1
+
+
+def test_records_that_come_with_the_mark_are_read_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Growing(tmp_path, TOPIC)
+    held.count(0, 5)
+    with Subscriber(TOPIC, directory=tmp_path) as reader:
+        assert read(reader, 5) == numbers(0, 5)
+        assert reader.batch(timeout=0.0) == []
+        held.count(5, 10)
+        held.log.mark_deleted(is_deleted=True)
+        with monkeypatch.context() as at_once:
+            at_once.setattr(time, "monotonic", lambda: 1e12)
+            for _ in range(3):
+                reader.prepare_wait()  # watches the files, then looks again
+        reader._engine.rescan_soon()
+        assert read(reader, 5) == numbers(5, 10)
+        with pytest.raises(TopicDeleted):
+            reader.batch(timeout=PATIENCE_S)
+
+
+def test_a_topic_that_a_restored_cluster_serves_again_is_copied_on(tmp_path: Path) -> None:
+    with deleted_copy(tmp_path) as made:
+        made.nodes.do(lambda: setattr(made.source.merged[0], "fault", None))
+
+        async def main() -> None:
+            sidecar = make_sidecar(made)
+            sidecar.start()
+            await asyncio.to_thread(made.merge, 100, 110)
+            await until(
+                lambda: (
+                    [c.log.is_deleted for c in sidecar.copies.values()] == [False]
+                    and sidecar.copies[TOPIC, 0].log.next_offset == 110
+                )
+            )
+            await sidecar.stop()
+
+        asyncio.run(main())
+        with Subscriber(TOPIC, directory=tmp_path / "kept") as reader:
+            assert read(reader, 110) == numbers(0, 110)
+            reader.batch(timeout=0.0)
 
 
 def test_who_may_not_subscribe_is_told(tmp_path: Path) -> None:

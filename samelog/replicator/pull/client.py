@@ -63,7 +63,6 @@ class PullClient:
     ) -> None:
         """`directory` holds the copies, `<topic>-<partition>` each; it is made if need be."""
         self.topics = tuple(topics)
-        self.on_change = options.on_change
         self.directory = CopyDirectory(directory, parts.fs, options.on_change, options.rows)
         self.copies = self.directory.copies
         if options.is_shared:
@@ -128,6 +127,7 @@ class PullClient:
             lane.stop()
         await end_all(tasks)
         await self._upkeep.sync()
+        self._upkeep.mark_deleted()
         self.directory.close()
 
     def follow(
@@ -274,6 +274,7 @@ class PullClient:
             await asyncio.sleep(SYNC_S)
             self.directory.stop_displaced()
             await self._upkeep.sync()
+            self._upkeep.mark_deleted()
             await self._upkeep.keep_budget(self._config.subscriber.budget_bytes)
             await self._upkeep.truncate()
             await self._upkeep.remove_replaced()
@@ -281,6 +282,11 @@ class PullClient:
                 self._upkeep.forget(copy)
 
     # --- what conversations tell --------------------------------------------------------------
+
+    def on_change(self, copy: Copy) -> None:
+        """A copy has grown, or its state has changed."""
+        self._upkeep.changed(copy)
+        self._options.on_change(copy)
 
     def on_cluster(self, cluster_id: str) -> None:
         """It is the one of before, or the first one. Raises ProtocolFault, LogFormatError."""

@@ -1,9 +1,10 @@
-"""What is done for copies now and then: they are made durable, cut to their budget, and the room
-of what was archived is given back.
+"""Periodic maintenance of copies: sync them, cut them to their budget, free the space of archived
+records, and mark the copies of deleted topics.
 
-Invariant: a failed sync stops its copies, and nothing of it is retried; a copy that is begun anew,
-closed or moved while it is synced stops no other one. Files are truncated only of copies that are
-in their place. What was set aside goes only when what took its place is durable.
+Invariant: a failed sync stops its copies and is never retried; a copy that is recreated, closed or
+moved during a sync stops no other copy. Files are truncated only of copies that are in their place.
+Files that were set aside are removed only once their replacement is durable. A copy is marked as
+deleted only after its last byte was synced.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from samelog.runtime.log import format_event
 from samelog.store.disk.files import FileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
+from samelog.wire.pull.copies import CopyState
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +37,31 @@ class CopyUpkeep:
         """Copies with files to be truncated: those below the segment."""
         self._replaced: list[tuple[Copy, int, list[str]]] = []
         """Files that were set aside, and go once the copy is durable up to the offset again."""
+        self._unmarked: set[Copy] = set()
+        """Copies whose directory does not say yet what is known of the topic's deletion."""
+
+    def changed(self, copy: Copy) -> None:
+        """Note whether the cluster has deleted the copy's topic. A cluster that was restored from a
+        backup may serve the topic again.
+        """
+        is_gone = copy.state is CopyState.GONE and not copy.successor
+        is_back = copy.state is CopyState.COPYING
+        if is_back if copy.log.is_deleted else is_gone:
+            self._unmarked.add(copy)
+
+    def mark_deleted(self) -> None:
+        """Record in copies whether their topic was deleted, for readers that know no cluster. A
+        mark that cannot be written is retried the next time.
+        """
+        for copy in tuple(filter(self._is_kept, self._unmarked)):
+            if copy.log.dirty():
+                continue  # the mark says that no more bytes come
+            try:
+                copy.log.mark_deleted(is_deleted=copy.state is CopyState.GONE)
+            except LogFormatError as error:
+                log.error("the deletion of %s-%d is not marked in its copy: %s", *copy.name, error)
+                continue
+            self._unmarked.discard(copy)
 
     def archived(self, copy: Copy, start: LogStart, *, keep: bool) -> None:
         """The cluster has archived what is before `start`: so does the copy; with `keep` only if it
@@ -49,6 +76,7 @@ class CopyUpkeep:
     def forget(self, copy: Copy) -> None:
         """Its files are touched no more."""
         self._archived.pop(copy, None)
+        self._unmarked.discard(copy)
         self._replaced = [each for each in self._replaced if each[0] is not copy]
 
     def cut(self, copy: Copy, base: int, *, keep: bool) -> None:

@@ -293,6 +293,13 @@ class MergedLog(MergedReader):
         self._transactions.begin(None)
         self._checkpoints = PendingCheckpoints(self._chain.start)
 
+    def mark_deleted(self, *, is_deleted: bool) -> None:
+        """Record durably whether the topic was deleted in the cluster. Raises DiskFault."""
+        self._check_writable()
+        whose = msgspec.structs.replace(self._whose, is_deleted=is_deleted)
+        write_partition_file(self._fs, self.path, whose)
+        self._whose = whose
+
     # --- compaction and archiving --------------------------------------------------------------
 
     def swap(self, new: list[CompactedSegment]) -> None:

@@ -68,6 +68,11 @@ class MergedReader:
         """(segment, byte) of a batch near the end; None: not known."""
 
     @property
+    def is_deleted(self) -> bool:
+        """Whether the directory records that the topic was deleted in the cluster."""
+        return self._whose.is_deleted
+
+    @property
     def next_offset(self) -> int:
         """The offset of the next record."""
         return self._chain.growing.next_offset

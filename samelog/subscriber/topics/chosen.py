@@ -74,6 +74,7 @@ class ChosenTopics:
         """Those that are read now."""
         self.patterns = tuple(patterns)
         self._named = frozenset(self.names)
+        self._left: set[str] = set()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
@@ -93,6 +94,14 @@ class ChosenTopics:
     def add(self, topics: Iterable[str]) -> None:
         """They are read from now on."""
         self.names = tuple(dict.fromkeys((*self.names, *topics)))
+
+    def leave(self, log_id: str) -> None:
+        """Do not read this log again: its topic was deleted, and all its records were read."""
+        self._left.add(log_id)
+
+    def has_left(self, log_id: str) -> bool:
+        """Whether this log is not to be read again."""
+        return log_id in self._left
 
     def drop(self, topic: str) -> None:
         """It was deleted."""

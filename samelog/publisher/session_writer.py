@@ -177,9 +177,7 @@ class SessionWriter:
     def _open_output(self, output: Output, size: int) -> None:
         run = self._begin_run() if self._run is None else self._run
         if output.file is None:
-            path = self._input_path(output)
-            prepare_input(self._fs, path)
-            output.begin(self._open_file(output, run, output.next_roll), output.next_roll)
+            self._begin_file(output, run)
         elif output.byte > 0 and output.byte + size > self._roll_bytes:
             self._roll(output)
 
@@ -213,31 +211,34 @@ class SessionWriter:
         self._unsynced.directories.add(self._input_path(output))
         return file
 
-    def _roll(self, output: Output) -> None:
-        """Seal the file and begin the next. That one comes first: if it cannot be made, nothing has
-        changed; once it is there, nothing may be added to the old one, because whoever ships it
-        takes the old one for complete. The old one's name is durable before: a power failure that
-        took it and left the next one would leave a gap, which looks like what was merged and
-        removed, and nothing behind it could ever be shipped.
+    def _begin_file(self, output: Output, run: int) -> None:
+        """Create the next file of a partition. If another file comes before it in the run, the name
+        and the sealed name of that file are durable first: a power failure that left the next file
+        without them would leave a gap that nothing shows, in the files or in the bytes of one.
         """
-        self._fs.sync_directory(self._input_path(output))
-        run, roll, length = self._current_run(), output.roll, output.byte
-        following = self._open_file(output, run, roll + 1)
-        try:
-            self._seal(output)
-        finally:
-            output.begin(following, roll + 1)
-        self._mark_sealed(output, run, roll, length)
+        path = self._input_path(output)
+        if output.next_roll == 0:
+            prepare_input(self._fs, path)
+        else:
+            self._fs.sync_directory(path)
+        output.begin(self._open_file(output, run, output.next_roll), output.next_roll)
+
+    def _roll(self, output: Output) -> None:
+        """Seal the file and begin the next. If the sealed name cannot be created, nothing has
+        changed. Otherwise nothing is added to the file, and if the next one cannot be created, the
+        next write tries again.
+        """
+        self._seal(output)
+        self._begin_file(output, self._current_run())
 
     def _seal(self, output: Output) -> None:
         if output.file is not None:
+            run = self._current_run()
+            name = sealed_name(run, output.roll, output.byte)
+            self._fs.open(os.path.join(self._input_path(output), name), create=True).close()
             if output.synced < output.byte:
                 self._unsynced.files.add(output.file.path)
-            output.finish(self._current_run())
-
-    def _mark_sealed(self, output: Output, run: int, roll: int, length: int) -> None:
-        path = os.path.join(self._input_path(output), sealed_name(run, roll, length))
-        self._fs.open(path, create=True).close()
+            output.finish(run)
 
     def _grant(self, output: Output, size: int) -> None:
         granted = self._budget.reserve(size, output.step_bytes) or self._reserve_recounted(
@@ -268,10 +269,10 @@ class SessionWriter:
         unsynced = self.take_unsynced()
         for output in self._outputs.values():
             if output.file is not None:
-                roll, length = output.roll, output.byte
-                ends[input_name(*output.name)] = (roll, length)
+                ends[input_name(*output.name)] = (output.roll, output.byte)
                 self._seal(output)
-                self._mark_sealed(output, run, roll, length)
+            elif output.end is not None and output.end.run == run:  # a roll failed half-way
+                ends[input_name(*output.name)] = (output.end.roll, output.end.byte)
         unsynced.sync(self._fs)
         unsynced.mark(self._fs)
         self.directory.end_run(run, ends)

@@ -54,7 +54,7 @@ def nothing_real(loop: SimLoop, seed: int) -> Iterator[None]:
         stack.enter_context(patch.object(uuid, "uuid4", new_uuid))
         stack.enter_context(patch.object(secrets, "token_hex", token_hex))
         stack.enter_context(patch.object(DirectoryWatch.__init__, "__defaults__", (loop.looked,)))
-        stack.enter_context(patch.object(output, "kernels", _simulated_kernels()))
+        stack.enter_context(patch.object(output, "kernels", simulated_kernels()))
         stack.enter_context(patch.object(sys, "unraisablehook", _be_silent))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of processes that died
@@ -72,7 +72,7 @@ def _be_silent(unraisable: object) -> None:
     """What dead processes leave behind may end as it likes."""
 
 
-def _simulated_kernels() -> SimpleNamespace:
+def simulated_kernels() -> SimpleNamespace:
     """The kernels that write through descriptors, for simulated ones."""
 
     def write_at(descriptor: int, data: bytes, position: int) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from samelog.publisher.output import Output
+from samelog.publisher.session_writer import SessionWriter
 from samelog.replicator.interfaces import RollByte
 from samelog.replicator.push import session_tail
 from samelog.replicator.push.client import PushClient
@@ -59,10 +61,32 @@ def go_on_before_it_is_merged() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def seal_behind_the_next_file() -> Iterator[None]:
+    """A file is sealed after the next one was created, and the names are not synced between."""
+
+    def roll(self: SessionWriter, output: Output) -> None:
+        run, next_roll = self._current_run(), output.roll + 1
+        self._fs.sync_directory(self._input_path(output))
+        following = self._open_file(output, run, next_roll)
+        self._seal(output)
+        output.begin(following, next_roll)
+
+    with patch.object(SessionWriter, "_roll", roll):
+        yield
+
+
 _PUBLISHER = "tests/publisher/test_damage.py::"
 _PUSH = "tests/replicator/test_push_damage.py::"
 
+_WRITER = "tests/publisher/test_session_writer.py::"
+
 PUBLISHER_DAMAGE = (
+    (
+        423,
+        seal_behind_the_next_file,
+        _WRITER + "test_a_power_failure_leaves_no_gap_in_a_run_that_nothing_shows",
+    ),
     (
         330,
         take_damage_for_a_torn_tail,

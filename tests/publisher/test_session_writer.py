@@ -9,15 +9,24 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from samelog import Publisher
+from samelog.format import _kernels as kernels
 from samelog.format.errors import DirectoryInUse
-from samelog.publisher import DiskFull
+from samelog.format.file_names import parse_names
+from samelog.publisher import DiskFull, output
+from samelog.publisher.session_writer import SessionWriter
+from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.disk.os_file import OsFile
+from tests.cluster_sim.determinism import simulated_kernels
+from tests.cluster_sim.disk import Disk
+from tests.cluster_sim.files import SimFileSystem
+from tests.cluster_sim.process import Process
 from tests.publisher import reading
 
 WRITE_UNTIL_KILLED = """
@@ -124,7 +133,45 @@ def test_a_file_has_its_name_for_good_before_the_next_one_has_any(
     with Publisher("t", session="s", directory=tmp_path, roll_bytes=1 << 12) as publisher:
         for _ in range(2):
             publisher.append(bytes(3000))
-    assert ["log.0.0"] in synced
+    sealed = next(name for name in reading.log_names(tmp_path / "s") if "log.0.0.sealed" in name)
+    assert ["log.0.0", sealed] in synced
+
+
+def test_a_power_failure_leaves_no_gap_in_a_run_that_nothing_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(output, "kernels", simulated_kernels())
+    damaged = 0
+    for seed in range(100):
+        fs = SimFileSystem(disk := Disk(f"gap {seed}"), Process("p", "p"))
+        written = bytearray()
+        lane = simulated(fs).output("t", 0)
+        for number in range(4):  # two files: later rolls would sync the first sealed name
+            value = b"%d" % number + bytes(1500)
+            lane.write(batch := kernels.build_record(value, None, None, 1, 1 << 20))
+            written += batch
+        disk.lose_power()
+        fs = SimFileSystem(disk, Process("p", "p"))
+        run = simulated(fs).directory.runs()[0]
+        tail = RunTail(cast(Any, fs), "/s/t-0", 0, PieceCache())
+        names = fs.list_directory("/s/t-0") if run.end else []
+        tail.look(parse_names(names))
+        tail.reaches = (run.end or {}).get("t-0", (0, 0))
+        while tail.advance():
+            pass
+        damaged += tail.is_damaged
+        data = b""
+        for roll in [roll for roll in tail.rolls if roll <= tail.end[0]]:
+            stop = tail.end[1] if roll == tail.end[0] else None
+            data += fs.open(f"/s/t-0/log.0.{roll}").pread(1 << 20, 0)[:stop]
+        assert written.startswith(data), seed
+    assert damaged
+
+
+def simulated(fs: SimFileSystem) -> SessionWriter:
+    """Open a session on a simulated disk."""
+    how: dict[str, Any] = {"session": "s", "budget_bytes": 1 << 20, "roll_bytes": 1 << 12}
+    return SessionWriter.open(cast(Any, fs), "/s", **how)
 
 
 def test_what_is_reserved_ahead_is_given_back(tmp_path: Path) -> None:
@@ -224,3 +271,23 @@ def test_a_roll_that_fails_for_want_of_room_loses_nothing(
                 publisher.append(value)
     assert failures == 1
     assert reading.values(tmp_path / "s") == values
+
+
+def test_a_run_ends_where_its_sealed_file_does_if_the_next_one_cannot_be_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really_open = OsFileSystem.open
+
+    def open_or_fail(fs: OsFileSystem, path: StrPath, **options: bool) -> OsFile:
+        if Path(path).name == "log.0.1":
+            raise NoSpace(str(path), "open", errno.ENOSPC)
+        return really_open(fs, path, **options)
+
+    with Publisher("t", session="s", directory=tmp_path, roll_bytes=4096) as publisher:
+        publisher.append(bytes(3000))
+        monkeypatch.setattr(OsFileSystem, "open", open_or_fail)
+        with pytest.raises(DiskFull):
+            publisher.append(bytes(3000))
+    size = (tmp_path / "s" / "t-0" / "log.0.0").stat().st_size
+    assert reading.runs(tmp_path / "s")[0].end == {"t-0": (0, size)}
+    assert f"log.0.0.sealed-{size}" in reading.log_names(tmp_path / "s")

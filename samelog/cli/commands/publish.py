@@ -38,7 +38,10 @@ from samelog.publisher.records import Positions
 from samelog.replicator.client_errors import PublisherError
 from samelog.typed.misfits import RowMisfit
 
-LINK_LOG = logging.getLogger("samelog.runtime.network.link")
+LINK_LOGS = (
+    logging.getLogger("samelog.runtime.network.link"),
+    logging.getLogger("samelog.replicator.push.link"),
+)
 PUBLISHER_LOG = logging.getLogger("samelog.publisher")
 CHUNK_RECORDS = 1000
 
@@ -129,7 +132,8 @@ def command(
     left = _left_by_earlier_runs(directory, publishing["session"])
     with api_usage():
         publisher = Publisher(topic, config=config, **publishing)
-    LINK_LOG.setLevel(logging.ERROR)  # whoever waits, or closes, says the same
+    for each in LINK_LOGS:
+        each.setLevel(logging.ERROR)  # the error of a wait or of closing gives the reason
     with publisher:
         is_numbered = publishing["dedup_id"] is not None
         records = InputRecords(publisher, partition, skip, is_numbered=is_numbered)

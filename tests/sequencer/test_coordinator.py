@@ -43,7 +43,7 @@ class World:
         for name in TOPICS:
             self.machine.apply(CreateTopicCommand(name, name[0], 2, {}, 1))
         self.raft = SimpleNamespace(voters=list(NODES), leadership=None)
-        group: Any = SimpleNamespace(is_leader=False, raft=self.raft)
+        group: Any = SimpleNamespace(is_leader=False, raft=self.raft, rounds_s=[])
         self.group = group
         self.told: dict[int, int] = {}
         self.halted: list[tuple[int, int]] = []

@@ -132,8 +132,7 @@ def command(
     left = _left_by_earlier_runs(directory, publishing["session"])
     with api_usage():
         publisher = Publisher(topic, config=config, **publishing)
-    for each in LINK_LOGS:
-        each.setLevel(logging.ERROR)  # the error of a wait or of closing gives the reason
+    _silence_links()
     with publisher:
         is_numbered = publishing["dedup_id"] is not None
         records = InputRecords(publisher, partition, skip, is_numbered=is_numbered)
@@ -156,6 +155,12 @@ def _merged(count: int, earlier: int) -> str:
     return f"{count + earlier} records merged" + (
         f" ({earlier} of them from earlier runs)" if earlier else ""
     )
+
+
+def _silence_links() -> None:
+    """Keep warnings of links out of the output: the error of a wait gives the same reason."""
+    for each in LINK_LOGS:
+        each.setLevel(logging.ERROR)
 
 
 def _wait(publisher: Publisher, count: int, timeout: float) -> None:

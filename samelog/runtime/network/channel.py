@@ -11,14 +11,58 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from samelog.runtime.faults import fault_of
+from samelog.runtime.network.tls import Identity
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import AnyMessage, Fault
 
-if TYPE_CHECKING:
-    from samelog.runtime.network.connection import Connection, Handler
+
+class Handler(Protocol):
+    """What a connection's user does with what comes, in the event loop; must not block it."""
+
+    def on_message(self, message: AnyMessage) -> None:
+        """A control message; Ping and Fault are the connection's own."""
+
+    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
+        """Record batches for a position; `data` is valid during the call only."""
+
+    def on_raft(self, payload: memoryview) -> None:
+        """A frame of consensus messages; `payload` is valid during the call only."""
+
+    def on_writable(self) -> None:
+        """`writable` is true again after it was not."""
+
+    def on_closed(self, error: Exception | None) -> None:
+        """The connection is over. None: this side closed it without a fault."""
+
+
+class Carrier(Protocol):
+    """What a channel needs of its connection."""
+
+    identity: Identity
+    writable: bool
+
+    @property
+    def channels(self) -> dict[int, Channel]:
+        """The open channels, by number."""
+
+    def send(self, message: AnyMessage, channel: int = 0) -> None:
+        """Send a message on a channel."""
+
+    def send_data(
+        self, handle: int, file: int, byte: int, data: bytes | memoryview, channel: int = 0
+    ) -> None:
+        """Send whole record batches for a position on a channel."""
+
+    def send_part(
+        self, handle: int, file: int, byte: int, part: bytes | memoryview, channel: int = 0
+    ) -> None:
+        """Send a piece of a record batch on a channel."""
+
+    def report(self, error: Exception) -> None:
+        """Log an error that a handler raised."""
 
 
 class Channel:
@@ -26,14 +70,14 @@ class Channel:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Carrier,
         number: int,
         on_end: Callable[[Channel, Fault | None], None],
     ) -> None:
         """`on_end` reports to the peer that this side ends the channel, and why. The owner sets
         `handler` before the next frame arrives.
         """
-        self.connection = connection
+        self._connection = connection
         self.number = number
         self.is_open = True
         self._on_end = on_end
@@ -42,31 +86,31 @@ class Channel:
     @property
     def identity(self) -> str:
         """Who the peer is."""
-        return str(self.connection.identity)
+        return str(self._connection.identity)
 
     @property
     def writable(self) -> bool:
         """Whether the connection takes more."""
-        return self.is_open and self.connection.writable
+        return self.is_open and self._connection.writable
 
     def send(self, message: AnyMessage) -> None:
         """Send a message. On a channel that is closed nothing happens."""
         if self.is_open:
-            self.connection.send(message, self.number)
+            self._connection.send(message, self.number)
 
     def send_data(self, handle: int, file: int, byte: int, data: bytes | memoryview) -> None:
         """Send whole record batches for a position; `data` is free again on return."""
         if self.is_open:
-            self.connection.send_data(handle, file, byte, data, self.number)
+            self._connection.send_data(handle, file, byte, data, self.number)
 
     def send_part(self, handle: int, file: int, byte: int, part: bytes | memoryview) -> None:
         """Send a piece of a batch."""
         if self.is_open:
-            self.connection.send_part(handle, file, byte, part, self.number)
+            self._connection.send_part(handle, file, byte, part, self.number)
 
     def failed(self, error: Exception) -> None:
         """End the channel because its handler failed."""
-        self.connection.report(error)
+        self._connection.report(error)
         self.close(fault_of(error))
 
     def close(self, fault: Fault | None = None) -> None:
@@ -79,7 +123,7 @@ class Channel:
         """The peer has ended the channel: tell the handler, after this call."""
         if self.is_open:
             self.is_open = False
-            self.connection.channels.pop(self.number, None)
+            self._connection.channels.pop(self.number, None)
             if self.handler is not None:
                 asyncio.get_running_loop().call_soon(self.handler.on_closed, error)
 

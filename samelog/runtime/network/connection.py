@@ -44,7 +44,7 @@ from samelog.runtime.faults import fault_of, handshake_fault, lost, make_fault
 from samelog.runtime.log import format_event
 from samelog.runtime.network._tls import ReceiveBuffer
 from samelog.runtime.network.byte_stream import ByteStream, OpenProtocol
-from samelog.runtime.network.channel import Channel
+from samelog.runtime.network.channel import Channel, Handler
 from samelog.runtime.network.peer_watch import Deadlines, PeerWatch
 from samelog.runtime.network.tls import HTTP_ALPN, Identity, identity_of
 from samelog.runtime.network.tls_session import open_session
@@ -84,25 +84,6 @@ PIECE_BYTES = 64 << 10
 
 EXPECTED_ERRORS = (WireError, LogFormatError, RuntimeFault)
 """What a handler may raise without being at fault itself; its user hears of it in `on_closed`."""
-
-
-class Handler(Protocol):
-    """What a connection's user does with what comes, in the event loop; must not block it."""
-
-    def on_message(self, message: AnyMessage) -> None:
-        """A control message; Ping and Fault are the connection's own."""
-
-    def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
-        """Record batches for a position; `data` is valid during the call only."""
-
-    def on_raft(self, payload: memoryview) -> None:
-        """A frame of consensus messages; `payload` is valid during the call only."""
-
-    def on_writable(self) -> None:
-        """`writable` is true again after it was not."""
-
-    def on_closed(self, error: Exception | None) -> None:
-        """The connection is over. None: this side closed it without a fault."""
 
 
 OpenHandler = Callable[["Connection"], Handler]

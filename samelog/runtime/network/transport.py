@@ -22,7 +22,8 @@ from samelog.runtime.errors import ConnectFault, ConnectProblem
 from samelog.runtime.faults import handshake_fault, lost
 from samelog.runtime.log import RateLimitedLog
 from samelog.runtime.network.byte_stream import ByteStream, OpenProtocol
-from samelog.runtime.network.connection import Connection, Handler, OpenHandler
+from samelog.runtime.network.channel import Handler
+from samelog.runtime.network.connection import Connection, OpenHandler
 from samelog.runtime.network.peer_watch import Deadlines
 from samelog.runtime.network.tls import NODE_PREFIX, ReloadingContext
 from samelog.wire.errors import FaultCode, ProtocolFault

@@ -289,7 +289,9 @@ async def _propose_around_a_deleted_topic() -> list[list[Merge]]:
         return len(proposed)
 
     raft = SimpleNamespace(voters=[0], leadership=True, term=1)
-    group: Any = SimpleNamespace(is_leader=True, raft=raft, propose=propose, applied_index=0)
+    group: Any = SimpleNamespace(
+        is_leader=True, raft=raft, propose=propose, applied_index=0, rounds_s=[]
+    )
     rest: Any = SimpleNamespace(wall_ms=lambda: 0, now=lambda: 0.0)
     coordinator = Coordinator(
         0,

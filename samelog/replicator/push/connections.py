@@ -107,14 +107,20 @@ class PushConnections:
         return used.task
 
     def reload(self) -> None:
-        """Use the certificate files as they are now."""
+        """Use the certificate files as they are now: connect again if they have changed, because
+        the nodes judge each session by the certificate of its connection.
+        """
         for tls in {key.tls for key in self._nodes}:
             try:
-                tls.reload_if_changed()
+                is_changed = tls.reload_if_changed()
             except TlsFault as fault:
                 log.warning(
                     "the certificate files have changed, the old ones stay in use: %s", fault
                 )
+                continue
+            for key, each in self._nodes.items():
+                if is_changed and key.tls is tls:
+                    each.connect_again()
 
     # --- the clock ----------------------------------------------------------------------------
 

@@ -181,6 +181,11 @@ class NodeConnection:
         """Ship a session no more."""
         self.sessions.pop(session, None)
 
+    def connect_again(self) -> None:
+        """Replace the connection, if there is one; all sessions are opened on the new one."""
+        if self._link.connection is not None:
+            self._link.connection.close()
+
     def _open(self, connection: Connection, on_over: OnOver) -> PublisherEnd:
         self._end = PublisherEnd(connection, self._cluster, self.sessions, self._clock, on_over)
         return self._end

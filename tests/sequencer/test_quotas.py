@@ -48,13 +48,22 @@ def test_sessions_beyond_ten_times_the_quota_are_forgotten_by_an_entry(
     tmp_path: Path, run_with: RunWith
 ) -> None:
     async def body(nodes: list[Node]) -> None:
-        limit(nodes[0], Quotas(sessions=1))
+        for node in nodes:
+            limit(node, Quotas(sessions=1))
         machines = [node.logs.machine for node in nodes]
+
+        def all_released() -> bool:
+            inputs = machines[0].state.inputs.values()
+            leaders = [node.raft for node in nodes if node.raft.group.is_leader]
+            return any(all(map(raft.replica.is_released, inputs)) for raft in leaders)
+
         for number in range(11):
             session = Session(f"s{number}")
             await session.send(nodes, batch(b"x"))
-            nodes[0].logs.intake.end_run(session.name, session.run_id, {})
+            ends = {("t", 0): (0, len(session.data))}
+            nodes[0].logs.intake.end_run(session.name, session.run_id, ends)
             await until(lambda: machines[0].index.open_runs.total() == 0, "closed")
+            await until(all_released, "released")
         await until(lambda: all(len(each.state.inputs) <= 10 for each in machines), "forgotten")
         for machine in machines:
             assert machine.state.sessions["s0"].runs == []

@@ -465,7 +465,11 @@ PLACING = (
     (131, remove_one_copy_too_many, _WORLDS),
     (131, promote_what_is_not_whole, _IN + "planner.py::test_a_task_goes_step_by_step"),
     (132, replace_in_maintenance, _WORLDS),
-    (132, replace_whoever_is_silent, _WORLDS),
+    (
+        132,
+        replace_whoever_is_silent,
+        _IN + "planner.py::test_nobody_is_replaced_by_itself_while_a_third_is_silent",
+    ),
     (132, replace_at_once, _WORLDS),
     (132, begin_any_number, _IN + "planner.py::test_a_member_has_so_many_tasks_at_once"),
     (132, forget_who_has_the_group, _WORLDS),

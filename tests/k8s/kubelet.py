@@ -158,7 +158,9 @@ class Pod:
         assert self._process is not None
         if "lifecycle" in self._container:
             done = self.execute(self._container["lifecycle"]["preStop"]["exec"]["command"])
-            assert done.returncode == 0, done.stderr
+            # A kubelet continues after a failed hook. During an election there is no leadership to
+            # transfer, and on a loaded machine an election can outlast the hook's request.
+            assert done.returncode == 0 or "knows no leader" in done.stderr, done.stderr
         self._process.terminate()
         grace_s = self._spec["template"]["spec"].get("terminationGracePeriodSeconds", 30)
         assert self._process.wait(grace_s) == 0, self.log.read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 from samelog.replicator.push.client import PushClient
@@ -13,9 +13,15 @@ from samelog.replicator.push.served_session import PushSession
 from samelog.replicator.turns import Turns
 from samelog.runtime.faults import fault_of
 from samelog.runtime.network.channel import Channel
+from samelog.runtime.network.connection import Connection
 from samelog.wire import sender
 from samelog.wire.push.receiver import PushReceiver
 from samelog.wire.sender import SharedWindow
+
+
+def _carrier(channel: Channel) -> Connection:
+    """Return the connection of a channel."""
+    return cast(Connection, channel._connection)
 
 
 @contextmanager
@@ -23,7 +29,7 @@ def one_session_ends_all() -> Iterator[None]:
     """What is wrong with a session ends the connection."""
 
     def failed(self: Channel, error: Exception) -> None:
-        self.connection.close(fault_of(error))
+        _carrier(self).close(fault_of(error))
 
     with patch.object(Channel, "failed", failed):
         yield
@@ -35,9 +41,10 @@ def one_session_stalls_all() -> Iterator[None]:
     original = PushSession._take
 
     async def take(self: PushSession, handle: int, taking: Any) -> None:
-        self._connection.connection.pause_reading()
+        connection = _carrier(self._connection)
+        connection.pause_reading()
         await original(self, handle, taking)
-        self._connection.connection.resume_reading()
+        connection.resume_reading()
 
     with patch.object(PushSession, "_take", take):
         yield

@@ -85,7 +85,8 @@ def test_a_node_that_stays_keeps_its_connection(tmp_path: Path) -> None:
             client = made.push(files.path, addresses=(made.nodes[0].address,))
             await until(lambda: client._links[0].conversation)
             before = client._links[0].conversation
-            client.follow(made.config())
+            nodes = tuple(node.address for node in made.nodes)
+            client.follow(replace(client._config, nodes=nodes))
             await until(lambda: client._links[1].conversation)
             assert client._links[0].conversation is before
 

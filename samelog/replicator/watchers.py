@@ -31,7 +31,7 @@ class IntakeListener(Protocol):
         """Positions of a run of an input; each one never goes back while the run is the same.
 
         `merged` is merged-durable on a majority. Of closed runs behind which a newer one has begun
-        nothing is told: ask `is_released` when the newer one moves.
+        nothing is reported: ask `is_released` when the newer one moves.
         """
 
     def on_refused(self, number: int, batches: Sequence[RefusedBatch]) -> None:

@@ -147,7 +147,7 @@ class CopyUpkeep:
             self._mark_durable(copy, offset)
 
     def _is_kept(self, copy: Copy) -> bool:
-        """Whether it was not begun anew, shared or set aside meanwhile, and closed."""
+        """Whether the copy is closed, and was not recreated, shared or set aside meanwhile."""
         return self._directory.copies.get(copy.name) is copy
 
     def _mark_durable(self, copy: Copy, offset: int) -> None:

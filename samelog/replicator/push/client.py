@@ -167,7 +167,7 @@ class PushClient:
         for link in self._links:
             self._leave(link)
         await asyncio.sleep(0)  # the conversations' ends are reported in the next turn
-        await end_all(task for task in (self._releaser,) if task)
+        await end_all([] if self._releaser is None else [self._releaser])
         # They are cancelled; a second cancellation would interrupt the end of the connections.
         await asyncio.gather(*self._leaving, return_exceptions=True)
         try:

@@ -44,7 +44,7 @@ class SharingSession(Protocol):
     """A session that is shipped on a connection that others use, too."""
 
     def identity(self) -> tuple[str, str] | None:
-        """(name, id) of the session; None: it is not to be opened now."""
+        """(name, id) of the session, or None if it must not be opened now."""
 
     def open(self, channel: Channel, end: PublisherEnd) -> PushConversation:
         """Ship on this channel."""

@@ -366,6 +366,6 @@ class PushSession(ReplicatorHandler):
         self._send()
 
     def on_input_moved(self, number: int) -> None:
-        """The handles of the input end; the sender opens it anew, where it is by then."""
+        """End the handles of the input; the sender reopens it at its new holder."""
         self._receiver.input_moved(number)
         self._send()

@@ -36,7 +36,7 @@ class SessionWatch:
         self.linger_s = 0.0
         """The shortest linger of changes that follow each other closely."""
         self.inputs: dict[int, InputName | None] = {}
-        """Watch -> the input; None: the session's own directory."""
+        """Watch -> its input, or None for the session's own directory."""
         self._new_inotify = new_inotify
         self._inotify: LoopInotify | None = None
         self._timed: _Timed | None = None

@@ -2,7 +2,7 @@
 
 Positions that the leader waits for go to it at once. Positions of inputs that it does not name
 without reports, and merged-durable offsets, go to the others at the next tick; everything else goes
-out once a second, together. A peer that (re)connects hears everything anew. What a peer was not
+out once a second, together. A peer that (re)connects receives everything. What a peer was not
 told yet is kept as numbers, for each peer (`Untold`): what they stand at is looked up when it is
 told, so that a message that could not be sent is repeated, and nothing that did not change is
 looked at. Nothing is said before `state_all`: until this node has applied what was committed before

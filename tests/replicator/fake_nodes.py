@@ -11,6 +11,7 @@ from pathlib import Path
 from samelog.config.authorisation import Rights
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.node import Grant
+from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
 from samelog.replicator.interfaces import RowSource
 from samelog.replicator.pull.server import PullServer
@@ -142,14 +143,19 @@ class World:
             for number in range(nodes)
         ]
         self.clients: list[PushClient] = []
+        self.certificates: dict[str, TlsFiles] = {}
         self.connections = PushConnections(SystemClock(), random.Random(1), poll_s=POLL_S)
 
     def config(self, *, addresses: tuple[Address, ...] = (), name: str = "p") -> ClientConfig:
-        """A client's configuration."""
+        """A client's configuration; the certificate of a name is issued once, because clients
+        connect again when its files change.
+        """
+        if name not in self.certificates:
+            self.certificates[name] = self.authority.publisher(name)
         return ClientConfig(
             nodes=addresses or tuple(node.address for node in self.nodes),
             cluster=CLUSTER,
-            tls=self.authority.publisher(name),
+            tls=self.certificates[name],
         )
 
     def push(

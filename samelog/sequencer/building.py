@@ -330,7 +330,7 @@ def log_parts(
             merging=merging,
             clock=clock,
             ask=sources,
-            takes_in=lambda: intake.stopped is None,
+            room=intake.room,
             budget=budget,
             elsewhere=site.owner.elsewhere,
         ),

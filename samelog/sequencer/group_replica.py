@@ -299,7 +299,9 @@ class GroupReplica:
         pending = sum(merge.size for merge in self.logs.merging.pending())
         promised = self.logs.quotas.recount(total, pending)
         limit = total * self._site.given.config.disk_stop_percent // 100
-        self.logs.intake.room.set(limit - used - promised, resume_at_bytes=total // 20)
+        self.logs.intake.room.set(
+            limit - used, promised_bytes=promised, resume_at_bytes=total // 20
+        )
         if health is not None:
             self.reporter.state_health(health)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,32 @@ def test_the_others_go_on_and_nothing_is_lost(small_disk: World) -> None:
         return all(each is not None and each.partitions[0].end_offset == count for each in known)
 
     wait_for(have_all, "the others have everything")
+
+
+def test_a_disk_that_something_else_fills_costs_the_node_its_part_only_while_it_is_full(
+    small_disk: World,
+) -> None:
+    full, log = small_disk.cluster.nodes[2], Path(small_disk.cluster.nodes[2].log_file)
+    process, filler, count = full.pid, Path(full.data, "filler"), 0
+    with small_disk.publisher("a") as publisher:
+
+        def waits_for_room() -> bool:
+            nonlocal count
+            publisher.append_many([b"v"] * 100)
+            publisher.wait_merged(timeout=PATIENCE_S)
+            count += 100
+            return "takes no part until there is room" in log.read_text()
+
+        assert not waits_for_room()
+        with filler.open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(4_096))
+        wait_for(waits_for_room, "the reserved part of Raft's log is used")
+        filler.unlink()
+
+        def has_all() -> bool:
+            status = small_disk.status(full)
+            return status is not None and status.partitions[0].end_offset == count
+
+        wait_for(has_all, "the full node has everything")
+    assert full.pid == process

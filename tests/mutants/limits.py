@@ -11,13 +11,17 @@ from unittest.mock import patch
 
 from samelog.archiver.policy_file import PolicyFile
 from samelog.archiver.shares import LogShares
+from samelog.consensus import Effects
 from samelog.format.steps import StepWork, finished
 from samelog.http import application
 from samelog.runtime.descriptors import Descriptors
 from samelog.runtime.network import connection
 from samelog.sequencer import building
 from samelog.sequencer.cluster.archiving import MemberViews
+from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.merge import merging, session_store
+from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.raft.write_room import WriteRoom
 from samelog.store.disk import dirty_files, disk_errors
 from samelog.store.disk.dirty_files import RoundFiles
 from samelog.store.disk.os_file import OsFile
@@ -76,6 +80,27 @@ def halt_without_descriptors() -> Iterator[None]:
     """A partition whose file cannot be opened for lack of descriptors is halted."""
     full = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
     with patch.object(disk_errors, "_FULL", full):
+        yield
+
+
+@contextmanager
+def go_on_without_room() -> Iterator[None]:
+    """A save that the disk had no room for counts as written."""
+    original = WriteRoom.writes
+
+    def writes(self: WriteRoom, store: RaftStore, effects: Effects) -> bool:
+        if not original(self, store, effects):
+            self.unwritten = None
+        return True
+
+    with patch.object(WriteRoom, "writes", writes):
+        yield
+
+
+@contextmanager
+def copy_without_room() -> Iterator[None]:
+    """A copy of merged bytes takes the room of Raft's files."""
+    with patch.object(Room, "take_copy", lambda self, size: True):
         yield
 
 
@@ -140,6 +165,16 @@ LIMITS = (
     (440, end_rounds_without_descriptors, _MERGED + "a_round_without_descriptors_is_repeated"),
     (441, take_all_frames_at_once, _TURNS + "no_message_takes_a_long_turn"),
     (444, encode_answers_at_once, "tests/http/test_turns.py::test_no_answer_takes_a_long_turn"),
+    (
+        463,
+        go_on_without_room,
+        "tests/sequencer/test_group.py::test_a_save_without_room_waits_and_later_ones_behind_it",
+    ),
+    (
+        463,
+        copy_without_room,
+        "tests/sequencer/test_repair.py::test_only_what_is_committed_and_has_room_is_taken_and_nothing_twice",
+    ),
     (440, vouch_without_descriptors, _SESSIONS + "inputs_without_descriptors_wait"),
 )
 """Rule, bug, and the test that finds it."""

@@ -74,7 +74,7 @@ def log_of(node: Node) -> MergedLog:
 
 
 def room_of(node: Node, size: int) -> None:
-    node.logs.intake.room.set(size, resume_at_bytes=0)
+    node.logs.intake.room.set(size, promised_bytes=0, resume_at_bytes=0)
 
 
 def compactions_of(node: Node) -> Compactions:

@@ -19,7 +19,10 @@ from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import RetireSessionCommand
+from samelog.store.disk.append_file import AppendFile
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, File, OsFileSystem
+from tests.runtime.peers import until
 
 
 class Applied:
@@ -113,8 +116,7 @@ def test_nothing_is_committed_behind_a_failed_sync(tmp_path: Path) -> None:
         group = make_group(open_log(tmp_path), applied, syncer)
         saver = asyncio.ensure_future(group.run_saver())
         group.tick()
-        while not group.is_leader:  # noqa: ASYNC110 - the group tells nobody
-            await asyncio.sleep(0)
+        await until(lambda: group.is_leader)
         before = list(applied.indexes)
         syncer.fails = True
         group.propose([RetireSessionCommand("s")])
@@ -126,6 +128,39 @@ def test_nothing_is_committed_behind_a_failed_sync(tmp_path: Path) -> None:
         assert not group.is_leader
 
     asyncio.run(main())
+
+
+def test_a_save_without_room_waits_and_later_ones_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node goes on when there is room, without being asked again."""
+    applied, faults = Applied(), list[Exception]()
+
+    def full(self: AppendFile, data: bytes) -> int:
+        raise NoSpace("wal", "write", errno.ENOSPC)
+
+    async def main() -> None:
+        group = make_group(open_log(tmp_path), applied, Syncer())
+        group._on_fault = faults.append
+        saver = asyncio.ensure_future(group.run_saver())
+        group.tick()
+        await until(lambda: group.is_leader)
+        with monkeypatch.context() as patch:
+            patch.setattr(AppendFile, "append", full)
+            _, first = group.ask([RetireSessionCommand("s")])
+            _, second = group.ask([RetireSessionCommand("t")])
+            group.pump()
+            assert group.raft.applied == 1
+            assert not first.done()
+        await second
+        assert first.done()
+        assert applied.indexes == [1, 2, 3]
+        saver.cancel()
+
+    asyncio.run(main())
+    assert not faults
+    reopened = RaftStore.open(OsFileSystem(), open_log(tmp_path), 0)
+    assert [entry.index for entry in reopened.entries] == [1, 2, 3]
 
 
 async def two_leaders(path: Path, applied: list[Applied], syncer: Syncer) -> list[RaftGroup]:

@@ -233,7 +233,7 @@ def test_an_input_that_the_disk_has_no_room_for_is_refused(
             (entry,) = nodes[0].raft.replica.machine.inputs_of("s")
             assert intake.vouched([entry.number]) == {entry.number: entry.place}
         assert intake.stopped is not None
-        intake.room.set(1 << 30, resume_at_bytes=1)
+        intake.room.set(1 << 30, promised_bytes=0, resume_at_bytes=1)
         await session.send(nodes, batch(b"1"))
         await until(lambda: offset(nodes[0]) == 1, "merged")
 

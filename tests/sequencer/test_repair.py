@@ -21,6 +21,7 @@ from samelog.sequencer.cluster.repair.plan import PATIENCE_S as REPAIR_PATIENCE_
 from samelog.sequencer.cluster.repair.plan import Lack
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.ingest.peer_pulls import IntakeSink
+from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import (
     DeleteTopicCommand,
@@ -28,6 +29,7 @@ from samelog.sequencer.state.commands import (
     OpenRunCommand,
 )
 from samelog.sequencer.state.types import Partition
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
 from tests.patience import PATIENCE_S
@@ -71,7 +73,9 @@ def away_and_back(
         leader = await leader_of(nodes[:2])
         (follower,) = (node for node in nodes[:2] if node is not leader)
         while_away(follower)
-        nodes[2].logs.repair.merged._takes_in = lambda: _sees_both(nodes[2])
+        repair = nodes[2].logs.repair.merged
+        tick = repair.tick
+        repair.tick = lambda: tick() if _sees_both(nodes[2]) else None  # type: ignore[method-assign]
         await nodes[2].start()
         await until(lambda: offset(nodes[2]) == count, "all is copied")
         assert merged(nodes[2]) == merged(leader)
@@ -205,7 +209,7 @@ def test_damage_on_all_nodes_in_different_places_costs_nothing(
     run_with(tmp_path, 3, read)
 
 
-def test_only_what_is_known_to_be_committed_is_taken_and_nothing_twice(tmp_path: Path) -> None:
+def test_only_what_is_committed_and_has_room_is_taken_and_nothing_twice(tmp_path: Path) -> None:
     source, copy = (
         MergedLog.open(OsFileSystem(), tmp_path / name, topic="t", topic_id="i", partition=0)
         for name in ("source", "copy")
@@ -215,10 +219,14 @@ def test_only_what_is_known_to_be_committed_is_taken_and_nothing_twice(tmp_path:
     data = memoryview(source.read(0, 0, 1 << 20))
     size = len(data) // 4
     known = Partition(1, "i", 0, next_offset=2)
-    partition = SimpleNamespace(log=copy, fault=None)
+    partition = SimpleNamespace(topic="t", index=0, log=copy, fault=None)
     merging = SimpleNamespace(partitions={1: partition}, copied=lambda number: None)
     machine = SimpleNamespace(state=SimpleNamespace(partitions={1: known}))
-    sink = MergedSink(machine, merging, 1, partition)  # type: ignore[arg-type]
+    room = Room()
+    room.set(3 * size, promised_bytes=3 * size, resume_at_bytes=0)
+    assert room.stopped is not None, "all that is free is promised"
+    room.set(2 * size, promised_bytes=size, resume_at_bytes=0)
+    sink = MergedSink(machine, merging, 1, partition, room)  # type: ignore[arg-type]
     copy.append_copy(0, 0, data[:size])  # the merger was faster
     sink.on_data(0, 0, data[: 3 * size])
     assert copy.next_offset == 2
@@ -226,6 +234,9 @@ def test_only_what_is_known_to_be_committed_is_taken_and_nothing_twice(tmp_path:
     known.next_offset = 4
     assert not sink.has_enough()
     sink.on_data(0, size, data[size : 2 * size])
+    with pytest.raises(NoSpace, match="t-0: cannot copy merged bytes: No space left"):
+        sink.on_data(0, 2 * size, data[2 * size :])
+    room.set(4 * size, promised_bytes=size, resume_at_bytes=0)
     sink.on_data(0, 2 * size, data[2 * size :])
     assert sink.has_enough()
     assert copy.read(0, 0, 1 << 20) == data
@@ -239,7 +250,7 @@ def test_what_comes_from_another_group_is_not_given_up() -> None:
         merging=None,  # type: ignore[arg-type]
         clock=None,  # type: ignore[arg-type]
         ask=lambda: [2],
-        takes_in=lambda: True,
+        room=Room(),
         budget=None,  # type: ignore[arg-type]
         elsewhere=elsewhere,
     )
@@ -311,7 +322,7 @@ def test_a_copy_of_a_partition_that_goes_before_it_begins_ends() -> None:
         merging=merging,
         clock=nothing,
         ask=lambda: [2],
-        takes_in=lambda: True,
+        room=Room(),
         budget=nothing,
         elsewhere=nothing,
     )

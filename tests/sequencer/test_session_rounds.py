@@ -218,10 +218,10 @@ def test_a_disk_that_fails_leaves_no_room(tmp_path: Path, *, is_full: bool) -> N
         held.write(0, 0)
         await asyncio.sleep(0)
         if is_full:
-            held.room.set(0, resume_at_bytes=1)
+            held.room.set(0, promised_bytes=0, resume_at_bytes=1)
         held.syncs.end(fails=True)
         await work
-        held.room.set(1 << 30, resume_at_bytes=1)
+        held.room.set(1 << 30, promised_bytes=0, resume_at_bytes=1)
         assert "cannot sync" in str(held.room.stopped)
 
     asyncio.run(main())

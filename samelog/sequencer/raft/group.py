@@ -6,7 +6,8 @@ what depends on a save (votes, acknowledgements) leaves only behind it. With `fs
 term and vote wait for the disk.
 
 Invariant: effects are carried out in the order the core gave them, and nothing marked "after save"
-leaves before.
+leaves before. While the disk has no room for a save, it and all later effects wait; the other
+members elect a leader without this one.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from samelog.sequencer.raft.deadline import DeadlineTimer
 from samelog.sequencer.raft.elections import ElectionLog, SeenElection
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.raft.write_room import WriteRoom
 from samelog.sequencer.state.commands import AnyCommand, SetMembers, encode_commands
 from samelog.sequencer.state.placement.commands import SetReplicas
 from samelog.store.disk.files import DiskFault
@@ -95,11 +97,10 @@ class RaftGroup:
         self._send = send
         self._applier = applier
         self._bytes = entry_bytes
-        self.syncs_always = entry_bytes.sync_always
-        """Whether what is acknowledged is on the disk."""
         self._saves: list[tuple[Effects, bool]] = []
         """Whose messages wait for the disk, and whether for a sync."""
         self._saver_waits: asyncio.Future[None] | None = None
+        self._room = WriteRoom(self.pump)
         self._waiting: dict[int, tuple[int, asyncio.Future[list[Any]]]] = {}
         self._proposed: list[tuple[int, float]] = []
         """(index, when) of what was proposed here and is not applied."""
@@ -125,6 +126,11 @@ class RaftGroup:
         """
         fault = self._fault
         return f"{fault}; {fault.remedy}" if isinstance(fault, HALTING) else ""
+
+    @property
+    def syncs_always(self) -> bool:
+        """Whether what is acknowledged is on the disk."""
+        return self._bytes.sync_always
 
     @property
     def is_leader(self) -> bool:
@@ -287,8 +293,7 @@ class RaftGroup:
             return
         self._pumping = True
         try:
-            while self.raft.touched and (effects := self.raft.take_effects()) is not NOTHING:
-                self._carry_out(effects)
+            self._carry_out_all()
         except InvariantError:
             raise
         except OtherVersion as reason:
@@ -303,12 +308,21 @@ class RaftGroup:
         if self._after_pump is not None:
             self._after_pump()
 
-    def _carry_out(self, effects: Effects) -> None:
-        if effects.send:
-            self._send_all(effects.send)
+    def _carry_out_all(self) -> None:
+        unwritten = self._room.unwritten
+        if unwritten is not None and not self._carry_out(unwritten):
+            return
+        while self.raft.touched and (effects := self.raft.take_effects()) is not NOTHING:
+            if effects.send:
+                self._send_all(effects.send)
+            if not self._carry_out(effects):
+                return
+
+    def _carry_out(self, effects: Effects) -> bool:
+        """All but what was sent at once; False: nothing, because there is no room to write it."""
         saves = bool(effects.entries or effects.snapshot) or effects.hard_state is not None
-        if saves:
-            self._store.write(effects)
+        if saves and not self._room.writes(self._store, effects):
+            return False
         if saves or effects.send_after_save:
             self._queue_save(effects)
         if effects.snapshot is not None:
@@ -322,6 +336,7 @@ class RaftGroup:
             self._fail_lost_proposals()
             self._elections.note()
             self._applier.role_changed()
+        return True
 
     def _answer_reads(self, reads: Sequence[tuple[int, int | None]]) -> None:
         for context, index in reads:
@@ -330,7 +345,9 @@ class RaftGroup:
                 future.set_result(index)
 
     def _queue_save(self, effects: Effects) -> None:
-        needs_sync = effects.must_sync and (self.syncs_always or self._must_always_sync(effects))
+        needs_sync = effects.must_sync and (
+            self._bytes.sync_always or self._must_always_sync(effects)
+        )
         if not needs_sync and not self._saves:
             self._finish(effects)
             return
@@ -416,6 +433,7 @@ class RaftGroup:
             await asyncio.get_running_loop().create_future()
         finally:
             self._timer.end()
+            self._room.cancel()
 
     def _tick_now(self, late_s: float) -> None:
         try:

@@ -14,6 +14,7 @@ newest one that a majority agreed on.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,9 +33,11 @@ from samelog.runtime.loop import end_all
 from samelog.sequencer.cluster.repair.compacted import begin_next, place_to_cut
 from samelog.sequencer.cluster.repair.plan import CopyOrder, CopyPlan, Lack
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
+from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.state.machine import StateMachine
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.merged.lost_records import append_spare
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import NO_BATCH
@@ -101,12 +104,12 @@ class MergedRepair:
         merging: Merging,
         clock: Clock,
         ask: Callable[[], list[int]],
-        takes_in: Callable[[], bool],
+        room: Room,
         budget: Budget,
         elsewhere: OtherGroups,
     ) -> None:
-        """`ask` names the peers to ask, the leader first; `takes_in`: whether there is room;
-        `budget`: of all copies together.
+        """`ask` names the peers to ask, the leader first; `room`: of this node's disk; `budget`: of
+        all copies together.
         """
         self._elsewhere = elsewhere
         self._pulls = pulls
@@ -115,7 +118,7 @@ class MergedRepair:
         self._merging = merging
         self._clock = clock
         self._ask = ask
-        self._takes_in = takes_in
+        self._room = room
         self._plan = CopyPlan()
         self._to_look_at: set[int] = set()
         self._busy: set[asyncio.Task[None]] = set()
@@ -150,7 +153,7 @@ class MergedRepair:
             self._plan.note(number, lack, now)
             if lack is None:
                 self._to_look_at.discard(number)
-        if self._to_look_at and self._takes_in():
+        if self._to_look_at and self._room.stopped is None:
             for order in self._plan.next(self._ask(), now):
                 name = f"copy partition {order.partition}"
                 task = asyncio.create_task(self._copy(order), name=name)
@@ -208,7 +211,7 @@ class MergedRepair:
             member=peer,
         )
         stream = MergedName(partition.topic, partition.topic_id, partition.index)
-        sink = MergedSink(self._machine, self._merging, number, partition)
+        sink = MergedSink(self._machine, self._merging, number, partition, self._room)
         if not self._takes_compacted(number, partition):
             return
         place, compaction = _end_of(partition), partition.log.number_of(partition.log.end()[0])
@@ -294,9 +297,10 @@ class MergedSink:
     merging: Merging
     number: int
     partition: MergedPartition
+    room: Room
 
     def on_data(self, file: int, byte: int, data: memoryview) -> None:
-        """A piece; of which the merger may have written a part meanwhile."""
+        """A piece; of which the merger may have written a part meanwhile. Raises NoSpace."""
         merged = self.partition.log
         if self._is_gone() or self._begins_compacted(file):
             return
@@ -308,6 +312,8 @@ class MergedSink:
         data = self._committed(data)
         if not data:
             return
+        if not self.room.take_copy(len(data)):
+            raise NoSpace(_name(self.partition), "copy merged bytes", errno.ENOSPC)
         first, checksum = merged.next_offset, merged.checksum
         merged.append_copy(file, byte, data)
         self.merging.copied(self.number)

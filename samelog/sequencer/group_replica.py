@@ -96,6 +96,7 @@ class GroupReplica:
             machine,
             self,
             member.memory.sessions,
+            lost_power=member.directory.lost_power,
         )
         merging = Merging(
             given.fs,

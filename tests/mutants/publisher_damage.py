@@ -1,4 +1,4 @@
-"""Planted bugs in what becomes of a publisher's damaged files."""
+"""Planted bugs in what becomes of damaged session files, at a publisher and at nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from samelog.replicator.push import session_tail
 from samelog.replicator.push.client import PushClient
 from samelog.replicator.push.session_damage import SessionDamage
 from samelog.replicator.push.session_tail import RunTail
+from samelog.sequencer.merge.session_store import SessionStore
 from samelog.store.session import dead_runs
+from samelog.store.session.log import InputLog
+from samelog.store.session.recovery import RunRecovery
 from samelog.wire.push.sender import PushSender
 
 
@@ -62,6 +65,26 @@ def go_on_before_it_is_merged() -> Iterator[None]:
 
 
 @contextmanager
+def cut_damage_above_the_mark() -> Iterator[None]:
+    """A node cuts its copy of a session where the first bad batch above the mark begins."""
+    with patch.object(RunRecovery, "_has_evidence", lambda *_: False):
+        yield
+
+
+@contextmanager
+def forget_damage_above_the_mark() -> Iterator[None]:
+    """A restarted node takes damage above the mark for the loss of bytes that were not synced."""
+    original = SessionStore._open_log
+
+    def open_log(self: SessionStore, number: int) -> InputLog:
+        self._lost_power = True
+        return original(self, number)
+
+    with patch.object(SessionStore, "_open_log", open_log):
+        yield
+
+
+@contextmanager
 def seal_behind_the_next_file() -> Iterator[None]:
     """A file is sealed after the next one was created, and the names are not synced between."""
 
@@ -80,6 +103,8 @@ _PUBLISHER = "tests/publisher/test_damage.py::"
 _PUSH = "tests/replicator/test_push_damage.py::"
 
 _WRITER = "tests/publisher/test_session_writer.py::"
+_INPUT_LOG = "tests/store/test_input_log.py::"
+_STORE = "tests/sequencer/test_session_store.py::"
 
 PUBLISHER_DAMAGE = (
     (
@@ -93,6 +118,16 @@ PUBLISHER_DAMAGE = (
         _PUBLISHER + "test_an_intact_batch_behind_it_tells_damage_from_a_torn_tail",
     ),
     (330, stop_at_damage, _PUSH + "test_a_missing_file_and_a_cut_one"),
+    (
+        332,
+        cut_damage_above_the_mark,
+        _INPUT_LOG + "test_files_behind_a_bad_one_above_the_mark_are_set_aside",
+    ),
+    (
+        332,
+        forget_damage_above_the_mark,
+        _STORE + "test_damage_above_the_mark_counts_unless_the_power_was_lost",
+    ),
     (331, send_the_rest_again, _PUSH + "test_a_node_that_has_damaged_bytes_spares_them"),
     (331, let_newer_runs_pass, _PUSH + "test_the_order_of_runs_and_partitions_stays"),
     (331, go_on_before_it_is_merged, _PUSH + "test_a_part_waits_until_the_last_one_is_merged"),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from samelog.config.tables.node import Fsync
 from samelog.sequencer.admin.status import trouble
-from samelog.sequencer.cluster.node_dir import NodeDirectory, read_record, write_record
+from samelog.sequencer.cluster.node_dir import HostBoot, NodeDirectory, read_record, write_record
 from samelog.sequencer.node import Node
 from samelog.store.disk.files import OsFileSystem
 from tests.sequencer.cluster import RunWith, plain_config, until
@@ -56,12 +56,21 @@ def test_what_is_synced_before_it_is_acknowledged_is_never_in_doubt(tmp_path: Pa
     assert not boot(tmp_path, "b", fsync=Fsync.ALWAYS)
 
 
+def test_a_node_knows_whether_its_host_was_started_since(tmp_path: Path) -> None:
+    lost = []
+    for host_boot in ("a", "a", "b", "b", "", "b"):
+        directory = begin(tmp_path, host_boot, Fsync.ALWAYS)
+        lost.append(directory.lost_power)
+        directory.close()
+    assert lost == [True, False, True, False, True, True]
+
+
 def lose_power(path: Path, numbers: Iterable[int]) -> None:
     """What a node finds when its host went down in a life with fsync=interval."""
     for number in numbers:
         data = str(path / f"rt-sequencer-{number}" / "data")
         record = read_record(OsFileSystem(), data)
-        write_record(OsFileSystem(), data, replace(record, at_risk="another boot"))
+        write_record(OsFileSystem(), data, replace(record, host=HostBoot("another boot", True)))
 
 
 async def nothing(nodes: list[Node]) -> None:

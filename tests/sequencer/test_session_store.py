@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,6 +123,28 @@ def test_unreadable_names_of_owners_are_begun_anew(tmp_path: Path) -> None:
     third = open_store(tmp_path, machine)
     assert third.log(1).end(0) == (0, 0)
     assert (session / "quarantine" / "t-0.quarantined-1").exists()
+
+
+@pytest.mark.parametrize("lost_power", [False, True])
+def test_damage_above_the_mark_counts_unless_the_power_was_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lost_power: bool
+) -> None:
+    machine = machine_with_input()
+    store = open_store(tmp_path, machine)
+    size = write_files(store, 2)
+    store.log(1).close()  # killed: nothing was marked
+    file = tmp_path / "sessions" / "s" / "t-0" / "log.0.1"
+    spoilt = bytearray(file.read_bytes())
+    spoilt[-1] ^= 1
+    file.write_bytes(spoilt)
+    again = SessionStore(
+        OsFileSystem(), str(tmp_path / "sessions"), machine, Untold(), lost_power=lost_power
+    )
+    assert (again.log(1).end(0), again.damaged) == ((1, 0), set() if lost_power else {1})
+    assert file.with_name("log.0.1.from-0.quarantined-1").read_bytes() == spoilt
+    assert len(file.with_name("log.0.2.quarantined-1").read_bytes()) == size
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    again.close()
 
 
 def test_a_loss_of_power_during_a_release_leaves_no_hole() -> None:

@@ -326,6 +326,46 @@ def test_a_damaged_sealed_file_takes_its_successors_with_it(path: Path, how: str
     log.close()
 
 
+@pytest.mark.parametrize("byte", [8, 19, 100], ids=["length", "CRC", "content"])
+def test_a_bad_batch_above_the_mark_is_set_aside_if_an_intact_one_follows(
+    path: Path, byte: int
+) -> None:
+    write(path, [ONE, TWO, THREE], sync=False).close()
+    file = path / "log.0.0"
+    spoilt = bytearray(file.read_bytes())
+    spoilt[len(ONE) + byte] ^= 1
+    file.write_bytes(spoilt)
+    log = reopened(path, position=len(ONE))
+    assert (log.end(0), log.lost_durable) == ((0, len(ONE)), False)
+    assert (path / f"log.0.0.from-{len(ONE)}.quarantined-1").read_bytes() == spoilt[len(ONE) :]
+    log.append(0, 0, len(ONE), TWO + THREE)
+    log.close()
+    log = open_input(path)
+    assert (log.damaged, log.read(0, 0, 0, 9999)) == ([], ONE + TWO + THREE)
+    log.close()
+
+
+def test_a_bad_last_batch_above_the_mark_is_a_torn_tail(path: Path) -> None:
+    write(path, [ONE, TWO], sync=False).close()
+    file = path / "log.0.0"
+    file.write_bytes(file.read_bytes()[:-1] + b"\xff" + bytes(100))
+    log = open_input(path)
+    assert (log.damaged, log.end(0), file.stat().st_size) == ([], (0, len(ONE)), len(ONE))
+    assert not [*path.glob("*quarantined*")]
+    log.close()
+
+
+def test_files_behind_a_bad_one_above_the_mark_are_set_aside(path: Path) -> None:
+    write(path, [ONE], [TWO, ONE], [THREE], sync=False).close()
+    os.truncate(path / "log.0.1", len(TWO) + 3)
+    log = open_input(path)
+    assert [error.position for error in log.damaged] == [len(TWO), 0]
+    assert (log.end(0), log.lost_durable) == ((1, len(TWO)), False)
+    assert (path / f"log.0.1.from-{len(TWO)}.quarantined-1").read_bytes() == ONE[:3]
+    assert (path / "log.0.2.quarantined-1").read_bytes() == THREE
+    log.close()
+
+
 def test_a_sealed_file_above_the_mark_is_cut_to_its_length(path: Path) -> None:
     write(path, [ONE], [TWO], sync=False).close()
     (path / "log.0.0").write_bytes(ONE + THREE)

@@ -117,6 +117,26 @@ def expected_end(path: Path, written: Written, left: list[str], lowest: int) -> 
     raise AssertionError("the last file is never sealed")
 
 
+def is_damaged(path: Path, left: list[str], end: tuple[int, int]) -> bool:
+    """Whether something shows that the file of a roll was longer than its intact batches."""
+    roll = end[0]
+    follows = any(f"log.0.{later}" in left for later in range(roll + 1, 9))
+    is_sealed = any(name.startswith(f"log.0.{roll}.sealed-") for name in left)
+    return follows or is_sealed
+
+
+def bytes_behind(path: Path, end: tuple[int, int]) -> dict[str, bytes]:
+    """What is in the files behind a position, by the names of their copies."""
+    found = {}
+    for file in path.glob("log.0.?"):
+        roll = int(file.name[-1])
+        if (data := file.read_bytes()) and roll > end[0]:
+            found[f"{file.name}.quarantined-1"] = data
+        elif roll == end[0] and data[end[1] :]:
+            found[f"{file.name}.from-{end[1]}.quarantined-1"] = data[end[1] :]
+    return found
+
+
 @settings(max_examples=50)
 @given(st.data())
 def test_a_power_loss_leaves_a_prefix(data: st.DataObject) -> None:
@@ -125,8 +145,11 @@ def test_a_power_loss_leaves_a_prefix(data: st.DataObject) -> None:
         write(path, written)
         left = inflict(path, written, data.draw(losses(written)))
         end = expected_end(path, written, left, written.durable[0])
+        damage = is_damaged(path, left, end) if path.joinpath(f"log.0.{end[0]}").exists() else False
+        behind = bytes_behind(path, end) if damage else {}
         log = open_input(path)
-        assert log.damaged == []
+        assert (bool(log.damaged), log.lost_durable) == (damage, False)
+        assert {file.name: file.read_bytes() for file in path.glob("*.quarantined-*")} == behind
         assert log.durable(0) == (written.durable if log.runs() else (0, 0))
         assert log.end(0) == end >= written.durable
         for roll in range(end[0]):

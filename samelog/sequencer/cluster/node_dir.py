@@ -69,6 +69,16 @@ class DirectoryMark(NamedTuple):
     birth: Birth
 
 
+class HostBoot(msgspec.Struct, frozen=True):
+    """The boot of the host in which a life of a node began."""
+
+    boot: str = ""
+    """Empty: not known."""
+    is_at_risk: bool = False
+    """The node does not sync what it acknowledges (`fsync=interval`), and has not stopped cleanly.
+    """
+
+
 class NodeRecord(msgspec.Struct, frozen=True):
     """The contents of node.json."""
 
@@ -95,12 +105,10 @@ class NodeRecord(msgspec.Struct, frozen=True):
     """Which version of the member list that was."""
     voters: list[int] = []
     """Of a bootstrapped directory: who voted then. Raft's log and snapshots go on from there."""
-    at_risk: str = ""
-    """The host's boot in which the node runs without syncing what it acknowledges
-    (`fsync=interval`); empty while it does not, and after a clean stop.
-    """
+    host: HostBoot = HostBoot()
+    """Of the newest life."""
     doubtful: bool = False
-    """Such a host has gone down since: acknowledged entries may be missing here."""
+    """A host went down while the node was at risk: acknowledged entries may be missing here."""
 
     @property
     def may_vote(self) -> bool:
@@ -132,10 +140,18 @@ class NodeDirectory:
     """The open data directory of a running node."""
 
     def __init__(
-        self, fs: FileSystem, config: NodeConfig, record: NodeRecord, locks: Sequence[File]
+        self,
+        fs: FileSystem,
+        config: NodeConfig,
+        record: NodeRecord,
+        locks: Sequence[File],
+        *,
+        lost_power: bool,
     ) -> None:
+        """`lost_power`: whether the host was started, or is another one, since the last life."""
         self.path = path = config.data
         self.record = record
+        self.lost_power = lost_power
         self._fs = fs
         self._config = config
         self._locks = locks
@@ -184,11 +200,12 @@ class NodeDirectory:
                 _write_id(fs, path, _random_id(chance))
                 record = known_by_birth(fs, path, record)
                 locks += _given(raft_home.make_home(fs, config, record.made.directory_id))
+            lost_power = not host_boot or record.host.boot != host_boot
             record = cls._begin_life(fs, config, record, host_boot, _random_id(chance))
         except BaseException:
             _close(locks)
             raise
-        return cls(fs, config, record, locks)
+        return cls(fs, config, record, locks, lost_power=lost_power)
 
     @staticmethod
     def _compared(fs: FileSystem, path: str, record: NodeRecord) -> NodeRecord:
@@ -205,10 +222,11 @@ class NodeDirectory:
         fs: FileSystem, config: NodeConfig, record: NodeRecord, host_boot: str, incarnation: str
     ) -> NodeRecord:
         """What is on disk before the node says anything."""
-        is_lost, before = record.at_risk not in ("", host_boot), record.incarnation
+        is_lost = record.host.is_at_risk and record.host.boot not in ("", host_boot)
+        before = record.incarnation
         record = msgspec.structs.replace(
             record,
-            at_risk=host_boot if config.fsync is Fsync.INTERVAL else "",
+            host=HostBoot(host_boot, config.fsync is Fsync.INTERVAL),
             doubtful=record.doubtful or is_lost,
             incarnation=incarnation,
             predecessors=record.after(record.incarnation),
@@ -233,8 +251,8 @@ class NodeDirectory:
 
     def stopped_cleanly(self) -> None:
         """All that was acknowledged is on the disk, and nothing more will be."""
-        if self.record.at_risk:
-            self._rewrite(at_risk="")
+        if self.record.host.is_at_risk:
+            self._rewrite(host=HostBoot(self.record.host.boot))
 
     def is_whole_again(self) -> None:
         """The node holds all that was ever committed."""

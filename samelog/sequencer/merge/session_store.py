@@ -67,8 +67,13 @@ class SessionStore:
         machine: StateMachine,
         events: SessionEvents,
         memory: TailMemory = NOTHING_KEPT,
+        *,
+        lost_power: bool = True,
     ) -> None:
-        """`memory`: for the newest bytes of inputs, until a majority has merged them durably."""
+        """`memory`: for the newest bytes of inputs, until a majority has merged them durably.
+        `lost_power`: whether the host may have lost written bytes since this node ran last.
+        """
+        self._lost_power = lost_power
         self._memory = memory
         self._fs = fs
         self._directory = directory
@@ -98,7 +103,9 @@ class SessionStore:
     def _open_log(self, number: int) -> InputLog:
         opened = self.opened[number] = self._open(self._machine.state.inputs[number])
         opened.recent = self._memory.new_log()
-        if opened.damaged:
+        for damage in opened.damaged:
+            log.error("%s", damage)
+        if opened.lost_durable or (opened.damaged and not self._lost_power):
             self.damaged.add(number)
         self._used.awake[number] = self._used.grown[number] = None
         if opened.dirty():

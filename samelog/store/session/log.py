@@ -46,6 +46,8 @@ class InputLog(InputReader):
         self.topic_id: str | None = None
         self.damaged: list[CorruptLog] = []
         """What was found damaged and set aside."""
+        self.lost_durable = False
+        """Whether bytes that were durable, or may have been, are among the damaged ones."""
         self._dirty = DirtyFiles(fs, path)
         self._files.may_close = self._may_close
         self._unsaved_bytes = 0
@@ -78,12 +80,13 @@ class InputLog(InputReader):
         names = parse_names(self._fs.list_directory(self.path))
         marks = read_marks(self._fs, self.path, InputMarks)
         marked = {} if marks is None else {mark.run: mark for mark in marks.runs}
-        recovery = RunRecovery(self._fs, self.path, marks is None, self.damaged)
+        recovery = RunRecovery(self._fs, self.path, marks is not None, self.damaged)
         for number in sorted(names):
             run = recovery.recover(number, names[number], marked.get(number))
             if run is not None:
                 self._runs[number] = run
                 self._hold_unsynced(run)
+        self.lost_durable = recovery.lost_durable
         if marks is None or self.damaged:
             self.save_marks()
 

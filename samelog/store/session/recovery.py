@@ -1,12 +1,13 @@
-"""Opens the files of a run after whatever happened: a crash, a power loss, a rotten disk.
+"""Opens a node's copy of a run after a crash, a loss of power, or damage to its disk.
 
-Above the durable mark, files may end anywhere: they are cut before the first batch that is not
-whole and valid, and what came later is dropped. Below the mark everything must be there; what is
-not right there is damage: the file and its successors are set aside, whole, and the run goes on
-behind the intact part. When the marks themselves are lost, everything is checked, and nothing that
-is cut off is deleted.
+A crash leaves a torn tail: the newest file ends in bytes that are no batch. They are cut. A durable
+mark, a sealed name, a later file or an intact batch behind show that such bytes are damage instead
+(`store.session.damage`). The run then ends in front of them. They and all bytes behind them are set
+aside, and the node receives these bytes again from the publisher or another node: its copy of a run
+has no gaps. Without marks, a copy of a torn tail is kept, too.
 
-Invariant: a recovered run ends at a batch boundary, and is a prefix of what was appended.
+Invariant: a recovered run ends at a batch boundary, and is a prefix of what was appended. No byte
+is removed that may be damage.
 """
 
 from __future__ import annotations
@@ -20,17 +21,20 @@ from samelog.format.marks import RunMark
 from samelog.store.disk.batch_walk import ValidExtent, valid_extent
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.disk.quarantine import keep_copy, restore_prefix, set_aside
+from samelog.store.session.damage import find_batch_behind
 from samelog.store.session.run import HeldFile, HeldRun
 
 
 @dataclass(slots=True)
 class RunRecovery:
-    """Recovers the runs of one input directory; what was damaged goes to `damaged`."""
+    """Recovers the runs of one input directory, and adds what it sets aside to `damaged`."""
 
     fs: FileSystem
     directory: str
-    keep_what_is_cut: bool
+    has_marks: bool
     damaged: list[CorruptLog]
+    lost_durable: bool = False
+    """Whether damaged bytes lie below a durable mark, or a lost mark may have covered them."""
 
     def recover(self, number: int, names: RunNames, mark: RunMark | None) -> HeldRun | None:
         """The run, ready for appending; None if nothing but leftovers was there."""
@@ -109,19 +113,38 @@ class RunRecovery:
     def _cut(
         self, run: HeldRun, roll: int, names: RunNames, file: File, checked: ValidExtent
     ) -> bool:
-        length = names.sealed.get(roll)
-        end = checked.end
-        if self.keep_what_is_cut and (copy := keep_copy(self.fs, file, end)) is not None:
-            reason = checked.reason or "longer than when it was sealed"
-            self.damaged.append(CorruptLog(file.path, end, f"{reason}; what was cut is in {copy}"))
+        """Let the file end behind its last intact batch; whether the next one follows."""
+        end, is_whole = checked.end, checked.end == names.sealed.get(roll)
+        is_damage = not is_whole and self._has_evidence(roll, names, file, end)
+        if is_damage or not self.has_marks:
+            self._keep(file, end, checked.reason, is_damage=is_damage)
         file.truncate(end)
-        held = run.add(HeldFile(roll, max(end, run.begin_of(roll)), end == length))
+        run.add(HeldFile(roll, max(end, run.begin_of(roll)), is_whole))
         if checked.last_start >= 0:
             run.last = (checked.last_start, checked.last_crc)
             run.last_append = (roll, checked.last_start)
-        if not held.is_sealed:
-            self._drop_later(run.number, roll, names, set_them_aside=self.keep_what_is_cut)
-        return held.is_sealed
+        if not is_whole:
+            self._drop_later(run.number, roll, names)
+        return is_whole
+
+    def _has_evidence(self, roll: int, names: RunNames, file: File, end: int) -> bool:
+        """Whether the file was longer than its intact batches: it was complete, or one follows."""
+        if roll in names.sealed or any(later > roll for later in names.data):
+            return True
+        size = file.size()
+        return end < size and find_batch_behind(file, end, size) is not None
+
+    def _keep(self, file: File, end: int, reason: str | None, *, is_damage: bool) -> None:
+        """Copy the bytes from `end` on, which are about to be cut, and report them."""
+        size, copy = file.size(), keep_copy(self.fs, file, end)
+        if copy is None and not is_damage:
+            return
+        self.fs.sync_directory(self.directory)
+        self.lost_durable |= not self.has_marks
+        kept = "no bytes are left" if copy is None else f"a copy of what was cut is in {copy}"
+        self.damaged.append(
+            CorruptLog(file.path, end, f"{reason or f'the file has {size} bytes'}; {kept}")
+        )
 
     # --- damage --------------------------------------------------------------------------------
 
@@ -130,7 +153,8 @@ class RunRecovery:
         path = self._path(data_name(run.number, roll))
         begin = run.begin_of(roll)
         aside = set_aside(self.fs, path)
-        self._drop_later(run.number, roll, names, set_them_aside=True)
+        self.lost_durable |= run.durable > (roll, begin)
+        self._drop_later(run.number, roll, names)
         end = restore_prefix(self.fs, aside, path, begin)
         self.fs.sync_directory(self.directory)
         run.add(HeldFile(roll, end))
@@ -138,17 +162,16 @@ class RunRecovery:
         self.damaged.append(CorruptLog(path, end, f"{reason}; the file is now {aside}"))
         return False
 
-    def _drop_later(self, number: int, roll: int, names: RunNames, *, set_them_aside: bool) -> None:
-        """The run ends in the file `roll`: it is not sealed, and has no successors."""
+    def _drop_later(self, number: int, roll: int, names: RunNames) -> None:
+        """Let the run end in the file `roll`, unsealed; set the files behind it aside."""
         for later in sorted(later for later in names.data if later > roll):
-            name = data_name(number, later)
-            if set_them_aside:
-                aside = set_aside(self.fs, self._path(name))
-                self.damaged.append(
-                    CorruptLog(self._path(name), 0, f"follows a damaged file; it is now {aside}")
-                )
+            path = self._path(data_name(number, later))
+            if self.fs.size(path):
+                aside = set_aside(self.fs, path)
+                reason = f"follows a damaged file; it is now {aside}"
+                self.damaged.append(CorruptLog(path, 0, reason))
             else:
-                self._unlink(name)
+                self._unlink(data_name(number, later))
             names.data.discard(later)
         for sealed in [sealed for sealed in names.sealed if sealed >= roll]:
             self._unlink(sealed_name(number, sealed, names.sealed.pop(sealed)))

@@ -5,6 +5,8 @@ Invariant: what is listed is open; bytes that were sent stay counted when their 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from samelog.config.authorisation import NODE_PREFIX, Rights
 from samelog.replicator.interfaces import RowSource, SessionIntake
 from samelog.replicator.pull.server import PullServer
@@ -15,6 +17,7 @@ from samelog.runtime.network.transport import Connection
 from samelog.sequencer.bulk_server import BulkServer, DiallingMember
 from samelog.sequencer.cluster.peers import Callers, PeerListener
 from samelog.sequencer.measures import Measures
+from samelog.wire.holds import HeldPart
 from samelog.wire.messages import Hello
 
 
@@ -31,6 +34,10 @@ class Connections:
         """The connections of those who publish."""
         self.pushes: dict[PushSession, None] = {}
         """The sessions that are shipped on them, the oldest first."""
+        self.holding: dict[PushSession, None] = {}
+        """Those whose publishers hold bytes of deleted topics, the oldest first."""
+        self.on_holds: Callable[[str], None] = lambda session: None
+        """Called with the name of a session whose publisher holds something else now."""
         self.pulls: dict[PullServer, None] = {}
         """Those who read, the oldest first."""
 
@@ -39,7 +46,13 @@ class Connections:
     ) -> PushServer:
         """A publisher has connected."""
         server = PushServer(
-            connection, hello, intake, rights, sessions=self.pushes, on_over=self._push_over
+            connection,
+            hello,
+            intake,
+            rights,
+            sessions=self.pushes,
+            on_over=self._push_over,
+            on_holds=self._holds_changed,
         )
         self.publishers[server] = None
         return server
@@ -81,6 +94,18 @@ class Connections:
         self.pulls[made] = None
         callers.add_bulk(made)
         return made
+
+    def holds(self, session: str) -> tuple[HeldPart, ...]:
+        """Return what a session's publisher reports to this node that it holds."""
+        found = (each.holds for each in reversed(self.holding) if each.session == session)
+        return next(found, ())
+
+    def _holds_changed(self, session: PushSession) -> None:
+        if session.holds:
+            self.holding[session] = None
+        else:
+            self.holding.pop(session, None)
+        self.on_holds(session.session)
 
     def _push_over(self, server: PushServer) -> None:
         self.publishers.pop(server, None)

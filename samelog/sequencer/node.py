@@ -15,6 +15,7 @@ import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from samelog.admin.answers import NodeState
@@ -24,6 +25,7 @@ from samelog.format.errors import LogFormatError
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.sequencer.admin.parts import MembersDesk, NodeServices
+from samelog.sequencer.admin.sessions import tell_holds
 from samelog.sequencer.admin.status import tell_state
 from samelog.sequencer.building import Seat
 from samelog.sequencer.cluster.agreed_clock import AgreedClock
@@ -125,6 +127,7 @@ class Node:
         self.data_groups = DataGroups(
             given, self, self.member, links, presence=presence, lives=lives
         )
+        self.member.connections.on_holds = partial(tell_holds, self)
         self._intake = RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups, presence)
         self.placing = self._new_placing(presence, links)
         self.stages = self._new_stages(links)

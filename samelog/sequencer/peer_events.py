@@ -11,6 +11,7 @@ from typing import Protocol, get_args
 from samelog.consensus import GroupMessages
 from samelog.placement.cluster_ids import ends
 from samelog.sequencer.admin.parts import ServedNode
+from samelog.sequencer.admin.sessions import pass_decision
 from samelog.sequencer.admin.siting.promoting import agree
 from samelog.sequencer.admin.status import own_state
 from samelog.sequencer.admin.topic_users import readers_here
@@ -29,6 +30,8 @@ from samelog.wire.peer_messages import (
     BeatAnswer,
     Forgotten,
     GroupOrders,
+    HoldsDecision,
+    HoldsTold,
     InGroup,
     LacksLibraries,
     Leads,
@@ -66,6 +69,8 @@ OfDataGroups = (
     | NotQuiet
 )
 OF_DATA_GROUPS = get_args(OfDataGroups)
+OfPresence = MemberState | LacksLibraries | LogsHeld | HoldsTold
+OF_PRESENCE = get_args(OfPresence)
 
 
 class PeerOwner(ServedNode, Protocol):
@@ -117,24 +122,35 @@ class PeerEvents:
     def on_peer_message(self, node: int, message: PeerMessage) -> None:
         """See peers.PeerListener."""
         peers = self._node.peers
-        if isinstance(message, MemberState):
-            peers.presence.say(node, message, self._node.member.clock.now())
-        elif isinstance(message, LacksLibraries):
-            peers.presence.lacks[node] = message.names
+        if isinstance(message, OF_PRESENCE):
+            self._of_presence(node, message)
         elif isinstance(message, SiteLag):
             peers.whereabouts.lags.say(node, message, self._node.member.clock.now())
         elif isinstance(message, PromotionAsked | PromotionTold):
             self._of_promotion(node, message)
         elif isinstance(message, ReadersAsked | ReadersTold):
             self._of_readers(node, message)
-        elif isinstance(message, LogsHeld):
-            peers.presence.log_bytes[node] = message.size
+        elif isinstance(message, HoldsDecision):
+            pass_decision(self._node, message)
         elif isinstance(message, OF_DATA_GROUPS):
             self._of_data_groups(node, message)
         elif not isinstance(message, MemberList):
             self._node.group_replica.receive(node, message)
         elif peers.members.hear(message):
             self._node.members_changed()
+
+    def _of_presence(self, node: int, message: OfPresence) -> None:
+        """Note what another member says of itself."""
+        presence = self._node.peers.presence
+        match message:
+            case MemberState():
+                presence.say(node, message, self._node.member.clock.now())
+            case LacksLibraries():
+                presence.lacks[node] = message.names
+            case LogsHeld():
+                presence.log_bytes[node] = message.size
+            case HoldsTold():
+                presence.told_holds(node, message.session, message.parts)
 
     def _of_promotion(self, node: int, message: PromotionAsked | PromotionTold) -> None:
         """Answer whether this node agrees to a promotion, or note the answer of another one."""
@@ -185,6 +201,8 @@ class PeerEvents:
             raise ProtocolFault(FaultCode.STALE_BOOT, found.reason)
         peers.links.send(node, peers.members.told())
         peers.links.send(node, own_state(self._node))
+        for session in self._node.member.connections.holding:
+            peers.links.send(node, HoldsTold(session.session, session.holds))
         self._node.group_replica.reporter.tell_everything(node)
         self._node.data_groups.welcomed(node)
 

@@ -24,16 +24,27 @@ class HeldPart(NamedTuple):
     size_bytes: Place63
 
 
+HeldParts: TypeAlias = Annotated[tuple[HeldPart, ...], msgspec.Meta(max_length=HELD_PARTS_TOLD)]
+
+
 class SessionHolds(Message, frozen=True, tag=24):
     """Of a publisher: what it holds of its session now."""
 
-    parts: Annotated[tuple[HeldPart, ...], msgspec.Meta(max_length=HELD_PARTS_TOLD)] = ()
+    parts: HeldParts = ()
+
+
+TopicIds: TypeAlias = Annotated[
+    tuple[OptionalIdentifier, ...], msgspec.Meta(max_length=HELD_PARTS_TOLD)
+]
 
 
 class DecideHolds(Message, frozen=True, tag=25):
-    """To a publisher: held bytes continue into the next topics of the names, or are discarded."""
+    """To a publisher: bytes that are held for these deleted topics continue into the next topics of
+    the names, or are discarded.
+    """
 
     continues: bool
+    topic_ids: TopicIds
 
 
 HoldMessage: TypeAlias = SessionHolds | DecideHolds

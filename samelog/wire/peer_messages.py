@@ -24,6 +24,7 @@ from samelog.wire.bounds import (
     Text,
     check_run_ends,
 )
+from samelog.wire.holds import HeldParts, TopicIds
 
 ORDERS_MOST = 500
 PIECE_BYTES = 32 << 10
@@ -398,6 +399,27 @@ class LogsHeld(Message, frozen=True, tag=73):
     size: Place63
 
 
+class HoldsTold(Message, frozen=True, tag=74):
+    """What the publisher of a session, which is connected to the sender, holds because topics were
+    deleted; sent when that changes.
+    """
+
+    needs: ClassVar[int] = 8
+    session: ShortText
+    parts: HeldParts
+
+
+class HoldsDecision(Message, frozen=True, tag=75):
+    """An operator's decision about what a session holds, for the publisher that is connected to the
+    receiver.
+    """
+
+    needs: ClassVar[int] = 8
+    session: ShortText
+    continues: bool
+    topic_ids: TopicIds
+
+
 PeerMessage: TypeAlias = (
     Report
     | Cursors
@@ -419,6 +441,8 @@ PeerMessage: TypeAlias = (
     | ReadersAsked
     | ReadersTold
     | LogsHeld
+    | HoldsTold
+    | HoldsDecision
     | InGroup
     | Beat
     | BeatAnswer

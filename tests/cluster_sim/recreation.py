@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from samelog.config.tables.client import OnRecreate
@@ -91,8 +92,10 @@ class Recreation:
     def _continue(self, publisher: PublisherActor) -> None:
         client, process = publisher.client, publisher.process
         if client is not None and process is not None:
-            decide = client.beside.recreation.decide
-            self._world.loop.call_in(process, 0.0, lambda: decide(OnRecreate.CONTINUE))
+            recreation = client.beside.recreation
+            held = {each.topic_id for each in recreation.held.values()}
+            decide = partial(recreation.decide, OnRecreate.CONTINUE, held)
+            self._world.loop.call_in(process, 0.0, decide)
 
     def _delete(self, name: str) -> None:
         """Ask the leader; a later step creates the topic again."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from samelog.config.tables.client import OnRecreate
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.recreation import Recreation
+from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.raft.replica import Replica
 from samelog.store.merged.log import MergedLog
@@ -82,7 +84,27 @@ def mark_before_the_last_sync() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def decide_at_one_member() -> Iterator[None]:
+    """Members know of holds only from publishers that are connected to them."""
+    with patch.object(Presence, "told_holds", lambda self, number, session, parts: None):
+        yield
+
+
+@contextmanager
+def decide_on_all_that_is_held() -> Iterator[None]:
+    """A decision concerns all that is held when it arrives."""
+    original = Recreation.decide
+
+    def decide(self: Recreation, decision: OnRecreate, topic_ids: Container[str]) -> None:
+        original(self, decision, {each.topic_id for each in self.held.values()})
+
+    with patch.object(Recreation, "decide", decide):
+        yield
+
+
 _TEST = "tests/replicator/test_recreation.py::"
+_HELD = "tests/sequencer/test_held_records.py::"
 RECREATION = (
     (340, forget_unmerged_bytes, _TEST + "test_unmerged_records_and_all_behind_them_are_held"),
     (
@@ -95,6 +117,12 @@ RECREATION = (
         count_from_the_start_of_files,
         _TEST + "test_held_records_are_continued_or_discarded",
     ),
+    (
+        470,
+        decide_at_one_member,
+        _HELD + "test_any_node_decides_for_a_publisher_at_another_one[ContinueSession]",
+    ),
+    (470, decide_on_all_that_is_held, _TEST + "test_a_decision_that_comes_late_concerns_nothing"),
     (
         450,
         confuse_former_topics,

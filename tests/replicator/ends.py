@@ -202,7 +202,7 @@ class PushSenderScript(EndScript):
     def on_topic_gone(self, run: int, name: Any, topic_id: str) -> None:
         self.trace.append(f"run {run} {_name(name)}: topic {topic_id} gone")
 
-    def on_holds_decided(self, *, continues: bool) -> None:
+    def on_holds_decided(self, topic_ids: Sequence[str], *, continues: bool) -> None:
         self.trace.append(f"what is held {'continues' if continues else 'is discarded'}")
 
     def wanted_topics(self) -> dict[str, int]:
@@ -319,6 +319,9 @@ class PushReceiverScript(EndScript):
 
     def session_over(self, session: PushSession) -> None:
         """Nothing counts them."""
+
+    def holds_changed(self, session: PushSession) -> None:
+        """Scripts ignore them."""
 
     def do_cluster(self, *settings: str) -> None:
         """`cluster merges=False`...: what it does by itself, from now on; it moves once."""

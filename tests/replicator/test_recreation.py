@@ -100,7 +100,9 @@ class Scene:
 
     def decide(self, decision: OnRecreate) -> None:
         """As an operator does."""
-        self.client.beside.recreation.decide(decision)
+        recreation = self.client.beside.recreation
+        topic_ids = {held.topic_id for held in recreation.held.values()}
+        recreation.decide(decision, topic_ids)
 
 
 @asynccontextmanager
@@ -276,6 +278,25 @@ def test_records_of_a_run_that_was_closed_after_the_deletion_are_held(tmp_path: 
             assert made.client.status.lost == ()
             made.decide(OnRecreate.CONTINUE)
             await made.reaches(b"a")
+
+    in_loop(main)
+
+
+def test_a_decision_that_comes_late_concerns_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            await made.merge(b"a")
+            await made.hold(b"b")
+            recreation = made.client.beside.recreation
+            decided = {each.topic_id for each in recreation.held.values()}
+            made.decide(OnRecreate.CONTINUE)
+            await made.reaches(b"b")
+            await until(lambda: recreation.is_settled)
+            await made.hold(b"c")
+            recreation.decide(OnRecreate.DISCARD, decided)
+            assert FLIGHTS in made.client.status.held
+            made.decide(OnRecreate.CONTINUE)
+            await made.reaches(b"c")
 
     in_loop(main)
 

@@ -436,11 +436,11 @@ class PushClient:
             if link.conversation is not None:
                 link.conversation.tell_holds(parts)
 
-    def on_holds_decided(self, *, continues: bool) -> None:
+    def on_holds_decided(self, topic_ids: Sequence[str], *, continues: bool) -> None:
         """An operator has decided; where that cannot be noted, nothing changes."""
         try:
             decision = OnRecreate.CONTINUE if continues else OnRecreate.DISCARD
-            self.beside.recreation.decide(decision)
+            self.beside.recreation.decide(decision, topic_ids)
         except LogFormatError as error:
             log.error("session %s: the decision is not noted: %s", self._session.path, error)
 

@@ -88,8 +88,8 @@ class PushEvents(ClusterKnowledge, Protocol):
     def on_holders(self, nodes: Sequence[Holder]) -> None:
         """These nodes have a partition that this one has not."""
 
-    def on_holds_decided(self, *, continues: bool) -> None:
-        """An operator decides on what is held."""
+    def on_holds_decided(self, topic_ids: Sequence[str], *, continues: bool) -> None:
+        """An operator decides on what is held for these deleted topics."""
 
     def on_fork(self, fault: ProtocolFault) -> None:
         """A node holds other bytes than this side at the same place."""
@@ -269,8 +269,8 @@ class PushConversation(ReplicatorHandler):
                 self._events.on_topic_told(topic, partitions, is_checked=is_checked)
             case HoldersTold(nodes):
                 self._events.on_holders(nodes)
-            case HoldsDecided(continues):
-                self._events.on_holds_decided(continues=continues)
+            case HoldsDecided(continues, topic_ids):
+                self._events.on_holds_decided(topic_ids, continues=continues)
             case KeepRefused(handle, run, name, batch):
                 self._events.on_refused(run, name, batch)
                 self._connection.send(RefusalsKept(handle, batch.roll, batch.start))

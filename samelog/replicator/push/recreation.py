@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -125,15 +125,14 @@ class Recreation:
             )
             self._ship_differently(name, shipping)
 
-    def decide(self, decision: OnRecreate) -> int:
-        """Continue or discard all that is held; the bytes that it concerns. Raises LogFormatError:
-        the decision is not noted.
+    def decide(self, decision: OnRecreate, topic_ids: Container[str]) -> None:
+        """Continue or discard what is held for these deleted topics. A decision that comes late
+        concerns nothing that is held since. Raises LogFormatError: the decision is not noted.
         """
-        held = self.held
-        for name in held:
-            self._note(name, decision)
+        for name, held in self.held.items():
+            if held.topic_id in topic_ids:
+                self._note(name, decision)
         self.settle()
-        return sum(each.size_bytes for each in held.values())
 
     def _note(self, name: InputName, decision: OnRecreate) -> None:
         shipping = self._session.shipping(name)

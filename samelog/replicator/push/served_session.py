@@ -67,6 +67,9 @@ class SharedConnection(Protocol):
     def session_over(self, session: PushSession) -> None:
         """A session has ended."""
 
+    def holds_changed(self, session: PushSession) -> None:
+        """The publisher of a session holds something else now."""
+
 
 class PushSession(ReplicatorHandler):
     """One session. Implements transport.Handler, for its channel, and watchers.IntakeListener."""
@@ -110,9 +113,9 @@ class PushSession(ReplicatorHandler):
         """Whose bytes come."""
         return self._receiver.session
 
-    def decide_holds(self, *, continues: bool) -> None:
-        """Tell the publisher what becomes of what it holds."""
-        self._connection.send(DecideHolds(continues))
+    def decide_holds(self, topic_ids: tuple[str, ...], *, continues: bool) -> None:
+        """Tell the publisher what becomes of what it holds for these deleted topics."""
+        self._connection.send(DecideHolds(continues, topic_ids))
 
     # --- from the connection ------------------------------------------------------------------
 
@@ -133,9 +136,14 @@ class PushSession(ReplicatorHandler):
             case RefusalsKept():
                 self._note_kept(message)
             case SessionHolds(parts):
-                self.holds = parts
+                self._set_holds(parts)
             case _:
                 raise unexpected(message)
+
+    def _set_holds(self, parts: tuple[HeldPart, ...]) -> None:
+        if parts != self.holds:
+            self.holds = parts
+            self._shared.holds_changed(self)
 
     def _keep(self, size: int, work: Callable[[], None]) -> None:
         """Run `work` after the frames before it. Raises ProtocolFault."""
@@ -168,6 +176,7 @@ class PushSession(ReplicatorHandler):
         self._requests.close()
         self._kept.clear()
         self._count_kept(-self._kept_bytes)
+        self._set_holds(())
         self._shared.session_over(self)
         self._intake.watchers.unwatch(self)
         self._receiver.closed()

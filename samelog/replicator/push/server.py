@@ -44,14 +44,18 @@ class PushServer(ReplicatorHandler):
         *,
         sessions: dict[PushSession, None] | None = None,
         on_over: Callable[[PushServer], None] = lambda server: None,
+        on_holds: Callable[[PushSession], None] = lambda session: None,
     ) -> None:
-        """`sessions`: those of all connections, kept up to date, the oldest first."""
+        """`sessions`: those of all connections, kept up to date, the oldest first. `on_holds`: a
+        publisher holds something else now.
+        """
         self._connection = connection
         self._hello = hello
         self._intake = intake
         self._rights = rights
         self._sessions = {} if sessions is None else sessions
         self._on_over = on_over
+        self._on_holds = on_holds
         self._loop = asyncio.get_running_loop()
         self._turns: deque[Callable[[], None]] = deque()
         self._kept_bytes = 0
@@ -123,3 +127,7 @@ class PushServer(ReplicatorHandler):
     def session_over(self, session: PushSession) -> None:
         """A session has ended."""
         self._sessions.pop(session, None)
+
+    def holds_changed(self, session: PushSession) -> None:
+        """The publisher of a session holds something else now."""
+        self._on_holds(session)

@@ -31,6 +31,8 @@ from samelog.sequencer.state.commands import RetireSessionCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Rejection, Session
 from samelog.wire.errors import FaultCode
+from samelog.wire.holds import HeldPart
+from samelog.wire.peer_messages import HoldsDecision, HoldsTold
 
 NEVER_MS = -1
 NOWHERE = SessionPosition(-1, 0, 0)
@@ -73,25 +75,56 @@ async def retire_session(node: ServedNode, request: requests.RetireSession) -> S
 def decide_holds(
     node: ServedNode, request: requests.ContinueSession | requests.DiscardSession
 ) -> SessionDecided:
-    """Tell a connected publisher what becomes of its held records. Raises ChangeRefused."""
+    """Tell the publisher of a session what becomes of its held records, at whichever members it is
+    connected. Raises ChangeRefused.
+    """
     name = request.session
-    for server in reversed(node.member.connections.pushes):
-        if server.session == name and server.holds:
-            server.decide_holds(continues=isinstance(request, requests.ContinueSession))
-            return SessionDecided(name, sum(part.size_bytes for part in server.holds))
-    raise ChangeRefused(
-        FaultCode.UNKNOWN_TOPIC,
-        f"no publisher that is connected to this node holds records of session {name!r}",
-        "start the publisher, or samelog sidecar publisher for its directory",
-    )
+    parts = _all_holds(node).get(name, ())
+    if not parts:
+        raise ChangeRefused(
+            FaultCode.UNKNOWN_TOPIC,
+            f"no publisher that is connected to the cluster holds records of session {name!r}",
+            "start the publisher, or samelog sidecar publisher for its directory",
+        )
+    continues = isinstance(request, requests.ContinueSession)
+    decided = HoldsDecision(name, continues, tuple(sorted({part.topic_id for part in parts})))
+    peers = node.peers
+    told = [number for number, sessions in peers.presence.holds.items() if name in sessions]
+    reached = [peers.links.send(number, decided) for number in told]
+    if not (pass_decision(node, decided) or any(reached)):
+        names = ", ".join(map(peers.members.name, sorted(told)))
+        text = f"the publisher of session {name!r} is connected to {names} only"
+        raise ChangeRefused(FaultCode.NOT_READY, text, "try again once this node reaches it")
+    return SessionDecided(name, sum(part.size_bytes for part in parts))
+
+
+def pass_decision(node: ServedNode, decided: HoldsDecision) -> bool:
+    """Tell a publisher that is connected to this node; whether there is one that holds anything."""
+    holding = node.member.connections.holding
+    found = [each for each in holding if each.session == decided.session]
+    for each in found:
+        each.decide_holds(decided.topic_ids, continues=decided.continues)
+    return bool(found)
+
+
+def tell_holds(node: ServedNode, session: str) -> None:
+    """Tell the other members what a publisher that is connected to this node holds now."""
+    node.peers.links.send_all(HoldsTold(session, node.member.connections.holds(session)))
+
+
+def _all_holds(node: ServedNode) -> dict[str, tuple[HeldPart, ...]]:
+    """By session, what publishers hold that are connected to any member."""
+    found: dict[str, tuple[HeldPart, ...]] = {}
+    for sessions in node.peers.presence.holds.values():
+        found |= sessions
+    return found | {each.session: each.holds for each in node.member.connections.holding}
 
 
 def held_records(node: ServedNode) -> dict[str, tuple[HeldRecords, ...]]:
-    """What connected publishers hold, by their sessions."""
+    """What publishers hold that are connected to any member, by their sessions."""
     return {
-        server.session: tuple(HeldRecords(*part) for part in server.holds)
-        for server in node.member.connections.pushes
-        if server.holds
+        session: tuple(HeldRecords(*part) for part in parts)
+        for session, parts in _all_holds(node).items()
     }
 
 

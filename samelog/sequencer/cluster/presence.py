@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Container
 
 from samelog.wire.bounds import Health
+from samelog.wire.holds import HeldPart
 from samelog.wire.peer_messages import MemberState
 
 INTAKE_STOPPED = "intake stopped"
@@ -32,6 +33,8 @@ class Presence:
         """Of those who have logs of several groups: bytes that are part of the policy's limit."""
         self.lacks: dict[int, tuple[str, ...]] = {}
         """Libraries that others say they lack, so that they cannot check records."""
+        self.holds: dict[int, dict[str, tuple[HeldPart, ...]]] = {}
+        """By member and session: what publishers that are connected to it hold."""
         self._up = {number}
         self._left: dict[int, float] = {}
         """When those who were up and are not any more went."""
@@ -78,8 +81,9 @@ class Presence:
         return INTAKE_STOPPED not in self.said(number, now)[0].detail
 
     def dialled(self, number: int) -> None:
-        """A member dialled a connection."""
+        """A member dialled a connection, on which it tells everything again."""
         self._dialled[number] += 1
+        self.holds.pop(number, None)
 
     def broke(self, number: int, now: float) -> bool:
         """A connection that a member dialled broke: whether that was the last one."""
@@ -90,7 +94,16 @@ class Presence:
         self._left[number] = now
         self._said.pop(number, None)
         self.lacks.pop(number, None)
+        self.holds.pop(number, None)
         return True
+
+    def told_holds(self, number: int, session: str, parts: tuple[HeldPart, ...]) -> None:
+        """A member told what a publisher holds that is connected to it."""
+        told = self.holds.setdefault(number, {})
+        if parts:
+            told[session] = parts
+        else:
+            told.pop(session, None)
 
     def forget_others(self, members: Container[int]) -> None:
         """What nodes that are gone once said of themselves is nothing any more."""

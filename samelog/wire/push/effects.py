@@ -305,9 +305,10 @@ class HoldersTold(msgspec.Struct, frozen=True):
 
 
 class HoldsDecided(msgspec.Struct, frozen=True):
-    """An operator decides on what is held: it continues, or is discarded."""
+    """An operator decides on what is held for deleted topics: it continues, or is discarded."""
 
     continues: bool
+    topic_ids: tuple[str, ...]
 
 
 News = (

@@ -163,7 +163,7 @@ class PushSender:
         if isinstance(message, RecordsRefused):
             self._refused(message)
         elif isinstance(message, DecideHolds):
-            self.effects.append(HoldsDecided(message.continues))
+            self.effects.append(HoldsDecided(message.continues, message.topic_ids))
         elif isinstance(message, TopicOpened):
             is_checked = message.reason == CHECKED
             self.effects.append(TopicTold(message.topic, message.partitions, is_checked))

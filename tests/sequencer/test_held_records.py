@@ -1,0 +1,100 @@
+"""Decisions about what publishers hold reach them wherever they are connected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from samelog import Publisher
+from samelog.admin.requests import (
+    ContinueSession,
+    CreateTopic,
+    DeleteTopic,
+    DiscardSession,
+    FinalizeUpgrade,
+    GetUpgrade,
+    ListSessions,
+)
+from samelog.sequencer.admin.schemas import delete_topic_or_view
+from samelog.sequencer.admin.sessions import decide_holds, held_records, list_sessions
+from samelog.sequencer.admin.topics import create_topic
+from samelog.sequencer.admin.upgrades import finalize_upgrade, upgrade_status
+from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.node import Node
+from tests.patience import PATIENCE_S
+from tests.sequencer.cluster import RunWith, leader_of, offset, until
+from tests.sequencer.test_topic_users import client_of
+
+
+async def recreate(leader: Node) -> None:
+    await delete_topic_or_view(leader, DeleteTopic("t", in_use=True, confirm="t"))
+    await create_topic(leader, CreateTopic("t", 1, {}))
+
+
+@asynccontextmanager
+async def holding(path: Path, nodes: list[Node]) -> AsyncIterator[tuple[Node, Publisher]]:
+    """A node, and a publisher that reaches no other one and holds a record."""
+    leader = await leader_of(nodes)
+    await until(lambda: not upgrade_status(leader, GetUpgrade()).waits_for, "all report")
+    await finalize_upgrade(leader, FinalizeUpgrade())
+    reached = next(node for node in nodes if node is not leader)
+    place, config = str(path / "publishers"), client_of(path, reached)
+
+    def publish() -> None:
+        with Publisher("t", session="p", directory=place, config=config) as publisher:
+            publisher.append(b"old")
+            publisher.wait_merged(timeout=PATIENCE_S)
+        with Publisher("t", session="p", directory=place) as publisher:
+            publisher.append(b"held")
+
+    await asyncio.to_thread(publish)
+    await recreate(leader)
+    publisher = Publisher("t", session="p", directory=place, config=config)
+    try:
+        await until(lambda: all("p" in held_records(node) for node in nodes), "all nodes know it")
+        yield reached, publisher
+    finally:
+        await asyncio.to_thread(publisher.close)
+
+
+@pytest.mark.parametrize("request_type", [ContinueSession, DiscardSession])
+def test_any_node_decides_for_a_publisher_at_another_one(
+    tmp_path: Path,
+    run_with: RunWith,
+    request_type: type[ContinueSession | DiscardSession],
+) -> None:
+    async def body(nodes: list[Node]) -> None:
+        async with holding(tmp_path, nodes) as (reached, _):
+            asked = next(node for node in nodes if node is not reached)
+            [session] = list_sessions(asked, ListSessions()).sessions
+            size = sum(part.size_bytes for part in session.held)
+            assert size > 0
+            decided = decide_holds(asked, make(request_type))
+            assert decided.held_bytes == size
+            await until(lambda: not any(map(held_records, nodes)), "nothing is held at any node")
+            wanted = 1 if request_type is ContinueSession else 0
+            await until(lambda: offset(asked) == wanted, "the new topic has what was continued")
+
+    run_with(tmp_path, 3, body)
+
+
+def make(request_type: type[ContinueSession | DiscardSession]) -> ContinueSession | DiscardSession:
+    if request_type is ContinueSession:
+        return ContinueSession("p")
+    return DiscardSession("p", confirm="p")
+
+
+def test_a_publisher_that_leaves_is_not_decided_for(tmp_path: Path, run_with: RunWith) -> None:
+    async def body(nodes: list[Node]) -> None:
+        async with holding(tmp_path, nodes) as (_, publisher):
+            await asyncio.to_thread(publisher.close)
+            await until(lambda: not any(map(held_records, nodes)), "no node knows of it")
+            for node in nodes:
+                with pytest.raises(ChangeRefused, match="no publisher that is connected"):
+                    decide_holds(node, ContinueSession("p"))
+
+    run_with(tmp_path, 3, body)

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from samelog import Publisher, TopicDeleted
-from samelog.config.load import load_client
+from samelog import TopicDeleted
 from samelog.http.sidecar_api import shipping_view
 from samelog.publisher.sidecar import PublisherSidecar
-from samelog.runtime.clock import SystemClock
-from samelog.runtime.loop import LoopThread
-from samelog.runtime.network.tls import ReloadingContext
-from samelog.store.disk.files import OsFileSystem
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
+from tests.e2e.recreated import local_publisher, publisher_sidecar
 from tests.patience import PATIENCE_S
 
 OLD, NEW = [b"old-%d" % n for n in range(20)], [b"new-%d" % n for n in range(5)]
@@ -42,38 +35,6 @@ def recreate(world: World, topic: str = "t") -> None:
 
 def values(world: World, count: int, name: str, topic: str = "t") -> list[bytes | None]:
     return [record.value for record in world.read(count, name=name, topic=topic)]
-
-
-@contextmanager
-def sidecar(world: World) -> Iterator[PublisherSidecar]:
-    """A publisher sidecar, in a thread."""
-    config = load_client(world.cluster.client_file)
-    thread = LoopThread("sidecar")
-    made = PublisherSidecar(
-        str(world.directory / "publishers"),
-        config,
-        tls=ReloadingContext(config.tls),
-        fs=OsFileSystem(),
-        clock=SystemClock(),
-        random=random.Random(1),
-    )
-
-    async def start() -> None:
-        made.start()
-
-    thread.run(start())
-    try:
-        yield made
-    finally:
-        thread.run(made.stop())
-        thread.stop()
-
-
-def local(world: World, session: str = "p") -> Publisher:
-    """A publisher that leaves shipping to the sidecar."""
-    directory = world.directory / "publishers"
-    directory.mkdir(exist_ok=True)
-    return Publisher("t", session=session, directory=str(directory))
 
 
 def held(world: World) -> dict[str, int]:
@@ -99,14 +60,14 @@ def test_a_publisher_goes_on_in_the_new_topic(
 
 
 def test_what_a_sidecar_could_not_ship_in_time_is_held_and_continues(single: World) -> None:
-    with local(single) as publisher:
-        with sidecar(single) as made:
+    with local_publisher(single) as publisher:
+        with publisher_sidecar(single) as made:
             publisher.append_many(OLD)
             publisher.append(b"other", topic="u")
             wait_for(lambda: _merged(made) == {"t", "u"}, "all is merged")
         publisher.append_many(NEW)
         recreate(single)
-        with sidecar(single) as made:
+        with publisher_sidecar(single) as made:
             wait_for(lambda: list(held(single)) == ["p"], "the records are held")
             publisher.append(b"behind")
             publisher.append(b"more", topic="u")
@@ -130,8 +91,8 @@ def _merged(made: PublisherSidecar) -> set[str]:
 
 
 def test_held_records_are_discarded_and_a_publisher_is_told_of_them(single: World) -> None:
-    with local(single) as publisher:
-        with sidecar(single) as made:
+    with local_publisher(single) as publisher:
+        with publisher_sidecar(single) as made:
             publisher.append_many(OLD)
             wait_for(lambda: _merged(made) == {"t"}, "all is merged")
         publisher.append_many(NEW)
@@ -187,7 +148,7 @@ def test_a_kafka_producer_goes_on_in_the_new_topic(
 def test_nothing_of_a_deleted_topic_is_left_beside_the_sessions(
     single: World, tmp_path: Path
 ) -> None:
-    with local(single) as publisher, sidecar(single) as made:
+    with local_publisher(single) as publisher, publisher_sidecar(single) as made:
         publisher.append_many(OLD)
         wait_for(lambda: _merged(made) == {"t"}, "all is merged")
         recreate(single)

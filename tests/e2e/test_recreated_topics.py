@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import logging
-import random
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer
 
 from samelog import Subscriber, TopicDeleted
-from samelog.config.load import load_client
-from samelog.runtime.clock import SystemClock
-from samelog.runtime.loop import LoopThread
-from samelog.store.disk.files import OsFileSystem
-from samelog.subscriber.sidecar import SubscriberSidecar
+from samelog.admin.client import ask
+from samelog.admin.placement_requests import GetPlacement
+from samelog.admin.requests import CreateTopic
+from samelog.cli.local_cluster import LocalNode
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
+from tests.e2e.recreated import subscriber_sidecar
 from tests.patience import PATIENCE_S
 
 OLD, NEW = [b"old-%d" % n for n in range(20)], [b"new-%d" % n for n in range(5)]
@@ -41,31 +38,6 @@ def delete(world: World, topic: str) -> None:
     options = ("--confirm", topic, "--in-use", "--config", world.cluster.client_file)
     ran = samelog("topic", "delete", topic, *options)
     assert ran.returncode == 0, ran.stderr
-
-
-@contextmanager
-def sidecar(world: World, *topics: str) -> Iterator[SubscriberSidecar]:
-    """A subscriber sidecar, in a thread."""
-    config = load_client(world.cluster.client_file)
-    thread = LoopThread("sidecar")
-    made = SubscriberSidecar(
-        str(world.directory / "copies"),
-        topics,
-        config,
-        fs=OsFileSystem(),
-        clock=SystemClock(),
-        random=random.Random(1),
-    )
-
-    async def start() -> None:
-        made.start()
-
-    thread.run(start())
-    try:
-        yield made
-    finally:
-        thread.run(made.stop())
-        thread.stop()
 
 
 def take(subscriber: Subscriber, count: int, topic: str) -> list[bytes | None]:
@@ -211,19 +183,60 @@ def test_a_sidecar_keeps_the_copy_until_it_is_moved_away(
 ) -> None:
     publish(single, "t", OLD)
     copies = single.directory / "copies"
-    copies.mkdir()
 
     def local() -> Subscriber:
         return Subscriber("t", directory=str(copies), start="earliest")
 
-    with sidecar(single, "t") as made:
+    with subscriber_sidecar(single, "t") as made:
         wait_for(lambda: ("t", 0) in made.copies and made.copies["t", 0].caught_up, "a copy")
         delete(single, "t")
         publish(single, "t", NEW)
         wait_for(lambda: "t-0 is copied no more" in caplog.text, "a warning")
-    with sidecar(single, "t") as made, local() as reader:
+    with subscriber_sidecar(single, "t") as made, local() as reader:
         wait_for(lambda: caplog.text.count("t-0 is copied no more") == 2, "another warning")
         assert take(reader, 20, "t") == OLD
     (copies / "t-0").rename(single.directory / "old")
-    with sidecar(single, "t") as made, local() as reader:
+    with subscriber_sidecar(single, "t") as made, local() as reader:
         assert take(reader, 5, "t") == NEW
+
+
+def holder_of(world: World, topic: str) -> LocalNode:
+    """Return the node with the only copy of a topic."""
+    partitions = ask(world.cluster.client_config(), GetPlacement()).partitions
+    [[name]] = [each.replicas for each in partitions if each.topic == topic]
+    return next(node for node in world.cluster.nodes if node.name == name)
+
+
+def test_readers_follow_while_the_only_holder_of_the_old_topic_is_away(world: World) -> None:
+    config, leader = world.cluster.client_config(), world.leader()
+    topics = [f"t{number}" for number in range(5)]
+    for topic in topics:
+        ask(config, CreateTopic(topic, 1, {}, 1))
+    topic = next(each for each in topics if holder_of(world, each) is not leader)
+    holder = holder_of(world, topic)
+    publish(world, topic, OLD)
+    with (
+        named(world, topic) as by_name,
+        world.subscriber("by-pattern", f"{topic}*") as by_pattern,
+        world.subscriber("member", topic, group="g") as member,
+    ):
+        for reader in (by_name, by_pattern, member):
+            assert take(reader, 20, topic) == OLD
+        holder.kill()
+        delete(world, topic)
+        ask(config, CreateTopic(topic, 1, {}, 1))
+        publish(world, topic, NEW)
+        with pytest.raises(TopicDeleted):
+            take(by_name, 1, topic)
+        for reader in (by_pattern, member):
+            assert take(reader, 5, topic) == NEW
+        holder.start()
+        world.wait_live(holder)
+        publish(world, topic, [b"last"])
+        for reader in (by_pattern, member):
+            assert take(reader, 1, topic) == [b"last"]
+    config_there = world.only(holder)
+    with Subscriber(
+        topic, directory=str(world.directory / "x"), config=config_there, start="earliest"
+    ) as there:
+        assert take(there, 6, topic) == [*NEW, b"last"]

@@ -1,0 +1,76 @@
+"""Sidecars in threads of a test, and topics that are deleted and created again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from samelog import Publisher
+from samelog.config.load import load_client
+from samelog.publisher.sidecar import PublisherSidecar
+from samelog.runtime.clock import SystemClock
+from samelog.runtime.loop import LoopThread
+from samelog.runtime.network.tls import ReloadingContext
+from samelog.store.disk.files import OsFileSystem
+from samelog.subscriber.sidecar import SubscriberSidecar
+from tests.e2e.harness import World
+
+
+@contextmanager
+def publisher_sidecar(world: World) -> Iterator[PublisherSidecar]:
+    """A publisher sidecar, in a thread."""
+    config = load_client(world.cluster.client_file)
+    thread = LoopThread("sidecar")
+    made = PublisherSidecar(
+        str(world.directory / "publishers"),
+        config,
+        tls=ReloadingContext(config.tls),
+        fs=OsFileSystem(),
+        clock=SystemClock(),
+        random=random.Random(1),
+    )
+
+    async def start() -> None:
+        made.start()
+
+    thread.run(start())
+    try:
+        yield made
+    finally:
+        thread.run(made.stop())
+        thread.stop()
+
+
+def local_publisher(world: World, session: str = "p", topic: str = "t") -> Publisher:
+    """A publisher that leaves shipping to the sidecar."""
+    directory = world.directory / "publishers"
+    directory.mkdir(parents=True, exist_ok=True)
+    return Publisher(topic, session=session, directory=str(directory))
+
+
+@contextmanager
+def subscriber_sidecar(world: World, *topics: str) -> Iterator[SubscriberSidecar]:
+    """A subscriber sidecar, in a thread."""
+    config = load_client(world.cluster.client_file)
+    thread = LoopThread("sidecar")
+    directory = world.directory / "copies"
+    directory.mkdir(parents=True, exist_ok=True)
+    made = SubscriberSidecar(
+        str(directory),
+        topics,
+        config,
+        fs=OsFileSystem(),
+        clock=SystemClock(),
+        random=random.Random(1),
+    )
+
+    async def start() -> None:
+        made.start()
+
+    thread.run(start())
+    try:
+        yield made
+    finally:
+        thread.run(made.stop())
+        thread.stop()

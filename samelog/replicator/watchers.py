@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from samelog.wire.push.effects import RollByte, RunEnds
+from samelog.wire.push.effects import ProgressTold, RunEnds
 from samelog.wire.refusals import RefusedBatch
 
 _Key = TypeVar("_Key", int, str)
@@ -25,13 +25,13 @@ class IntakeListener(Protocol):
     Must neither raise nor block.
     """
 
-    def on_progress(
-        self, number: int, run: int, durable: RollByte, acknowledged: RollByte, merged: RollByte
-    ) -> None:
+    def on_progress(self, number: int, run: int, places: ProgressTold, leader: int | None) -> None:
         """Positions of a run of an input; each one never goes back while the run is the same.
 
-        `merged` is merged-durable on a majority. Of closed runs behind which a newer one has begun
-        nothing is reported: ask `is_released` when the newer one moves.
+        *Merged* is merged-durable on a majority. `leader`: the other member that leads the input's
+        group, and so reports the same earlier; None: this one leads, or none does. Of closed runs
+        behind which a newer one has begun nothing is reported: ask `is_released` when the newer one
+        moves.
         """
 
     def on_refused(self, number: int, batches: Sequence[RefusedBatch]) -> None:

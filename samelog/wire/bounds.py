@@ -93,6 +93,26 @@ ENDS_TOLD = 1000
 """In one EndRun; decoding more would take a long turn of a node's loop."""
 
 
+ACKS_TOLD = 1000
+"""In one Acks, likewise."""
+MEMBERS_REACHED = 1000
+
+
+class Ack(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """How far the receiver is with a handle of a session: durable there; acknowledged and merged by
+    the cluster.
+    """
+
+    channel: ChannelNumber
+    handle: Handle
+    durable_roll: Place63
+    durable_byte: Place63
+    acknowledged_roll: Place63
+    acknowledged_byte: Place63
+    merged_roll: Place63
+    merged_byte: Place63
+
+
 class RunEnd(NamedTuple):
     """Where one partition's part of a run ends: byte `byte` of file `roll`."""
 

@@ -23,7 +23,10 @@ import msgspec
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.wire.bounds import (
+    ACKS_TOLD,
     ENDS_TOLD,
+    MEMBERS_REACHED,
+    Ack,
     ChannelNumber,
     Handle,
     Holder,
@@ -278,16 +281,19 @@ class RunClosed(Message, frozen=True, tag=14):
         check_run_ends(self.ends)
 
 
-class Ack(Message, frozen=True, tag=15):
-    """How far the receiver of a push is: durable there; acknowledged and merged by the cluster."""
+class Acks(Message, frozen=True, tag=15):
+    """Positions of inputs that have moved, of any sessions of the connection."""
 
-    handle: Handle
-    durable_roll: Place63
-    durable_byte: Place63
-    acknowledged_roll: Place63
-    acknowledged_byte: Place63
-    merged_roll: Place63
-    merged_byte: Place63
+    acks: Annotated[tuple[Ack, ...], msgspec.Meta(max_length=ACKS_TOLD)]
+
+
+class Reaches(Message, frozen=True, tag=51):
+    """The members to which the client's process has a connection for the same sessions: where one
+    of them leads an input's group, the receiver need not hurry to acknowledge what it learns from
+    that one. Before the first one it hurries.
+    """
+
+    members: Annotated[tuple[Unsigned32, ...], msgspec.Meta(max_length=MEMBERS_REACHED)]
 
 
 class OpenTopic(Message, frozen=True, tag=16):
@@ -487,7 +493,8 @@ AnyMessage: TypeAlias = (
     | OpenInput
     | EndRun
     | RunClosed
-    | Ack
+    | Acks
+    | Reaches
     | OpenTopic
     | TopicOpened
     | SessionStartsAt

@@ -176,7 +176,7 @@ def acknowledge_what_is_durable() -> Iterator[None]:
         for number, place in self.vouched(numbers).items():
             entry, durable = inputs[number], place[1:]
             for listener in self.watchers.of_input(known := self.first_input | number):
-                listener.on_progress(known, entry.run, durable, durable, (0, 0))
+                listener.on_progress(known, entry.run, (durable, durable, (0, 0)), None)
 
     with patch.object(Intake, "_tell", tell):
         yield
@@ -192,7 +192,7 @@ def release_what_is_committed() -> Iterator[None]:
             entry = inputs[number]
             durable, merged = place[1:], (entry.roll, entry.byte)
             for listener in self.watchers.of_input(known := self.first_input | number):
-                listener.on_progress(known, entry.run, durable, merged, merged)
+                listener.on_progress(known, entry.run, (durable, merged, merged), None)
 
     with patch.object(Intake, "_tell", tell):
         yield

@@ -31,7 +31,7 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire import messages as wire
-from samelog.wire.bounds import RunEnd
+from samelog.wire.bounds import Ack, RunEnd
 from samelog.wire.peer_messages import InputPosition, Report
 from tests.consensus.group import Group
 from tests.store import storage
@@ -76,7 +76,8 @@ def wire_messages() -> list[wire.AnyMessage]:
         wire.OpenRun(3, "run", "twin", 1 << 40),
         wire.OpenInput(1, "flights", 0, "run"),
         wire.EndRun("run", (RunEnd("flights", 0, 1, 99),)),
-        wire.Ack(1, 0, 5, 0, 4, 0, 3),
+        wire.Acks((Ack(1, 1, 0, 5, 0, 4, 0, 3),)),
+        wire.Reaches((0, 2)),
         wire.RollSealed(1, 0, 500),
         wire.OpenMerged(2, "flights", None, 0, wire.Start.EARLIEST),
         Report(1, (InputPosition(1, 0, 0, 9),), (), ()),

@@ -9,12 +9,14 @@ from unittest.mock import patch
 
 from samelog.replicator.push.client import PushClient
 from samelog.replicator.push.connections import LookedAt, PushConnections
+from samelog.replicator.push.node_connection import PublisherEnd
 from samelog.replicator.push.served_session import PushSession
 from samelog.replicator.turns import Turns
 from samelog.runtime.faults import fault_of
 from samelog.runtime.network.channel import Channel
 from samelog.runtime.network.connection import Connection
 from samelog.wire import sender
+from samelog.wire.push.acks import Acknowledgements
 from samelog.wire.push.receiver import PushReceiver
 from samelog.wire.sender import SharedWindow
 
@@ -105,9 +107,39 @@ def sleep_through_trouble() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def believe_that_the_leader_is_reached() -> Iterator[None]:
+    """A node holds back acknowledgements that the publisher gets from no other one."""
+    original = Acknowledgements.reached
+
+    def reached(self: Acknowledgements, *moved: Any, can_wait: bool = False) -> bool:
+        return original(self, *moved, can_wait=True)
+
+    with patch.object(Acknowledgements, "reached", reached):
+        yield
+
+
+@contextmanager
+def reach_lost_members() -> Iterator[None]:
+    """A publisher that has lost a node does not tell the others."""
+    original = PublisherEnd.tell_reached
+
+    def tell(self: PublisherEnd, members: frozenset[int]) -> None:
+        original(self, members | self._reached)
+
+    with patch.object(PublisherEnd, "tell_reached", tell):
+        yield
+
+
 _SHARED = "tests/replicator/test_shared_connection.py::"
 _SENDER = "tests/wire/test_sender.py::"
 PUSH_SESSIONS = (
+    (
+        402,
+        believe_that_the_leader_is_reached,
+        _SHARED + "test_a_node_hurries_where_the_publisher_does_not_reach_the_leader",
+    ),
+    (402, reach_lost_members, _SHARED + "test_a_node_learns_which_members_the_publisher_reaches"),
     (
         410,
         one_session_ends_all,

@@ -21,6 +21,7 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.pull.conversation import PullConversation
 from samelog.replicator.pull.copy import Copy, make_copy
 from samelog.replicator.pull.server import PullServer
+from samelog.replicator.push.ack_sender import AckSender
 from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.served_session import PushSession
@@ -54,6 +55,7 @@ class Line:
 
     def __init__(self, script: EndScript, identity: str) -> None:
         self.identity = identity
+        self.number = 1
         self.is_open = True
         self.is_full = False
         self._script = script
@@ -140,7 +142,7 @@ class EndScript(LoopCommands):
 
     def do_hear(self, kind: str, *fields: str) -> None:
         """`hear KIND field=value...`: a message comes."""
-        self.guarded("on_message", message_of(kind, fields))
+        self.guarded("on_ack" if kind == "Ack" else "on_message", message_of(kind, fields))
 
     def do_data(self, handle: str, file: str, byte: str, count: str) -> None:
         """`data HANDLE FILE BYTE N`: a frame with N batches comes."""
@@ -307,6 +309,7 @@ class PushReceiverScript(EndScript):
         hello = Hello(messages.ConnectionRole.PUSH, cluster=CLUSTER)
         rights, opened = Rights((EVERYTHING,), ["n0"]), OpenSession(1, "s", "i")
         self.dial("samelog://publisher/p")
+        self.acks = AckSender(self.connection)
         channel = cast(Channel, self.line)
         self.end = PushSession(channel, opened, hello, self.intake, rights, shared=self)
 

@@ -299,7 +299,7 @@ class FakeIntake:
             merged = self.cluster.merged.get(key, (0, 0))
             released = self.cluster.released.get(key, (0, 0))
             for listener in self.watchers.of_input(key[0]):
-                listener.on_progress(*key, max(held.end, merged), merged, released)
+                listener.on_progress(*key, (max(held.end, merged), merged, released), None)
 
     def tell_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """A run was closed."""

@@ -59,6 +59,9 @@ class FakeNode:
         self.window_bytes = 16 << 20
         self.welcome_cluster = CLUSTER
         self.cluster_id = ""
+        self.number: int | None = None
+        """Its number in the cluster, which a Welcome tells."""
+        self.servers: list[PushServer] = []
         self.connections: list[Connection] = []
         self.address = Address("127.0.0.1", 0)
         self._server: Server | None = None
@@ -89,10 +92,12 @@ class FakeNode:
                 self.window_bytes,
                 batch_bytes,
                 cluster_id=self.cluster_id,
+                number=self.number,
             )
         )
         if hello.role is ConnectionRole.PUSH:
-            return PushServer(connection, hello, self.intake, self.rights)
+            self.servers.append(PushServer(connection, hello, self.intake, self.rights))
+            return self.servers[-1]
         if self.source is None:
             raise AssertionError("this node has no logs")
         sender = Sender(window_bytes=self.window_bytes, read_bytes=READ_BYTES)

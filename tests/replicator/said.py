@@ -10,14 +10,16 @@ from typing import Any
 
 from samelog.format import _kernels as kernels
 from samelog.wire import messages
-from samelog.wire.bounds import RunEnd
+from samelog.wire.bounds import Ack, RunEnd
 from samelog.wire.errors import FaultCode
-from samelog.wire.messages import AnyMessage
+from samelog.wire.messages import Acks, AnyMessage
 from tests.replicator.session_files import batch
 
 
-def show(message: AnyMessage) -> str:
-    """A message in words."""
+def show(message: AnyMessage | Ack) -> str:
+    """A message in words; of Acks, each position."""
+    if isinstance(message, Acks):
+        return " ".join(map(show, message.acks))
     fields = [(name, getattr(message, name)) for name in message.__struct_fields__]
     return " ".join(
         [type(message).__name__, *(f"{name}={_value(value)}" for name, value in fields)]
@@ -32,9 +34,9 @@ def _value(value: object) -> str:
     return repr(value)
 
 
-def message_of(kind: str, fields: tuple[str, ...]) -> AnyMessage:
-    """The message that a command names."""
-    given: dict[str, Any] = {}
+def message_of(kind: str, fields: tuple[str, ...]) -> AnyMessage | Ack:
+    """The message that a command names; an Ack is of channel 1."""
+    given: dict[str, Any] = {"channel": 1} if kind == "Ack" else {}
     for field in fields:
         name, _, text = field.partition("=")
         if text in FaultCode.__members__:
@@ -50,7 +52,7 @@ def message_of(kind: str, fields: tuple[str, ...]) -> AnyMessage:
                 given[name] = ast.literal_eval(text)
             except (ValueError, SyntaxError):
                 given[name] = text
-    found: AnyMessage = getattr(messages, kind)(**given)
+    found: AnyMessage | Ack = Ack(**given) if kind == "Ack" else getattr(messages, kind)(**given)
     return found
 
 

@@ -9,7 +9,9 @@ from samelog.runtime.errors import PeerFault
 from samelog.runtime.network.channel import Channel
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, connect
+from samelog.wire.bounds import Ack
 from samelog.wire.messages import (
+    Acks,
     AnyMessage,
     CloseSession,
     ConnectionRole,
@@ -25,14 +27,14 @@ from samelog.wire.messages import (
 from tests.replicator.fake_nodes import CLUSTER, FakeNode, World
 from tests.runtime.peers import Recorder, until
 
-M = TypeVar("M", bound=AnyMessage)
+M = TypeVar("M", bound=AnyMessage | Ack)
 
 PUSH = Hello(ConnectionRole.PUSH, cluster=CLUSTER)
 PULL = Hello(ConnectionRole.PULL, cluster=CLUSTER)
 
 
 class Talk(Recorder):
-    """Keeps what comes; helps to wait for it."""
+    """Keeps what comes, and what a connection's Acks have for the session; helps to wait for it."""
 
     def all(self, kind: type[M]) -> list[M]:
         """The messages of one kind that have come."""
@@ -77,6 +79,10 @@ class PushTalks(ReplicatorHandler):
         if isinstance(message, SessionRefused):
             channel = self.connection.channels[message.channel]
             channel.end(PeerFault(message.code, message.message, message.remedy))
+        elif isinstance(message, Acks):
+            for ack in message.acks:
+                channel = self.connection.channels[ack.channel]
+                cast(Talk, channel.handler).messages.append(ack)
         else:
             assert isinstance(message, Welcome)
             self.welcomed = True

@@ -12,10 +12,9 @@ import pytest
 from samelog.config.tables.node import Grant
 from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.errors import PeerFault
-from samelog.wire.bounds import RunEnd
+from samelog.wire.bounds import Ack, RunEnd
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import (
-    Ack,
     AnyMessage,
     CaughtUp,
     Close,
@@ -80,7 +79,7 @@ def test_bytes_are_taken_and_acknowledged(tmp_path: Path) -> None:
         client.connection.send_data(0, 0, 0, data)
         client.connection.send(RollSealed(0, 0, len(data)))
         await until(lambda: client.all(Ack) and client.all(Ack)[-1].durable_roll == 1)
-        assert client.all(Ack)[-1] == Ack(0, 1, 0, 1, 0, 1, 0)
+        assert client.all(Ack)[-1] == Ack(1, 0, 1, 0, 1, 0, 1, 0)
         assert node.intake.run("s", FLIGHTS).sealed == {0: len(data)}
 
     with_server(tmp_path, script)
@@ -137,11 +136,11 @@ def test_many_moves_in_one_turn_make_one_acknowledgement(tmp_path: Path) -> None
         await client.open_input()
         [listener] = node.intake.watchers.of_session("s")
         for byte in range(100, 200):
-            listener.on_progress(0, 0, (0, byte), (0, byte - 50), (0, byte - 100))
-        listener.on_progress(0, 0, (0, 7), (0, 7), (0, 7))
-        listener.on_progress(5, 0, (9, 9), (9, 9), (9, 9))
+            listener.on_progress(0, 0, ((0, byte), (0, byte - 50), (0, byte - 100)), None)
+        listener.on_progress(0, 0, ((0, 7), (0, 7), (0, 7)), None)
+        listener.on_progress(5, 0, ((9, 9), (9, 9), (9, 9)), None)
         await until(lambda: client.all(Ack) and client.all(Ack)[-1].durable_byte == 199)
-        assert client.all(Ack)[-1] == Ack(0, 0, 199, 0, 149, 0, 99)
+        assert client.all(Ack)[-1] == Ack(1, 0, 0, 199, 0, 149, 0, 99)
         assert len(client.all(Ack)) <= 2
 
     with_server(tmp_path, script)
@@ -159,12 +158,12 @@ def test_progress_of_a_newer_run_completes_an_older_one(tmp_path: Path) -> None:
         assert closed == RunClosed("run-0", (RunEnd("flights", 0, 0, len(data)),))
         assert cluster.runs["s"]["run-0"].asked_ends == {FLIGHTS: (0, len(data))}
         [listener] = node.intake.watchers.of_session("s")
-        listener.on_progress(0, 1, (0, 0), (0, 0), (0, 0))
+        listener.on_progress(0, 1, ((0, 0), (0, 0), (0, 0)), None)
         client.connection.send_data(0, 0, len(data), batch(b"too late"))
         cluster.released[0, 0] = (0, len(data))
-        listener.on_progress(0, 1, (0, 0), (0, 0), (0, 0))
+        listener.on_progress(0, 1, ((0, 0), (0, 0), (0, 0)), None)
         await until(lambda: client.all(Ack)[-1].merged_byte)
-        assert client.all(Ack)[-1] == Ack(0, 0, len(data), 0, len(data), 0, len(data))
+        assert client.all(Ack)[-1] == Ack(1, 0, 0, len(data), 0, len(data), 0, len(data))
         assert len(node.intake.run("s", FLIGHTS).files[0]) == len(data)
 
     with_server(tmp_path, script)

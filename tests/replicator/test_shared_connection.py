@@ -18,18 +18,20 @@ from samelog.replicator.push import served_session, server
 from samelog.replicator.push.client import PushClient
 from samelog.runtime.network.connection import Connection
 from samelog.runtime.network.tls import ReloadingContext
+from samelog.wire.bounds import Ack
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import (
-    Ack,
     Close,
     CloseSession,
     EndRun,
     OpenInput,
     OpenRun,
+    Reaches,
     RollSealed,
     RunOpened,
     SessionStartsAt,
 )
+from samelog.wire.push.acks import ACK_GAP_S
 from tests.replicator.fake_nodes import EVERYTHING, FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
 from tests.replicator.talk import PushTalks, Talk, push_talks
@@ -433,6 +435,71 @@ def test_frames_of_several_sessions_in_one_turn_are_one_write(
                 await until_merged(client, SessionPosition(0, *end))
             assert len(frames) >= 20
             assert len(flushed) <= len(frames) // 2
+
+    in_loop(main)
+
+
+def test_a_node_learns_which_members_the_publisher_reaches(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with world(tmp_path, nodes=3) as made:
+            for number, node in enumerate(made.nodes):
+                node.number = number
+            client = made.push(session(tmp_path, "s").path)
+
+            def told() -> list[set[int]]:
+                return [set(node.servers[-1].acks.reached) for node in made.nodes if node.servers]
+
+            await until(lambda: told() == [{0, 1, 2}] * 3)
+            await made.nodes[2].stop()
+            await until(lambda: told()[:2] == [{0, 1}] * 2)
+            await made.nodes[2].start()
+            await until(lambda: told() == [{0, 1, 2}] * 3)
+            await client.stop()
+
+    in_loop(main)
+
+
+def test_a_node_hurries_where_the_publisher_does_not_reach_the_leader(tmp_path: Path) -> None:
+    async def script(talks: PushTalks, node: FakeNode) -> None:
+        client = talks.open()
+        await client.open_input()
+        [listener] = node.intake.watchers.of_session("s")
+        sender, loop = node.servers[0].acks, asyncio.get_running_loop()
+        talks.connection.send(Reaches((0, 2)))
+        await until(lambda: sender.reached == {0, 2})
+        for place, leader, waits in ((5, 2, True), (6, 1, False), (7, 0, True), (8, None, False)):
+            await until(lambda: sender.acks.due_at is None)
+            loop_time = loop.time()
+            listener.on_progress(0, 0, ((0, place),) * 3, leader)
+            due_at = sender.acks.due_at
+            assert due_at is not None
+            assert (due_at - loop_time > 2 * ACK_GAP_S) == waits, f"member {leader} leads"
+            await until(lambda: client.all(Ack)[-1:] == [Ack(1, 0, *((0, place) * 3))])  # noqa: B023
+
+    with_node(tmp_path, script)
+
+
+def test_an_acknowledgement_that_fails_ends_its_session_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_reached, faulty = PushClient.on_reached, list[PushClient]()
+
+    def fail(self: PushClient, *reached: Any) -> None:
+        if self in faulty:
+            raise RequestRefused(FaultCode.GAP, "made up")
+        on_reached(self, *reached)
+
+    monkeypatch.setattr(PushClient, "on_reached", fail)
+
+    async def main() -> None:
+        async with world(tmp_path) as made:
+            one, other = session(tmp_path, "one"), session(tmp_path, "other")
+            faulty.append(made.push(one.path))
+            sound = made.push(other.path)
+            one.append(batch(b"a"))
+            await until(lambda: faulty[0].status.nodes[0].last_error)
+            await until_merged(sound, SessionPosition(0, *other.append(batch(b"b"))))
+            assert len(made.nodes[0].connections) == 1
 
     in_loop(main)
 

@@ -23,6 +23,7 @@ from samelog.runtime.network.transport import (
     connect,
     serve,
 )
+from samelog.wire.bounds import Ack
 from samelog.wire.messages import AnyMessage, ConnectionRole, Hello, decode_message
 from tests.patience import PATIENCE_S
 from tests.runtime.pki import Authority
@@ -65,7 +66,7 @@ class Recorder:
 
     connection: Connection
     react: Callable[[Recorder, AnyMessage], None] | None = None
-    messages: list[AnyMessage] = field(default_factory=list)
+    messages: list[AnyMessage | Ack] = field(default_factory=list)
     data: list[tuple[int, int, int, bytes]] = field(default_factory=list)
     raft: list[bytes] = field(default_factory=list)
     writable_calls: int = 0

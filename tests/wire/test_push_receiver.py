@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from samelog.config.authorisation import Rights
 from samelog.config.tables.node import Grant
-from samelog.wire.bounds import TEXT_LIMIT_CHARACTERS, RunEnd
+from samelog.wire.bounds import TEXT_LIMIT_CHARACTERS, Ack, RunEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
-    Ack,
+    Acks,
     AnyMessage,
     Close,
     ConnectionRole,
@@ -33,7 +33,7 @@ from samelog.wire.messages import (
     TopicOpened,
 )
 from samelog.wire.push import receiver as push_receiver
-from samelog.wire.push.acks import ACK_GAP_S
+from samelog.wire.push.acks import ACK_GAP_S, Acknowledgements
 from samelog.wire.push.effects import CHECKED, RollByte
 from samelog.wire.push.receiver import OpenedInput, OpenedRun, PushReceiver, PushRequest
 from samelog.wire.receiver import ResumePoint
@@ -59,7 +59,9 @@ class Conversation:
 
     def __init__(self, hello: Hello = HELLO) -> None:
         self.released: set[tuple[int, int, RollByte]] = set()
-        self.end = PushReceiver(SESSION, hello, PUBLISHER, Rights((GRANT,), ()), self)
+        self.acks = Acknowledgements()
+        rights = Rights((GRANT,), ())
+        self.end = PushReceiver(SESSION, hello, PUBLISHER, rights, self, acks=self.acks)
 
     def is_released(self, number: int, run_number: int, end: RollByte) -> bool:
         """ReleaseKnowledge.is_released"""
@@ -103,9 +105,9 @@ def talking() -> Conversation:
 
 
 def test_who_may_not_push_a_session_gets_no_conversation() -> None:
-    rights = Rights((GRANT,), ())
+    rights, other = Rights((GRANT,), ()), OpenSession(1, "t", "i")
     with pytest.raises(ProtocolFault) as caught:
-        PushReceiver(OpenSession(1, "t", "i"), HELLO, PUBLISHER, rights, Conversation())
+        PushReceiver(other, HELLO, PUBLISHER, rights, Conversation(), acks=Acknowledgements())
     assert caught.value.code is FaultCode.NOT_AUTHORISED
 
 
@@ -189,19 +191,19 @@ def test_what_is_about_one_input_ends_its_handle_and_all_else_the_session(
         assert made.said() == [], "it had ended already"
 
 
-def test_a_run_that_closes_tells_what_was_reached_before_its_end_and_takes_no_more() -> None:
+def test_a_run_that_closes_says_so_once_and_takes_no_more() -> None:
     made = talking()
     end = (0, 50)
     assert made.end.progressed(0, 0, (end, NOTHING, NOTHING), 1.0)
-    made.end.run_closed("other", "run-0", {}, 1.0)
-    made.end.run_closed("s", "run-9", {}, 1.0)
+    made.end.run_closed("other", "run-0", {})
+    made.end.run_closed("s", "run-9", {})
     assert made.said() == []
-    made.end.run_closed("s", "run-0", {FLIGHTS: end}, 1.0)
+    made.end.run_closed("s", "run-0", {FLIGHTS: end})
     ends = (RunEnd(*FLIGHTS, *end),)
-    assert made.said() == [Ack(0, *end, *NOTHING, *NOTHING), RunClosed("run-0", ends)]
+    assert made.said() == [RunClosed("run-0", ends)]
     assert made.end.taking(0) is None
     assert not made.end.admit(EndRun("run-0")), "it has ended"
-    made.end.run_closed("s", "run-0", {}, 1.0)
+    made.end.run_closed("s", "run-0", {})
     assert made.said() == [], "once is enough"
 
 
@@ -216,7 +218,7 @@ def test_nothing_more_is_taken_of_a_part_that_a_group_has_closed() -> None:
     assert made.end.taking(1) is not None, "other groups go on"
     assert made.said() == []
     assert made.end.progressed(0, 0, (end, end, NOTHING), 1.0)
-    assert made.end.acks.take(1.0 + ACK_GAP_S)[-1] == Ack(0, *end, *end, *NOTHING)
+    assert made.acks.take(1.0 + ACK_GAP_S)[-1].acks[-1] == Ack(1, 0, *end, *end, *NOTHING)
     assert made.end.admit(EndRun("run-0")), "the run goes on"
 
 
@@ -239,7 +241,7 @@ def test_an_input_of_a_closed_run_is_opened_at_its_end_whatever_the_intake_holds
     assert made.end.admit(wanted)
     made.end.input_opened(wanted, opened(0, (7, 7)), 1.0)
     assert made.said() == [SessionStartsAt(0, "t-1", 4, 2, 50)]
-    assert made.end.acks.take(1.0) == [Ack(0, 2, 50, 2, 50, 0, 0)]
+    assert made.acks.take(1.0) == [Acks((Ack(1, 0, 2, 50, 2, 50, 0, 0),))]
     assert made.end.taking(0) is None
     [refused] = made.ask(OpenInput(1, "flights", 1, "run-0"))
     assert isinstance(refused, Refused)
@@ -249,13 +251,13 @@ def test_an_input_of_a_closed_run_is_opened_at_its_end_whatever_the_intake_holds
 def test_progress_of_a_newer_run_completes_an_older_one_once_it_is_released() -> None:
     made = talking()
     end, later = (0, 50), 1.0 + ACK_GAP_S
-    made.end.run_closed("s", "run-0", {FLIGHTS: end}, 1.0)
+    made.end.run_closed("s", "run-0", {FLIGHTS: end})
     assert made.end.progressed(0, 1, (NOTHING, NOTHING, NOTHING), 1.0)
-    assert made.end.acks.take(1.0) == [Ack(0, *end, *end, *NOTHING)]
+    assert made.acks.take(1.0) == [Acks((Ack(1, 0, *end, *end, *NOTHING),))]
     assert not made.end.progressed(0, 1, ((0, 9), (0, 9), (0, 9)), later)
     made.released.add((0, 0, end))
     assert made.end.progressed(0, 1, ((0, 9), (0, 9), (0, 9)), later)
-    assert made.end.acks.take(later) == [Ack(0, *end, *end, *end)]
+    assert made.acks.take(later) == [Acks((Ack(1, 0, *end, *end, *end),))]
     assert not made.end.progressed(5, 1, (end, end, end), later), "another input"
 
 
@@ -263,9 +265,9 @@ def test_progress_of_an_older_run_says_nothing_of_a_newer_one() -> None:
     made = talking()
     made.ask(OpenRun(1, "run-1"))
     made.ask(OpenInput(1, *FLIGHTS, "run-1"))
-    made.end.run_closed("s", "run-1", {FLIGHTS: (0, 9)}, 1.0)
+    made.end.run_closed("s", "run-1", {FLIGHTS: (0, 9)})
     assert made.end.progressed(0, 0, ((0, 5), NOTHING, NOTHING), 1.0)
-    assert made.end.acks.take(1.0) == [Ack(0, 0, 5, *NOTHING, *NOTHING)]
+    assert made.acks.take(1.0) == [Acks((Ack(1, 0, 0, 5, *NOTHING, *NOTHING),))]
 
 
 def test_handles_and_runs_that_ended_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +275,7 @@ def test_handles_and_runs_that_ended_are_freed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(push_receiver, "MAX_RUNS", 2)
     made = talking()
     for number in range(1, 50):
-        made.end.run_closed("s", f"run-{number - 1}", {}, 1.0)
+        made.end.run_closed("s", f"run-{number - 1}", {})
         made.ask(OpenRun(number, f"run-{number}"))
         [position] = made.ask(OpenInput(number, *FLIGHTS, f"run-{number}"))
         assert isinstance(position, SessionStartsAt)
@@ -288,7 +290,7 @@ def test_nothing_is_told_of_a_deleted_topic_but_that() -> None:
     made.end.progressed(0, 0, ((0, 5), NOTHING, NOTHING), 1.0)
     made.end.topic_gone(0)
     assert made.said() == [TopicGone(0), TopicGone(1)]
-    assert made.end.acks.take(2.0) == []
+    assert made.acks.take(2.0) == []
     assert made.end.taking(0) is made.end.taking(1) is None
 
 
@@ -320,7 +322,7 @@ class Model:
             handle, self.next_handle = self.next_handle, self.next_handle + 1
             self.talk.ask(OpenInput(handle, *FLIGHTS, f"run-{run}"), now)
             self.runs[handle] = run
-            self.told[handle] = Ack(handle, 0, 0, 0, 0, 0, 0)
+            self.told[handle] = Ack(1, handle, 0, 0, 0, 0, 0, 0)
         elif kind == "close":
             self.talk.ask(Close(max(0, handle)))
             self.runs.pop(max(0, handle), None)
@@ -330,7 +332,7 @@ class Model:
         elif kind == "reach":
             end.progressed(0, run, ((0, number), (0, number // 2), (0, number // 3)), now)
         elif kind == "end run":
-            end.run_closed("s", f"run-{run}", {FLIGHTS: (0, 9)}, now)
+            end.run_closed("s", f"run-{run}", {FLIGHTS: (0, 9)})
             self.closed.add(run)
         elif kind == "topic gone":
             end.topic_gone(0)
@@ -338,14 +340,15 @@ class Model:
 
     def check_told(self, now: float) -> None:
         """Acknowledgements are of open handles, and never go back."""
-        due_at = self.talk.end.acks.due_at
+        due_at = self.talk.acks.due_at
         is_due = due_at is not None and due_at <= now
-        for message in (*self.talk.said(), *(self.talk.end.acks.take(now) if is_due else ())):
-            if isinstance(message, Ack):
-                assert message.handle in self.runs
-                before, self.told[message.handle] = self.told[message.handle], message
-                assert message != before
-                assert all(map(ge, _positions(message), _positions(before)))
+        self.talk.said()
+        for message in self.talk.acks.take(now) if is_due else ():
+            for ack in message.acks:
+                assert ack.handle in self.runs
+                before, self.told[ack.handle] = self.told[ack.handle], ack
+                assert ack != before
+                assert all(map(ge, _positions(ack), _positions(before)))
 
     def check_taken(self) -> None:
         """Bytes are taken for open handles of open runs, dropped for those that have ended."""
@@ -386,7 +389,7 @@ def test_what_is_refused_is_told_once_and_before_it_is_acknowledged() -> None:
     made.end.records_refused(0, [refused(0), refused(10, run=7)])
     made.end.progressed(0, 0, ((0, 10), (0, 10), NOTHING), 2.0)
     assert made.said() == [RecordsRefused(0, refused(0))]
-    assert [ack.acknowledged_byte for ack in made.end.acks.take(2.0)] == [10]
+    assert [ack.acknowledged_byte for each in made.acks.take(2.0) for ack in each.acks] == [10]
     made.end.records_refused(0, [refused(0), refused(20)])
     assert made.said() == [RecordsRefused(0, refused(20))]
     held = made.end.kept(0)
@@ -401,4 +404,4 @@ def test_a_sender_that_cannot_hear_what_is_refused_gets_no_acknowledgement_of_it
     (told,) = made.said()
     assert isinstance(told, Refused)
     assert told.code is FaultCode.UNSUPPORTED_VERSION
-    assert made.end.acks.take(2.0) == []
+    assert made.acks.take(2.0) == []

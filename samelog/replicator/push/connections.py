@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Iterable
 from itertools import islice
 from random import Random
@@ -90,7 +91,12 @@ class PushConnections:
         known = self._nodes.get(key)
         if known is None:
             known = self._nodes[key] = NodeConnection(
-                target, cluster, tls=tls, backoff=Backoff(self.random), clock=self.clock
+                target,
+                cluster,
+                tls=tls,
+                backoff=Backoff(self.random),
+                clock=self.clock,
+                on_reach=self._tell_reached,
             )
         known.join(session)
         return known
@@ -101,10 +107,22 @@ class PushConnections:
         if used.sessions:
             return None
         self._nodes = {key: each for key, each in self._nodes.items() if each is not used}
+        self._tell_reached()
         tls = {key.tls for key in self._nodes}
         self._contexts = {files: each for files, each in self._contexts.items() if each in tls}
         used.task.cancel()
         return used.task
+
+    def _tell_reached(self) -> None:
+        """Tell each node which others are reached, for it need not hurry to tell what their leader
+        tells.
+        """
+        reached = defaultdict[tuple[str, ReloadingContext], set[int]](set)
+        for key, node in self._nodes.items():
+            if node.member is not None:
+                reached[key.cluster, key.tls].add(node.member)
+        for key, node in self._nodes.items():
+            node.tell_reached(frozenset(reached[key.cluster, key.tls]))
 
     def reload(self) -> None:
         """Use the certificate files as they are now: connect again if they have changed, because

@@ -19,7 +19,7 @@ from samelog.replicator.turns import Turns
 from samelog.runtime.clock import Clock
 from samelog.runtime.network.channel import Channel
 from samelog.store.disk.files import NoSuchFile
-from samelog.wire.bounds import Holder
+from samelog.wire.bounds import Ack, Holder
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.frames import LONGEST_IN_DATA_BYTES, PART_BYTES
@@ -209,6 +209,13 @@ class PushConversation(ReplicatorHandler):
             self._events.on_cluster(message.cluster_id)
         try:
             self._sender.receive(message, self._now())
+        finally:
+            self._carry_out()
+
+    def on_ack(self, ack: Ack) -> None:
+        """How far the node and the cluster are with a handle."""
+        try:
+            self._sender.acknowledged(ack)
         finally:
             self._carry_out()
 

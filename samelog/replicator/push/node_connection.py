@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from samelog.replicator.handler import ReplicatorHandler, unexpected
@@ -23,13 +24,16 @@ from samelog.runtime.network.channel import Channel
 from samelog.runtime.network.link import NodeAddress, NodeLink, OnOver
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
+from samelog.wire.bounds import MEMBERS_REACHED, Ack
 from samelog.wire.messages import (
+    Acks,
     AnyMessage,
     CloseSession,
     ConnectionRole,
     Fault,
     Hello,
     OpenSession,
+    Reaches,
     SessionRefused,
     Welcome,
 )
@@ -63,6 +67,8 @@ class PublisherEnd(ReplicatorHandler):
         sessions: dict[SharingSession, None],
         clock: Clock,
         on_over: OnOver,
+        *,
+        on_welcome: Callable[[], None],
     ) -> None:
         """`sessions`: all sessions to open; kept up to date by the caller."""
         self.turns = Turns(connection, clock)
@@ -70,16 +76,29 @@ class PublisherEnd(ReplicatorHandler):
         self._connection = connection
         self._sessions = sessions
         self._on_over = on_over
+        self._on_welcome = on_welcome
         self._welcome: Welcome | None = None
+        self._reached: frozenset[int] = frozenset()
+        """What the node was told of it."""
         self._numbers = itertools.count(1)
         self._to_open: deque[SharingSession] = deque()
-        self._opened: dict[int, SharingSession] = {}
         connection.send(Hello(ConnectionRole.PUSH, cluster=cluster, roams=True, refusals=True))
 
     @property
     def is_open(self) -> bool:
         """Whether the node has answered, and the connection is not over."""
         return self._welcome is not None and self._connection.is_open
+
+    @property
+    def member(self) -> int | None:
+        """The node's number, or None while it is not connected."""
+        return self._welcome.number if self._welcome is not None and self.is_open else None
+
+    def tell_reached(self, members: frozenset[int]) -> None:
+        """Tell the node which members this process reaches, if that is news."""
+        if self.is_open and members != self._reached:
+            self._reached = members
+            self._connection.send(Reaches(tuple(sorted(members)[:MEMBERS_REACHED])))
 
     def open(self, session: SharingSession) -> None:
         """Open a session when it is its turn."""
@@ -123,12 +142,27 @@ class PublisherEnd(ReplicatorHandler):
                 self._welcome = message
                 for session in tuple(self._sessions):
                     self.open(session)
+                self._on_welcome()
+            case Acks(acks):
+                self._pass_on(acks)
             case SessionRefused(channel=number):
                 channel = self._connection.channels.get(number)
                 if channel is not None:
                     channel.end(PeerFault(message.code, message.message, message.remedy))
             case _:
                 raise unexpected(message)
+
+    def _pass_on(self, acks: Sequence[Ack]) -> None:
+        """Tell the sessions how far they are; an error ends that session only."""
+        channels = self._connection.channels
+        for ack in acks:
+            number = ack.channel
+            channel = channels.get(number) or self._connection.find_channel(number)
+            if channel is not None and isinstance(channel.handler, PushConversation):
+                try:
+                    channel.handler.on_ack(ack)
+                except Exception as error:  # noqa: BLE001 - the seam: it ends the session
+                    channel.failed(error)
 
     def on_writable(self) -> None:
         """Go on sending."""
@@ -151,11 +185,14 @@ class NodeConnection:
         tls: ReloadingContext,
         backoff: Backoff,
         clock: Clock,
+        on_reach: Callable[[], None],
     ) -> None:
+        """`on_reach` is called when `member` has changed."""
         self.sessions: dict[SharingSession, None] = {}
         self._cluster = cluster
         self._clock = clock
         self._end: PublisherEnd | None = None
+        self._on_reach = on_reach
         says = "not shipping to a node"
         self._link = NodeLink(self._open, tls=tls, backoff=backoff, clock=clock, says=says)
         dialling = self._link.keep_up(lambda: target, self._ended)
@@ -170,6 +207,16 @@ class NodeConnection:
     def is_up(self) -> bool:
         """Whether there is a connection."""
         return self._end is not None and self._end.is_open
+
+    @property
+    def member(self) -> int | None:
+        """The node's number, or None while it is not connected."""
+        return None if self._end is None else self._end.member
+
+    def tell_reached(self, members: frozenset[int]) -> None:
+        """Tell the node, if there is a connection, which members this process reaches."""
+        if self._end is not None:
+            self._end.tell_reached(members)
 
     def join(self, session: SharingSession) -> None:
         """Ship a session on the connection, whenever there is one."""
@@ -187,10 +234,18 @@ class NodeConnection:
             self._link.connection.close()
 
     def _open(self, connection: Connection, on_over: OnOver) -> PublisherEnd:
-        self._end = PublisherEnd(connection, self._cluster, self.sessions, self._clock, on_over)
+        self._end = PublisherEnd(
+            connection,
+            self._cluster,
+            self.sessions,
+            self._clock,
+            on_over,
+            on_welcome=self._on_reach,
+        )
         return self._end
 
     def _ended(self, error: Exception | None) -> None:
         self._end = None
+        self._on_reach()
         for session in tuple(self.sessions):
             session.changed()

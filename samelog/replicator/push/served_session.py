@@ -22,10 +22,10 @@ from samelog.replicator.handler import ReplicatorHandler, fail, failing, unexpec
 from samelog.replicator.interfaces import (
     HeldElsewhere,
     RequestRefused,
-    RollByte,
     RunEnds,
     SessionIntake,
 )
+from samelog.replicator.push.ack_sender import AckSender
 from samelog.replicator.push.requests import Requests
 from samelog.runtime.loop import spawn
 from samelog.runtime.network.channel import Channel
@@ -44,6 +44,7 @@ from samelog.wire.messages import (
     RollSealed,
     SessionReleased,
 )
+from samelog.wire.push.effects import ProgressTold
 from samelog.wire.push.receiver import PushReceiver, PushRequest
 from samelog.wire.push.windows import SESSION_WINDOW_BYTES
 from samelog.wire.refusals import RefusalsKept, RefusedBatch
@@ -57,6 +58,9 @@ FRAMES_IN_TURN = 16
 
 class SharedConnection(Protocol):
     """What a session asks of the connection that it shares."""
+
+    acks: AckSender
+    """Sends what is acknowledged of all sessions."""
 
     def in_turn(self, work: Callable[[], None]) -> None:
         """Call `work` later, when it is its turn: one call in each turn of the event loop."""
@@ -85,7 +89,8 @@ class PushSession(ReplicatorHandler):
         shared: SharedConnection,
     ) -> None:
         """Raises ProtocolFault when the peer may not push this session."""
-        self._receiver = PushReceiver(opened, hello, channel.identity, rights, intake)
+        acks = shared.acks.acks
+        self._receiver = PushReceiver(opened, hello, channel.identity, rights, intake, acks=acks)
         self._connection = channel
         self._roams = hello.roams
         self._intake = intake
@@ -95,7 +100,6 @@ class PushSession(ReplicatorHandler):
         self.since = self._loop.time()
         self.holds: tuple[HeldPart, ...] = ()
         """What the publisher holds because topics were deleted, as it reports."""
-        self._ack_timer: asyncio.Handle | None = None
         self._is_held = False
         """Whether frames are kept until the work on an earlier one is done."""
         self._kept: deque[tuple[int, Callable[[], None]]] = deque()
@@ -180,8 +184,6 @@ class PushSession(ReplicatorHandler):
         self._shared.session_over(self)
         self._intake.watchers.unwatch(self)
         self._receiver.closed()
-        if self._ack_timer is not None:
-            self._ack_timer.cancel()
 
     def _send(self) -> None:
         """Send what the receiver wants to be sent."""
@@ -216,7 +218,7 @@ class PushSession(ReplicatorHandler):
         opened = await self._intake.open_run(
             identity=receiver.identity,
             session=receiver.session,
-            session_id=receiver.session_id,
+            session_id=receiver.opened.session_id,
             run=request.run,
             run_id=request.run_id,
             dedup_id=request.dedup_id,
@@ -249,7 +251,7 @@ class PushSession(ReplicatorHandler):
             receiver.refused(request, refused)
         else:
             receiver.input_opened(request, opened, self._loop.time())
-            self._loop.call_soon(self._flush)
+            self._shared.acks.schedule()
         self._send()
 
     async def _open_topic(self, request: OpenTopic) -> None:
@@ -335,34 +337,18 @@ class PushSession(ReplicatorHandler):
         self._receiver.records_refused(number, batches)
         self._send()
 
-    def on_progress(
-        self, number: int, run: int, durable: RollByte, acknowledged: RollByte, merged: RollByte
-    ) -> None:
-        """Have it told when it is time."""
-        now = self._loop.time()
-        receiver = self._receiver
-        is_changed = receiver.progressed(number, run, (durable, acknowledged, merged), now)
-        due_at = receiver.acks.due_at
-        if is_changed and due_at is not None:
-            if self._ack_timer is not None:
-                self._ack_timer.cancel()
-            if due_at > now:
-                self._ack_timer = self._loop.call_later(due_at - now, self._flush)
-            else:
-                self._ack_timer = self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        """Send what there is to tell."""
-        if self._ack_timer is not None:
-            self._ack_timer.cancel()
-            self._ack_timer = None
-        for ack in self._receiver.acks.take(self._loop.time()):
-            self._connection.send(ack)
+    def on_progress(self, number: int, run: int, places: ProgressTold, leader: int | None) -> None:
+        """Have it told when it is time: later, if the leader reaches the publisher itself."""
+        sender, now = self._shared.acks, self._loop.time()
+        can_wait = leader in sender.reached
+        if self._receiver.progressed(number, run, places, now, can_wait=can_wait):
+            sender.schedule()
 
     def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
-        """Pass it on."""
+        """Pass it on, behind what was acknowledged before."""
         with failing(self._connection):
-            self._receiver.run_closed(session, run_id, ends, self._loop.time())
+            self._shared.acks.send_channel(self._connection.number)
+            self._receiver.run_closed(session, run_id, ends)
             self._send()
 
     def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:

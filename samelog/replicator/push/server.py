@@ -12,6 +12,7 @@ from collections.abc import Callable
 from samelog.config.authorisation import Rights
 from samelog.replicator.handler import ReplicatorHandler, unexpected
 from samelog.replicator.interfaces import SessionIntake
+from samelog.replicator.push.ack_sender import AckSender
 from samelog.replicator.push.served_session import PushSession
 from samelog.runtime.faults import make_fault
 from samelog.runtime.network.channel import Channel
@@ -23,6 +24,7 @@ from samelog.wire.messages import (
     Fault,
     Hello,
     OpenSession,
+    Reaches,
     SessionRefused,
 )
 from samelog.wire.push.windows import CONNECTION_WINDOWS, SESSION_WINDOW_BYTES
@@ -49,6 +51,7 @@ class PushServer(ReplicatorHandler):
         """`sessions`: those of all connections, kept up to date, the oldest first. `on_holds`: a
         publisher holds something else now.
         """
+        self.acks = AckSender(connection)
         self._connection = connection
         self._hello = hello
         self._intake = intake
@@ -72,12 +75,15 @@ class PushServer(ReplicatorHandler):
                 channel = self._connection.channels.get(number)
                 if channel is not None:
                     channel.end(None)
+            case Reaches(members):
+                self.acks.reached = frozenset(members)
             case _:
                 raise unexpected(message)
 
     def on_closed(self, error: Exception | None) -> None:
         """The connection is over, and so are all its sessions."""
         self._turns.clear()
+        self.acks.close()
         self._on_over(self)
 
     def _open(self, message: OpenSession) -> None:

@@ -252,6 +252,18 @@ class Connection(asyncio.BufferedProtocol):
         self.channels[number] = channel = Channel(self, number, on_end)
         return channel
 
+    def find_channel(self, number: int) -> Channel | None:
+        """Return the open channel that the peer names, or None if it was closed meanwhile. Raises
+        ProtocolFault for a channel that was never open.
+        """
+        channel = self._own.channels.get(number)
+        if channel is not None and channel.handler is not None:
+            return channel
+        if number <= self._own.last_channel:
+            return None
+        text = f"channel {number} is not open"
+        raise ProtocolFault(FaultCode.PROTOCOL, text, "open it first")
+
     def cork(self) -> None:
         """Gather what is sent until `uncork`."""
         self._corks += 1
@@ -481,12 +493,9 @@ class Connection(asyncio.BufferedProtocol):
         """Hand on a frame of a channel; an error ends the channel. Raises ProtocolFault for a
         channel that was never open.
         """
-        channel = self._own.channels.get(number)
-        if channel is None or channel.handler is None:
-            if number <= self._own.last_channel:
-                return  # the frame was under way when the channel was closed
-            text = f"channel {number} is not open"
-            raise ProtocolFault(FaultCode.PROTOCOL, text, "open it first")
+        channel = self.find_channel(number)
+        if channel is None:
+            return
         try:
             self._handle_frame(frame_type, payload, channel)
         except Exception as error:  # noqa: BLE001 - the seam: it ends the channel

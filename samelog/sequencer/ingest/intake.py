@@ -448,6 +448,7 @@ class Intake(RunIntake):
     def _tell(self, places: Mapping[int, SessionPosition]) -> None:
         """Say how far inputs are for which this node vouches up to these places."""
         inputs, watched = self._machine.state.inputs, self.watchers.by_input
+        leader = self._proposer.other_leader
         for number, place in places.items():
             known = self.first_input | number
             listeners = watched.get(known)
@@ -456,10 +457,11 @@ class Intake(RunIntake):
             entry, durable = inputs[number], place[1:]
             released = self._replica.released.get(number)
             merged = (0, 0) if released is None or released.run != entry.run else released[1:]
+            told = durable, (entry.roll, entry.byte), merged
             for listener in tuple(listeners):
                 if entry.refused:
                     listener.on_refused(known, entry.refused)
-                listener.on_progress(known, entry.run, durable, (entry.roll, entry.byte), merged)
+                listener.on_progress(known, entry.run, told, leader)
 
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""

@@ -146,12 +146,18 @@ class Proposer:
         """Whether this node leads the group."""
         return self._group.is_leader
 
+    @property
+    def other_leader(self) -> int | None:
+        """The member that leads the group, if it is another one."""
+        raft = self._group.raft
+        return None if raft.leader == raft.node_id else raft.leader
+
     async def _attempt(self, commands: Sequence[AnyCommand]) -> list[Any]:
         if self._group.is_leader:
             _, future = self._group.ask(commands)
             return await future
-        leader = self._group.raft.leader
-        if leader is None or leader == self._group.raft.node_id:
+        leader = self.other_leader
+        if leader is None:
             raise NotLeader(None)  # nobody leads, or this node does not yet: its no-op is under way
         return await self._forward(leader, commands)
 

@@ -1,21 +1,29 @@
 """The node's acknowledgements on a push connection, as a pure state: which are sent, and when.
 
-What became committed or merged is told at once if nothing was told just before. What is only
-durable here is told soon after, because mostly its commitment follows in a moment. Whatever moves
-meanwhile is told together.
+Positions of all sessions of the connection leave in one message. What became committed or merged is
+sent at once if nothing was sent just before. What is only durable is sent soon after, because
+mostly its commitment follows in a moment. What another node reports to the publisher anyway, as the
+leader of the input's group, is sent later, or with the next message. Whatever moves meanwhile is
+sent together.
 
-Invariant: acknowledgements of a handle never go back, and none is told twice.
+Invariant: acknowledgements of a handle never go back, none is sent twice, and none is sent later
+than `LATER_S` after the position moved.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from samelog.wire.messages import Ack
+from samelog.wire.bounds import ACKS_TOLD, Ack
+from samelog.wire.messages import Acks
 from samelog.wire.push.effects import ProgressTold
 
 ACK_GAP_S = 0.004
-"""Between two acknowledgements, if news do not stop."""
+"""Between two messages, if news do not stop."""
+LATER_S = 0.05
+"""So long positions may wait that the publisher learns from another node."""
+SOON_BYTES = 1 << 20
+"""Durable bytes that make room in the sender's window, and so do not wait for long."""
 _NOTHING: ProgressTold = ((0, 0), (0, 0), (0, 0))
 
 
@@ -33,45 +41,79 @@ class Acknowledgements:
     def __init__(self) -> None:
         self.due_at: float | None = None
         """When to call `take`; None: there is nothing to tell."""
-        self._handles: dict[int, _Positions] = {}
-        self._news: set[int] = set()
+        self._channels: dict[int, dict[int, _Positions]] = {}
+        """Channel -> handle -> positions."""
+        self._news: dict[int, dict[int, _Positions]] = {}
+        """The same, of handles that may have moved."""
         self._next_at = 0.0
 
-    def open(self, handle: int) -> None:
+    def open(self, channel: int, handle: int) -> None:
         """Nothing was told of this handle so far."""
-        self._handles[handle] = _Positions()
+        self._channels.setdefault(channel, {})[handle] = _Positions()
 
-    def forget(self, handle: int) -> None:
+    def forget(self, channel: int, handle: int) -> None:
         """Nothing more is told of this handle."""
-        del self._handles[handle]
-        self._news.discard(handle)
+        del self._channels[channel][handle]
+        self._news.get(channel, {}).pop(handle, None)
 
-    def reached(self, handle: int, places: ProgressTold, now: float) -> bool:
-        """A handle is as far, if it was not further; whether `due_at` is another one now."""
-        known = self._handles[handle]
+    def close(self, channel: int) -> None:
+        """Nothing more is told on this channel."""
+        self._channels.pop(channel, None)
+        self._news.pop(channel, None)
+
+    def reached(
+        self,
+        channel: int,
+        handle: int,
+        places: ProgressTold,
+        now: float,
+        *,
+        can_wait: bool = False,
+    ) -> bool:
+        """Note how far a handle is, if it was not further; return whether `due_at` has changed.
+        `can_wait`: the publisher learns of commitment and merging from another node.
+        """
+        known = self._channels[channel][handle]
         durable, acknowledged, merged = map(max, known.reached, places)
         known.reached = (durable, acknowledged, merged)
-        if known.reached == known.told:
+        told = known.told
+        if known.reached == told:
             return False
-        self._news.add(handle)
-        due_at = now + ACK_GAP_S
-        if now >= self._next_at and (acknowledged, merged) != known.told[1:]:
+        self._news.setdefault(channel, {})[handle] = known
+        if can_wait:
+            is_much = durable[0] > told[0][0] or durable[1] - told[0][1] >= SOON_BYTES
+            due_at = now + (ACK_GAP_S if is_much else LATER_S)
+        elif now >= self._next_at and (acknowledged, merged) != told[1:]:
             due_at = now
+        else:
+            due_at = now + ACK_GAP_S
         if self.due_at is not None and self.due_at <= due_at:
             return False
         self.due_at = due_at
         return True
 
-    def take(self, now: float) -> list[Ack]:
+    def take(self, now: float) -> list[Acks]:
         """What is to be sent now."""
         if self.due_at is None:
             return []
         self.due_at, self._next_at = None, now + ACK_GAP_S
-        news, self._news = sorted(self._news), set()
-        acks = []
-        for handle in news:
-            known = self._handles[handle]
+        news, self._news = self._news, {}
+        return _told(news)
+
+    def take_channel(self, channel: int) -> list[Acks]:
+        """What there is to tell on this channel: something follows that has to come behind it."""
+        return _told({channel: self._news.pop(channel, {})})
+
+
+def _told(news: dict[int, dict[int, _Positions]]) -> list[Acks]:
+    """The positions that have moved, which count as told from now on."""
+    acks = []
+    for channel, moved in news.items():
+        for handle, known in moved.items():
             if known.reached != known.told:
                 durable, acknowledged, merged = known.told = known.reached
-                acks.append(Ack(handle, *durable, *acknowledged, *merged))
-        return acks
+                acks.append(Ack(channel, handle, *durable, *acknowledged, *merged))
+    if len(acks) > ACKS_TOLD:
+        starts = range(0, len(acks), ACKS_TOLD)
+        return [Acks(tuple(acks[start : start + ACKS_TOLD])) for start in starts]
+    return [Acks(tuple(acks))] if acks else []

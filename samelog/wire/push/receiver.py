@@ -2,7 +2,8 @@
 and inputs are open, and what is taken, refused and told.
 
 The driver passes in requests when it is their turn, what the intake answers and tells, and the
-time; after each call it sends `messages` in their order, and `acks` when they are due.
+time; after each call it sends `messages` in their order. What it has to acknowledge it adds to the
+acknowledgements of the connection.
 
 Invariant: nothing is taken for a session, topic or dedup id that the peer has no right to, and
 nothing for a handle that has ended, or whose run is closed.
@@ -118,17 +119,21 @@ class PushReceiver:
         identity: str,
         rights: PushRights,
         releases: ReleaseKnowledge,
+        *,
+        acks: Acknowledgements,
     ) -> None:
-        """Raises ProtocolFault when the peer may not push this session."""
+        """Raises ProtocolFault when the peer may not push this session. `acks`: of the connection
+        that sessions share.
+        """
+        self.opened = opened
         self.session = opened.session
-        self.session_id = opened.session_id
         self.identity = identity
         self._hears_refusals = hello.refusals
         self.messages: list[AnyMessage] = []
         """To be sent in this order; whoever does takes them off."""
         self.left: set[int] = set()
         """Inputs that no handle stands for any more, to be taken off likewise."""
-        self.acks = Acknowledgements()
+        self._acks = acks
         self._rights = rights
         self._releases = releases
         self._runs: dict[str, OpenedRun] = {}
@@ -263,8 +268,8 @@ class PushReceiver:
         self.left.discard(opened.input)
         self._opening.discard(handle)
         self.messages.append(_starts_at(handle, opened, position))
-        self.acks.open(handle)
-        self.acks.reached(handle, (committed, committed, (0, 0)), now)
+        self._acks.open(self.opened.channel, handle)
+        self._acks.reached(self.opened.channel, handle, (committed, committed, (0, 0)), now)
 
     def topic_opened(self, request: OpenTopic, partitions: int, *, is_checked: bool) -> None:
         """A topic has so many partitions."""
@@ -318,7 +323,7 @@ class PushReceiver:
         if not handles:
             del self._handles[held.number]
             self.left.add(held.number)
-        self.acks.forget(handle)
+        self._acks.forget(self.opened.channel, handle)
 
     def _refuse(self, handle: int, fault: ProtocolFault) -> None:
         """Say no to one handle; the others go on."""
@@ -331,19 +336,25 @@ class PushReceiver:
 
     # --- what the intake tells ----------------------------------------------------------------
 
-    def progressed(self, number: int, run: int, places: ProgressTold, now: float) -> bool:
+    def progressed(
+        self, number: int, run: int, places: ProgressTold, now: float, *, can_wait: bool = False
+    ) -> bool:
         """How far a run of an input is, which may complete older ones; whether acknowledgements are
-        due at another time now.
+        due at another time now. `can_wait`: another node tells the publisher the same.
         """
         is_changed = False
         for handle in self._handles.get(number, ()):
             held = self._inputs[handle]
             if held.run_number == run:
-                is_changed |= self.acks.reached(handle, places, now)
+                reached = places
             elif held.run_number < run and held.end is not None:
                 is_merged = self._releases.is_released(number, held.run_number, held.end)
-                merged = held.end if is_merged else (0, 0)
-                is_changed |= self.acks.reached(handle, (held.end, held.end, merged), now)
+                reached = held.end, held.end, held.end if is_merged else (0, 0)
+            else:
+                continue
+            is_changed |= self._acks.reached(
+                self.opened.channel, handle, reached, now, can_wait=can_wait
+            )
         return is_changed
 
     def records_refused(self, number: int, batches: Sequence[RefusedBatch]) -> None:
@@ -365,14 +376,13 @@ class PushReceiver:
         """Of what the sender has kept what was refused; None: the handle has ended."""
         return self._inputs.get(handle)
 
-    def run_closed(self, session: str, run_id: str, ends: RunEnds, now: float) -> None:
-        """Tell it, once, behind what was reached before; nothing more is taken for the run."""
+    def run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+        """Tell it, once; nothing more is taken for the run."""
         run = self._runs.get(run_id)
         if session != self.session or run is None or run.closed:
             return
         self._runs[run_id] = replace(run, closed=True, ends=ends)
         self._end_inputs(run_id, ends)
-        self.messages += self.acks.take(now)
         self.messages.append(RunClosed(run_id, _run_ends(ends)))
 
     def part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
@@ -402,9 +412,10 @@ class PushReceiver:
             self._refuse(handle, fault)
 
     def closed(self) -> None:
-        """The connection is gone."""
+        """The session is over."""
         self._inputs.clear()
         self._handles.clear()
+        self._acks.close(self.opened.channel)
 
 
 def _run_ends(ends: RunEnds) -> tuple[RunEnd, ...]:

@@ -18,13 +18,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from samelog.format.directory_files import RunFile
-from samelog.wire.bounds import ENDS_TOLD, RunEnd
+from samelog.wire.bounds import ENDS_TOLD, Ack, RunEnd
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import LONGEST_IN_DATA_BYTES
 from samelog.wire.holds import DecideHolds
 from samelog.wire.messages import (
-    Ack,
     AnyMessage,
     Close,
     EndRun,
@@ -142,8 +141,6 @@ class PushSender:
     def receive(self, message: AnyMessage, now: float) -> None:
         """Anything a push server sends. Raises ProtocolFault."""
         match message:
-            case Ack():
-                self._acknowledged(message)
             case SessionStartsAt():
                 self._opened(message)
             case Refused() | TopicGone():
@@ -361,7 +358,8 @@ class PushSender:
                 self._enter(PushPhase.SHIPPING, now)
         self.effects += (StatusChanged(), SendMore())
 
-    def _acknowledged(self, message: Ack) -> None:
+    def acknowledged(self, message: Ack) -> None:
+        """The node tells how far it and the cluster are with a handle."""
         merged = message.merged_roll, message.merged_byte
         durable = message.durable_roll, message.durable_byte
         places = durable, (message.acknowledged_roll, message.acknowledged_byte), merged

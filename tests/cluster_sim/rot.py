@@ -190,12 +190,13 @@ class RottingChecker(Checker):
     def is_released(
         self, actor: PublisherActor, run_id: str, name: InputName, append: Written
     ) -> bool:
-        """Whether an append was lost to rot, and that is reported or its run ended there."""
+        """Whether an append was lost to rot, and that is reported or only rotten appends follow."""
         if self._is_lost(actor, run_id, name, append):
             return True
         appends = self.world.history.runs[actor.session, run_id, name].appends
-        is_rotten = self.world.rotting.is_rotten(actor.session, run_id, name, append)
-        return is_rotten and not any(each.end > append.end for each in appends)
+        rest = [each for each in appends if each.end >= append.end]
+        is_rotten = self.world.rotting.is_rotten
+        return all(is_rotten(actor.session, run_id, name, each) for each in rest)
 
     def check_end(self) -> None:
         """What is intact is merged. Raises Violation."""

@@ -65,6 +65,11 @@ class _Waiting(msgspec.Struct, frozen=True):
     records: int
     outcome: asyncio.Future[AppendResult]
 
+    @property
+    def at(self) -> tuple[int, int]:
+        """(roll, byte) of the batch."""
+        return self.roll, self.start
+
 
 class _Gathered(msgspec.Struct, frozen=True):
     """A batch that is not written yet."""
@@ -84,6 +89,11 @@ class _ProducerRun(msgspec.Struct):
 
 NOT_TAKEN = AppendResult(ErrorCode.not_leader_or_follower)
 """Clients ask who leads, and send it again."""
+UNKNOWN_FATE = AppendResult(
+    ErrorCode.request_timed_out,
+    message="this node was behind and does not know what became of the batch: send it again",
+)
+"""Clients send it again, and know that it may be merged already."""
 
 
 class ProducerLog:
@@ -118,13 +128,7 @@ class ProducerLog:
 
     def is_open(self, topic: Topic, index: int) -> bool:
         """Whether `append` may be called for a partition."""
-        if self._run is None:
-            return False
-        known = self._machine.open_run_of(self._session)
-        if known is None or known.run_id != self._run.run_id:  # by a snapshot: nobody was told
-            self._end_run()
-            return False
-        return topic.partition_numbers[index] in self._run.inputs
+        return self._run is not None and topic.partition_numbers[index] in self._run.inputs
 
     async def open(self, topic: Topic, index: int) -> None:
         """Make a partition ready for `append`. Raises ApiError."""
@@ -236,7 +240,7 @@ class ProducerLog:
 
     def _settle(self, merge: Merge, part: Range, queue: deque[_Waiting], offset: int) -> None:
         before = 0
-        while queue and (queue[0].roll, queue[0].start) < (part.roll, part.stop):
+        while queue and queue[0].at < (part.roll, part.stop):
             batch = queue.popleft()
             if part.verdict in _MERGED:
                 left = batch.records
@@ -259,6 +263,22 @@ class ProducerLog:
     ) -> None:
         """What is not merged of a closed run never will be."""
         if self._run is not None and run_id == self._run.run_id:
+            self._end_run()
+
+    def on_state_replaced(self) -> None:
+        """Answer the batches whose verdicts the snapshot stands for. The snapshot tells how far an
+        input is decided, but neither the verdicts nor the offsets.
+        """
+        run = self._run
+        if run is None:
+            return
+        inputs = self._machine.state.inputs
+        for number, queue in self._waiting.items():
+            entry = inputs.get(number)
+            while queue and entry is not None and (run.number, *queue[0].at) < entry.place:
+                _answer(queue.popleft().outcome, UNKNOWN_FATE)
+        known = self._machine.open_run_of(self._session)
+        if known is None or known.run_id != run.run_id:
             self._end_run()
 
     def _end_run(self) -> None:

@@ -482,6 +482,7 @@ class GroupReplica:
         self.raft.coordinator.leadership_changed()
         for session in sorted(self.logs.intake.awaited | self.raft.coordinator.closer.ended.keys()):
             self.run_changed(session)
+        self.logs.intake.state_replaced()
         self._site.owner.members_changed()
         self._site.owner.placement_changed()
         self.units_moved()

@@ -13,7 +13,13 @@ from samelog.format import _kernels as kernels
 from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
-from samelog.kafka.producer_log import GATHERED_BYTES, LARGE_BYTES, NOT_TAKEN, ProducerLog
+from samelog.kafka.producer_log import (
+    GATHERED_BYTES,
+    LARGE_BYTES,
+    NOT_TAKEN,
+    UNKNOWN_FATE,
+    ProducerLog,
+)
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.ingest.batch_check import Taken
 from samelog.sequencer.levels import LEAVING
@@ -116,6 +122,38 @@ def test_a_deleted_topic_is_said(tmp_path: Path, run_with: RunWith) -> None:
         found = await outcome(future)
         assert found.error in (ErrorCode.none, ErrorCode.unknown_topic_or_partition)
         assert log.append(topic, 0, memoryview(batch(b"x")), 1) is None
+        log.close()
+
+    run_with(tmp_path, 1, body)
+
+
+def test_batches_that_a_snapshot_decides_are_answered(tmp_path: Path, run_with: RunWith) -> None:
+    """They waited until the run ended, and then took the offsets of later batches: a node that was
+    cut off installed a snapshot (world 43505021).
+    """
+
+    async def body(nodes: list[Node]) -> None:
+        node = await leader_of(nodes)
+        topic = await make_topic(node)
+        log = await opened(node, topic)
+        first, second = memoryview(batch(b"a")), memoryview(batch(b"b"))
+        log._intake.unwatch_verdicts(log)
+        decided = log.append(topic, 0, first, 1)
+        [entry] = node.raft.replica.machine.state.inputs.values()
+        await until(lambda: entry.byte == len(first), "the first batch is merged")
+        log.start()
+        undecided = log.append(topic, 0, second, 1)
+        log._write_gathered()
+        node.group_replica.snapshot_installed()
+        assert await outcome(decided) == UNKNOWN_FATE
+        assert await outcome(undecided) == AppendResult(ErrorCode.none, 1)
+        session = node.raft.replica.machine.state.sessions[f"kafka-{node.peers.number}"]
+        closing = CloseRun(session.name, session.runs[-1].run_id)
+        lost = log.append(topic, 0, first, 1)
+        node.raft.replica.machine.apply(closing)
+        node.group_replica.snapshot_installed()
+        assert await outcome(lost) == NOT_TAKEN
+        assert not log.is_open(topic, 0)
         log.close()
 
     run_with(tmp_path, 1, body)

@@ -50,6 +50,13 @@ def close_without_an_answer() -> Iterator[None]:
 
 
 @contextmanager
+def install_without_an_answer() -> Iterator[None]:
+    """Batches whose verdicts a snapshot stands for are not answered."""
+    with patch.object(ProducerLog, "on_state_replaced", lambda self: None):
+        yield
+
+
+@contextmanager
 def end_without_an_answer() -> Iterator[None]:
     """Requests that wait for entries of a replica that ends are not answered."""
     with patch.object(RaftGroup, "end", lambda self: None):
@@ -131,6 +138,11 @@ WAITING = (
         320,
         close_without_an_answer,
         _WAITING + "test_batches_of_a_log_that_is_closed_are_not_taken",
+    ),
+    (
+        320,
+        install_without_an_answer,
+        "tests/kafka/test_producer_log.py::test_batches_that_a_snapshot_decides_are_answered",
     ),
     (
         320,

@@ -77,6 +77,9 @@ class VerdictListener(Protocol):
     def on_input_moved(self, number: int) -> None:
         """The input's partition goes to another group, with what is committed of it."""
 
+    def on_state_replaced(self) -> None:
+        """A snapshot replaced the replicated state: verdicts up to it are not reported."""
+
 
 @dataclass(frozen=True, slots=True)
 class IntakeSettings:
@@ -500,6 +503,11 @@ class Intake(RunIntake):
                 listener.on_input_moved(known)
             for verdict_listener in tuple(self._verdict_listeners):
                 verdict_listener.on_input_moved(number)
+
+    def state_replaced(self) -> None:
+        """Tell verdict listeners of a snapshot that replaced the replicated state."""
+        for listener in tuple(self._verdict_listeners):
+            listener.on_state_replaced()
 
     def forget(self, inputs: Sequence[int]) -> None:
         """Forget inputs that the state machine has removed."""

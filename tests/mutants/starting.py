@@ -1,4 +1,4 @@
-"""Planted bugs in where subscribers start that are to start at the end."""
+"""Planted bugs in how subscribers start: at the end of partitions, and with unfinished copies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 from samelog.replicator.pull.client import PullClient
 from samelog.sequencer.state.group_state import Groups
+from samelog.store.merged import partition_file
 from samelog.wire.pull.copies import StartAt
 from samelog.wire.pull.receiver import PullReceiver
 from samelog.wire.receiver import ResumePoint
@@ -45,6 +46,13 @@ def believe_the_end_of_one_node() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def refuse_copies_that_never_began() -> Iterator[None]:
+    """A directory without segments and partition.json stops the subscriber."""
+    with patch.object(partition_file, "segment_bases", lambda names: [0]):
+        yield
+
+
 _COPYING = "tests/subscriber/test_copying.py::"
 _GROUPS = "tests/sequencer/test_group_state.py::"
 STARTING = (
@@ -62,6 +70,12 @@ STARTING = (
         353,
         believe_the_end_of_one_node,
         _COPYING + "test_the_end_is_the_clusters_not_that_of_a_node_that_lags",
+    ),
+    (
+        480,
+        refuse_copies_that_never_began,
+        "tests/store/test_merged_log_crash.py"
+        "::test_a_subscriber_starts_after_it_ended_at_any_step_of_making_a_copy",
     ),
 )
 """Rule, bug, and the test that finds it."""

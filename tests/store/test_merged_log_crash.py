@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
+from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from samelog.replicator.pull.copy import make_copy
 from samelog.store.merged.log import MergedLog
+from samelog.store.merged.partition_file import find_partition_directories
+from tests.cluster_sim.disk import Disk
+from tests.cluster_sim.files import SimFileSystem
+from tests.cluster_sim.process import Process, ProcessDied
 from tests.store.merged import Oracle, Segment
 from tests.store.storage import batches, open_merged, sync_merged, unwritten_merged
 from tests.store.test_merged_log_model import directory
@@ -130,3 +138,30 @@ def checksum_up_to(oracle: Oracle, offset: int) -> int:
     part = Oracle()
     part.segments[0].batches = [batch for batch in oracle.batches if batch.first < offset]
     return part.checksum
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_a_subscriber_starts_after_it_ended_at_any_step_of_making_a_copy(
+    loses_power: bool,
+) -> None:
+    """It refused to start because of a directory without partition.json (world 43505027: the disk
+    was full).
+    """
+    name, topic_id = ("t", 0), "f" * 32
+    for effects in itertools.count(1):
+        disk, process = Disk(f"copy {effects}"), Process("r0.1", "r0")
+        SimFileSystem(disk, Process("r0.0", "r0")).make_directory("/copies")
+        process.fuse = effects
+        try:
+            make_copy(cast(Any, SimFileSystem(disk, process)), "/copies", name, topic_id, None)
+        except ProcessDied:
+            if loses_power:
+                disk.lose_power()
+        fs = cast(Any, SimFileSystem(disk, Process("r0.2", "r0")))
+        fs.make_directory("/copies")
+        assert find_partition_directories(fs, "/copies", "t") in ([], [("t", topic_id, 0)])
+        make_copy(fs, "/copies", name, topic_id, None)
+        assert find_partition_directories(fs, "/copies", "t") == [("t", topic_id, 0)]
+        if process.fuse is not None:
+            break
+    assert effects > 3

@@ -102,7 +102,8 @@ def find_partition_directories(
     fs: FileSystem, directory: str, topic: str, rows: RowsFile | None = None
 ) -> list[tuple[str, str, int]]:
     """(topic, topic id, partition) of the copies of a topic in a subscriber's directory. `rows`: of
-    what passed a filter, instead.
+    what passed a filter, instead. A directory without segments whose partition.json was never
+    written, because the process ended or the disk was full, holds no copy yet.
 
     Raises LogFormatError when one of them cannot be read.
     """
@@ -113,6 +114,8 @@ def find_partition_directories(
             continue
         place = os.path.join(directory, name)
         whose, path = read_whose(fs, place), os.path.join(place, PARTITION_FILE)
+        if whose is None and not segment_bases(fs.list_directory(place)):
+            continue
         if whose is None:
             raise NoSuchFile(f"{path} is not there; remove the directory, or restore the file")
         if (whose.topic, whose.partition) != parsed:

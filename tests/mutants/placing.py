@@ -359,6 +359,19 @@ def remove_what_is_ending() -> Iterator[None]:
 
 
 @contextmanager
+def keep_replicas_that_lag() -> Iterator[None]:
+    """A replica of a group that has ended stays while it holds partitions."""
+    original = ReplicaKeeper._is_over
+
+    def is_over(self: ReplicaKeeper, replica: DataReplica) -> bool:
+        partitions = replica.group_replica.logs.machine.state.partitions
+        return original(self, replica) and not partitions
+
+    with patch.object(ReplicaKeeper, "_is_over", is_over):
+        yield
+
+
+@contextmanager
 def order_before_the_first_configuration() -> Iterator[None]:
     """A group that has yet to take its first configuration makes another one of nothing."""
     with patch.object(orders, "_is_void", lambda order, group: order.version != group.version):
@@ -451,6 +464,10 @@ _GOES = (
     "test_leadership_is_not_given_to_whom_a_task_takes_the_replica_from"
 )
 _FIRST = "orders.py::test_a_group_without_a_configuration_takes_no_order"
+_LAGGING = (
+    "tests/sequencer/test_leftovers.py::"
+    "test_a_replica_of_a_group_that_ended_ends_though_it_holds_a_partition"
+)
 _ENDING = "tests/sequencer/test_leftovers.py::test_what_is_ending_removes_its_files_itself"
 _EIGHTH = "tests/sequencer/test_changes.py::test_members_beyond_seven_are_learners"
 _EVEN = "topics.py::test_no_member_has_two_groups_more_than_another"
@@ -498,6 +515,7 @@ PLACING = (
     (159, keep_what_is_fulfilled, _IN + _THERE),
     (250, refuse_an_eighth_member, _EIGHTH),
     (251, remove_what_is_ending, _ENDING),
+    (137, keep_replicas_that_lag, _LAGGING),
     (252, order_before_the_first_configuration, _IN + _FIRST),
     (253, leave_clients_at_what_ended, _SENT),
     (254, say_nothing_of_unused_runs, _UNUSED),

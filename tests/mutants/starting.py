@@ -54,6 +54,7 @@ def refuse_copies_that_never_began() -> Iterator[None]:
 
 
 _COPYING = "tests/subscriber/test_copying.py::"
+_CRASHES = "tests/store/test_merged_log_crash.py::"
 _GROUPS = "tests/sequencer/test_group_state.py::"
 STARTING = (
     (
@@ -74,8 +75,7 @@ STARTING = (
     (
         480,
         refuse_copies_that_never_began,
-        "tests/store/test_merged_log_crash.py"
-        "::test_a_subscriber_starts_after_it_ended_at_any_step_of_making_a_copy",
+        _CRASHES + "test_a_subscriber_starts_after_it_ended_at_any_step_of_making_a_copy",
     ),
 )
 """Rule, bug, and the test that finds it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -50,6 +51,62 @@ def test_files_of_unknown_groups_are_kept_and_shown(tmp_path: Path, run_with: Ru
     run_with(tmp_path, 1, body)
 
 
+def keeper_of(data: Path, table: Placement) -> ReplicaKeeper:
+    """The replicas of member 0, by a table."""
+
+    async def nothing_to_do() -> None:
+        pass
+
+    given = SimpleNamespace(fs=OsFileSystem(), config=SimpleNamespace(data=str(data)))
+    host = SimpleNamespace(
+        cluster=SimpleNamespace(placement=table, topics={"t": None}, next_partition=9),
+        catch_up=nothing_to_do,
+        keep_commit=nothing_to_do,
+    )
+    member = SimpleNamespace(
+        directory=SimpleNamespace(record=SimpleNamespace(number=0)),
+        raft_log=SimpleNamespace(directory=str(data / "raft")),
+    )
+    return ReplicaKeeper(
+        cast(Any, given),
+        cast(Any, host),
+        cast(Any, member),
+        on_table=lambda: None,
+        begin=lambda number: None,
+        on_over=lambda replica: None,
+    )
+
+
+def test_a_replica_of_a_group_that_ended_ends_though_it_holds_a_partition(tmp_path: Path) -> None:
+    """An old copy of a directory came back, and its replica of a group still had the partition that
+    had since moved elsewhere: the replica stood for election for ever (world 43506012).
+    """
+    table, ended = Placement(), list[int]()
+    apply_change(table, PlaceGroups(1, (NewGroup(1, (0,), 0),) * 2))
+    del table.groups[2]
+    keeper = keeper_of(tmp_path, table)
+    topic = SimpleNamespace(topic_id="t", partition_numbers=[8])
+    state = SimpleNamespace(partitions={8: topic}, topics={"t": topic})
+    logs = SimpleNamespace(machine=SimpleNamespace(state=state))
+
+    async def end(number: int) -> None:
+        ended.append(number)
+
+    for number, replica in (1, table.groups[1].replicas[0].replica), (2, 2), (3, 3):
+        keeper.replicas[number] = cast(
+            Any,
+            SimpleNamespace(
+                number=number,
+                replica=replica,
+                group_replica=SimpleNamespace(logs=logs),
+                let_clients_go=lambda: None,
+                end=partial(end, number),
+            ),
+        )
+    asyncio.run(keeper._end_old())
+    assert ended == [2], "group 1 goes on, and no table has ever named group 3"
+
+
 def test_what_is_ending_removes_its_files_itself(tmp_path: Path) -> None:
     """While a replica waits until the disk knows that it ends, the table may be confirmed."""
     fs, files, raft = OsFileSystem(), tmp_path / "groups" / "1", tmp_path / "raft"
@@ -58,24 +115,7 @@ def test_what_is_ending_removes_its_files_itself(tmp_path: Path) -> None:
     SeatFile(fs, str(raft), 1).write(ReplicaRecord(FORMAT_VERSION, 1, 0))
     table = Placement()
     apply_change(table, PlaceGroups(1, (NewGroup(1, (2,), 2),)))
-
-    async def caught_up() -> None:
-        pass
-
-    given = SimpleNamespace(fs=fs, config=SimpleNamespace(data=str(tmp_path)))
-    host = SimpleNamespace(cluster=SimpleNamespace(placement=table), catch_up=caught_up)
-    member = SimpleNamespace(
-        directory=SimpleNamespace(record=SimpleNamespace(number=0)),
-        raft_log=SimpleNamespace(directory=str(raft)),
-    )
-    keeper = ReplicaKeeper(
-        cast(Any, given),
-        cast(Any, host),
-        cast(Any, member),
-        on_table=lambda: None,
-        begin=lambda number: None,
-        on_over=lambda replica: None,
-    )
+    keeper = keeper_of(tmp_path, table)
     keeper._ending.add(1)
     asyncio.run(keeper._confirm_table())
     assert files.is_dir()

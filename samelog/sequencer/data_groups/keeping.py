@@ -29,7 +29,6 @@ from samelog.sequencer.data_groups.seats import (
     is_overtaken,
     is_stale,
 )
-from samelog.sequencer.data_groups.upkeep import was_deleted
 from samelog.sequencer.host import NodeResources
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.parts import MemberParts
@@ -269,9 +268,7 @@ class ReplicaKeeper:
     # --- ending -----------------------------------------------------------------------------------
 
     async def _end_old(self) -> None:
-        """End replicas that the table names no more. A group that is gone may have partitions of
-        deleted topics, of which it need not have heard; what has others stays.
-        """
+        """End replicas that the table no longer names."""
         over = [replica for replica in self.replicas.values() if self._is_over(replica)]
         for replica in over:  # all at once: from now on none of them hears anything
             del self.replicas[replica.number]
@@ -288,10 +285,12 @@ class ReplicaKeeper:
         self._on_over(replica)
 
     def _is_over(self, replica: DataReplica) -> bool:
-        placed = self._host.cluster.placement.groups.get(replica.number)
-        named = None if placed is None else placed.replica_of(self._own)
-        cluster, own = self._host.cluster, replica.group_replica.logs.machine.state
-        held = {each.topic_id for each in own.partitions.values()}
-        is_empty = all(was_deleted(own.topics[each], cluster) for each in held)
-        is_named = named is not None and named.replica == replica.replica
-        return not is_named and (placed is not None or is_empty)
+        """Whether another replica has this one's place, or the group has ended. A replica that
+        never caught up may still hold partitions that its group no longer had at the end.
+        """
+        table, number = self._host.cluster.placement, replica.number
+        placed = table.groups.get(number)
+        if placed is None:
+            return number in leftovers(table, (number,)).gone
+        named = placed.replica_of(self._own)
+        return named is None or named.replica != replica.replica

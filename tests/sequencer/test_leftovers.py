@@ -104,7 +104,7 @@ def test_a_replica_of_a_group_that_ended_ends_though_it_holds_a_partition(tmp_pa
             ),
         )
     asyncio.run(keeper._end_old())
-    assert ended == [2], "group 1 goes on, and no table has ever named group 3"
+    assert ended == [2], "group 1 continues, and no table has ever named group 3"
 
 
 def test_what_is_ending_removes_its_files_itself(tmp_path: Path) -> None:

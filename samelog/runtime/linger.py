@@ -1,5 +1,8 @@
 """How long changes are gathered before they are acted on: as long as the load asks for.
 
+Each round of a cluster costs its nodes the same processor time, however many records it has. So
+changes that keep following each other are gathered longer than those that come alone.
+
 Pure: the time comes in, the time to wait goes out.
 
 Invariant: a change waits at most for the linger in force, and not at all after a pause of that
@@ -8,19 +11,17 @@ length or while something waits for it.
 
 from __future__ import annotations
 
-LONGEST_S = 0.008
-"""The linger grows up to this by itself."""
-SLOW_S = 0.005
-"""A round trip above this makes the linger grow: gathering more then costs less than it delays."""
-STEP_S = 0.0005
-"""A step for each round trip, so that half of the round trips decide, not the longest ones."""
+GROWTH = 1.75
+"""Under a steady load the linger grows up to so many times the shortest one."""
+STEPS = 8
+"""A step for each time, so that one change after a pause, or one pause, decides nothing."""
 
 
 class Linger:
     """Decides when gathered changes are acted on. Times are in seconds of one clock."""
 
     def __init__(self, shortest_s: float) -> None:
-        """`shortest_s`: the linger while round trips are short; 0: gather nothing."""
+        """`shortest_s`: the linger while the load is not steady; 0: gather nothing."""
         self.shortest_s = shortest_s
         self._linger_s = shortest_s
         self._sent_at = float("-inf")
@@ -36,14 +37,13 @@ class Linger:
 
     def wait_s(self, now: float) -> float:
         """Return how long the oldest waiting change, which came now, waits for more; 0: not."""
-        return self._linger_s if now - self._sent_at < self._linger_s else 0.0
+        step_s = self.shortest_s * (GROWTH - 1) / STEPS
+        if now - self._sent_at >= self._linger_s:
+            self._linger_s = max(self.shortest_s, self._linger_s - step_s)
+            return 0.0
+        self._linger_s = min(self.shortest_s * GROWTH, self._linger_s + step_s)
+        return self._linger_s
 
     def sent(self, now: float) -> None:
         """Everything that waited is acted on now."""
         self._sent_at = now
-
-    def round_trip(self, took_s: float) -> None:
-        """Take in how long a change took from being acted on to its acknowledgement."""
-        longest_s = max(LONGEST_S, self.shortest_s) if self.shortest_s else 0.0
-        step_s = STEP_S if took_s > SLOW_S else -STEP_S
-        self._linger_s = min(longest_s, max(self.shortest_s, self._linger_s + step_s))

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.runtime.linger import LONGEST_S, SLOW_S, STEP_S, Linger
+from samelog.runtime.linger import GROWTH, STEPS, Linger
 
 SHORTEST_S = 0.004
+LONGEST_S = SHORTEST_S * GROWTH
+STEP_S = (LONGEST_S - SHORTEST_S) / STEPS
+
+
+def follow_closely(linger: Linger, times: int) -> float:
+    """Changes keep coming 1 ms after everything was sent; return the last wait."""
+    wait_s = 0.0
+    for _ in range(times):
+        linger.sent(100.0)
+        wait_s = linger.wait_s(100.001)
+    return wait_s
 
 
 def test_the_first_change_after_a_pause_is_sent_at_once() -> None:
@@ -18,41 +29,39 @@ def test_the_first_change_after_a_pause_is_sent_at_once() -> None:
 
 def test_a_change_that_follows_closely_waits_for_the_linger() -> None:
     linger = Linger(SHORTEST_S)
-    linger.sent(100.0)
-    assert linger.wait_s(100.0 + SHORTEST_S / 2) == SHORTEST_S
+    assert follow_closely(linger, 1) == linger.linger_s == pytest.approx(SHORTEST_S + STEP_S)
 
 
-def test_the_linger_grows_while_round_trips_are_slow_and_shrinks_again() -> None:
+def test_the_linger_grows_while_changes_keep_coming_and_shrinks_with_pauses() -> None:
     linger = Linger(SHORTEST_S)
-    linger.round_trip(SLOW_S * 100)
-    assert linger.linger_s == pytest.approx(SHORTEST_S + STEP_S)
-    for _ in range(100):
-        linger.round_trip(SLOW_S * 1.1)
-    assert linger.linger_s == LONGEST_S
-    linger.sent(100.0)
-    assert linger.wait_s(100.0 + SHORTEST_S * 1.5) == LONGEST_S
-    for _ in range(100):
-        linger.round_trip(SLOW_S)
-    assert linger.linger_s == SHORTEST_S
+    assert follow_closely(linger, STEPS - 1) < LONGEST_S
+    assert follow_closely(linger, 100) == pytest.approx(LONGEST_S)
+    for number in range(STEPS):
+        assert linger.linger_s == pytest.approx(LONGEST_S - number * STEP_S)
+        linger.sent(200.0 + number)
+        assert linger.wait_s(200.5 + number) == 0
+    assert linger.linger_s == pytest.approx(SHORTEST_S)
 
 
-def test_half_of_the_round_trips_decide_not_the_longest_ones() -> None:
+def test_pauses_between_pairs_keep_the_linger_short() -> None:
     linger = Linger(SHORTEST_S)
     for number in range(100):
-        linger.round_trip(1.0 if number % 3 == 0 else 0.001)
+        linger.sent(100.0 + number)
+        linger.wait_s(100.001 + number)
+        linger.wait_s(100.5 + number)
     assert linger.linger_s <= SHORTEST_S + STEP_S
 
 
-@pytest.mark.parametrize("shortest_s", [0.0, 0.02])
-def test_a_linger_of_zero_or_above_the_longest_stays(shortest_s: float) -> None:
-    linger = Linger(shortest_s)
-    for took_s in (1.0, 1.0, 0.001, 1.0):
-        linger.round_trip(took_s)
-        assert linger.linger_s == shortest_s
+def test_a_linger_of_zero_stays() -> None:
+    linger = Linger(0.0)
+    assert follow_closely(linger, 100) == 0
+    assert linger.linger_s == 0
 
 
 def test_another_shortest_linger_counts_at_once() -> None:
     linger = Linger(SHORTEST_S)
+    follow_closely(linger, 100)
     linger.limit(0.1)
+    assert linger.linger_s == 0.1
     linger.sent(100.0)
-    assert linger.wait_s(100.05) == 0.1
+    assert linger.wait_s(100.05) >= 0.1

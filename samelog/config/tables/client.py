@@ -129,7 +129,7 @@ class PublisherConfig(ConfigTable):
     linger_s: Annotated[
         float,
         "How long records that follow each other closely are gathered before they are shipped; "
-        "by itself up to 8 ms while acknowledgements take more than 5 ms; 0: never",
+        "three quarters longer while they keep coming; 0: never",
         seconds(0, 1),
         Reload.YES,
     ] = 0.004

@@ -300,7 +300,6 @@ class PushClient:
         """A node tells durable, acknowledged, merged, as `layout` counts."""
         merged_before = self._progress.merged_as(run, name, layout)
         if self._progress.reached_as(run, name, places, layout):
-            self._session.watch.acknowledged(run, name, places[1])
             self._tell_soon(status=False)
         merged = max(merged_before, places[2])
         ends = self._progress.ends.get(run)

@@ -643,12 +643,6 @@ class LocalSession:
             self._on_change()
         if name in self._inputs:
             self._notice(name)
-            self._time(name, self._inputs[name])
-
-    def _time(self, name: InputName, known: _InputDirectory) -> None:
-        tail = known.tails.get(self.runs[-1].run) if self.runs else None
-        if tail is not None:
-            self.watch.shipped(self.runs[-1].run, name, tail.end)
 
     def _notice(self, name: InputName) -> None:
         """An input's files may have grown, perhaps by the first bytes for a new topic."""

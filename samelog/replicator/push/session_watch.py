@@ -1,5 +1,4 @@
-"""Watches a session's directories with inotify, and times what is shipped of their changes, so that
-the linger follows the load.
+"""Watches a session's directories with inotify, and says how long it gathers their changes.
 
 Invariant: without inotify every call is allowed and does nothing; its user polls.
 """
@@ -9,24 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
 
-from samelog.replicator.interfaces import InputName, RollByte
+from samelog.replicator.interfaces import InputName
 from samelog.runtime.inotify import DIRECTORY_CHANGED, Event, LoopInotify, Mask, open_or_warn
 
 log = logging.getLogger(__name__)
-
-ROUND_TRIP_MAX_S = 1.0
-"""After so long without its acknowledgement, a round trip counts as slow, and another is timed."""
-
-
-class _Timed(NamedTuple):
-    """The round trip that is timed: bytes that were read at a time, up to a place."""
-
-    run: int
-    name: InputName
-    end: RollByte
-    at: float
 
 
 class SessionWatch:
@@ -39,7 +25,6 @@ class SessionWatch:
         """Watch -> its input, or None for the session's own directory."""
         self._new_inotify = new_inotify
         self._inotify: LoopInotify | None = None
-        self._timed: _Timed | None = None
 
     @property
     def is_on(self) -> bool:
@@ -84,22 +69,3 @@ class SessionWatch:
         """Report changes that are being gathered at once: something waits for them."""
         if self._inotify is not None:
             self._inotify.hurry()
-
-    def shipped(self, run: int, name: InputName, end: RollByte) -> None:
-        """What an input has up to there is being shipped: time it, unless something is timed."""
-        now = asyncio.get_running_loop().time()
-        if self._timed is not None and now - self._timed.at > ROUND_TRIP_MAX_S:
-            self._end_round_trip(self._timed, now)
-        if self._timed is None:
-            self._timed = _Timed(run, name, end, now)
-
-    def acknowledged(self, run: int, name: InputName, place: RollByte) -> None:
-        """The cluster has committed an input up to a place."""
-        timed = self._timed
-        if timed is not None and (timed.run, timed.name) == (run, name) and place >= timed.end:
-            self._end_round_trip(timed, asyncio.get_running_loop().time())
-
-    def _end_round_trip(self, timed: _Timed, now: float) -> None:
-        self._timed = None
-        if self._inotify is not None:
-            self._inotify.linger.round_trip(now - timed.at)

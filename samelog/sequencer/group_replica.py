@@ -393,7 +393,8 @@ class GroupReplica:
         is_awaited = number in quiet or (
             number in coordinator.direct.open and coordinator.received(number)
         )
-        if self.raft.group.raft.backing.held is not None:
+        held_back = self.raft.group.raft.held_back
+        if held_back is not None and self.raft.entry_bytes.may_back(held_back, number):
             self.raft.group.bytes_came()
         self.logs.merging.wake(self.logs.machine.state.inputs[number].partition)
         self.logs.source.session_changed(number)

@@ -4,7 +4,7 @@ makes both durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -12,6 +12,7 @@ from samelog.consensus import Entry
 from samelog.format.positions import SessionPosition
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.sequencer.cluster.reporter import Reporter
+from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.raft import coordinator
@@ -20,15 +21,37 @@ from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import DirectInputs
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
-from samelog.sequencer.state.commands import Range
+from samelog.sequencer.state.commands import AnyCommand, Range
 from samelog.sequencer.state.types import Input
 from samelog.store.disk.disk_errors import DiskFault
+from samelog.store.session.log import InputLog
 
 
 @contextmanager
 def take_any_bytes_of_an_entry() -> Iterator[None]:
     """A follower does not look whether its bytes are those that the leader planned."""
     with patch.object(EntryBytes, "_agrees", lambda self, part: True):
+        yield
+
+
+@contextmanager
+def only_bytes_back() -> Iterator[None]:
+    """A held entry is not checked again when an applied entry opens or closes an input."""
+
+    def applied(
+        self: GroupReplica, index: int, commands: Sequence[AnyCommand], *, rejected: bool
+    ) -> None:
+        self.raft.coordinator.applied(index, commands, rejected)
+
+    with patch.object(GroupReplica, "entry_applied", applied):
+        yield
+
+
+@contextmanager
+def back_entries_by_bytes_that_are_gone() -> Iterator[None]:
+    """Bytes that a node has had count after it has given them up."""
+    ever = property(lambda self: 0, lambda self, value: None)
+    with patch.object(InputLog, "losses", ever, create=True):
         yield
 
 
@@ -168,6 +191,16 @@ ONE_ROUND = (
         43,
         take_any_bytes_of_an_entry,
         _TESTS + "test_other_bytes_at_the_same_place_do_not_back_an_entry",
+    ),
+    (
+        43,
+        only_bytes_back,
+        _TESTS + "test_an_entry_that_is_applied_checks_the_held_one_again",
+    ),
+    (
+        43,
+        back_entries_by_bytes_that_are_gone,
+        _TESTS + "test_bytes_that_were_given_up_back_nothing",
     ),
     (
         43,

@@ -41,7 +41,7 @@ def keep_every_byte() -> Iterator[None]:
 @contextmanager
 def keep_bytes_of_what_is_given_up() -> Iterator[None]:
     """What is in memory of a session log stays there when its run is set aside or begins later."""
-    with patch.object(InputLog, "_forget_recent", lambda self: None):
+    with patch.object(InputLog, "_give_up_bytes", lambda self: None):
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +13,7 @@ from samelog.consensus import Entry, HardState, Raft, RaftConfig
 from samelog.format import _kernels as kernels
 from samelog.format.positions import SessionPosition
 from samelog.placement.values import PartitionPass, PassStage, PlacedPartition
+from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.levels import LOWEST, ONE_ROUND
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.merge.drafts import PlannerLimits
@@ -256,6 +257,70 @@ def test_an_entry_is_backed_when_its_bytes_are_here(tmp_path: Path) -> None:
     assert holder.bytes._not_durable([entry]) == {1}
     holder.store.mark_durable(holder.store.ends([1]))
     assert holder.bytes._not_durable([entry]) == set()
+
+
+def _entry_of_parts(count: int) -> Entry:
+    """An entry that names so many batches, each in a range of its own."""
+    scan = kernels.scan(BATCH, max_batch_bytes=1 << 20)
+    ranges = [
+        Range(1, 0, 0, at, at + len(BATCH), scan.records, len(BATCH), scan.digest)
+        for at in range(0, count * len(BATCH), len(BATCH))
+    ]
+    return Entry(1, 1, encode_commands([Merge(1, 0, 1, 1, False, ranges, [], [], [], False)]))
+
+
+def test_each_range_of_a_held_entry_is_digested_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, entry, read = Holder(tmp_path), _entry_of_parts(10), list[Range]()
+    read_range = SessionStore.read_range
+
+    def count(store: SessionStore, part: Range, *, from_file: bool = False) -> bytearray | None:
+        read.append(part)
+        return read_range(store, part, from_file=from_file)
+
+    monkeypatch.setattr(SessionStore, "read_range", count)
+    for number in range(10):
+        assert not holder.bytes.is_backed(entry)
+        holder.store.log(1).append(0, 0, number * len(BATCH), BATCH)
+    assert holder.bytes.is_backed(entry)
+    assert len(read) == len(set(read)) == 10
+    assert not holder.bytes._agreed
+
+
+def test_bytes_of_other_inputs_do_not_back_a_held_entry(tmp_path: Path) -> None:
+    holder, entry = Holder(tmp_path), _entry(BATCH)
+    assert holder.bytes.may_back(entry, 2), "the entry was not checked yet"
+    assert not holder.bytes.is_backed(entry)
+    assert holder.bytes.may_back(entry, 1)
+    assert not holder.bytes.may_back(entry, 2)
+    assert holder.bytes.may_back(_entry(BATCH), 2), "another entry"
+    holder.store.log(1).append(0, 0, 0, BATCH)
+    assert holder.bytes.is_backed(entry)
+    assert holder.bytes.may_back(entry, 2), "nothing is lacking"
+
+
+def test_bytes_that_were_given_up_back_nothing(tmp_path: Path) -> None:
+    holder, entry = Holder(tmp_path), _entry_of_parts(2)
+    held = holder.store.log(1)
+    held.append(0, 0, 0, BATCH)
+    assert not holder.bytes.is_backed(entry)
+    held.set_run_aside(0)
+    held.append(0, 0, 0, OTHER)
+    held.append(0, 0, len(OTHER), BATCH)
+    assert not holder.bytes.is_backed(entry)
+
+
+def test_an_entry_that_is_applied_checks_the_held_one_again() -> None:
+    """It may have opened the input whose bytes are named, or closed it."""
+    replica, looked = object.__new__(GroupReplica), list[float]()
+    raft: Any = SimpleNamespace(backing=SimpleNamespace(held=object()), bytes_came=looked.append)
+    coordinator = SimpleNamespace(applied=lambda *_: None)
+    parts: Any = SimpleNamespace(coordinator=coordinator, group=SimpleNamespace(raft=raft))
+    given = SimpleNamespace(clock=SimpleNamespace(now=lambda: 7.0))
+    replica.raft, replica._site = parts, cast(Any, SimpleNamespace(given=given))
+    replica.entry_applied(1, [], rejected=False)
+    assert looked == [7.0]
 
 
 def test_other_bytes_at_the_same_place_do_not_back_an_entry(tmp_path: Path) -> None:

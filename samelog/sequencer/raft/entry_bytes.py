@@ -30,8 +30,10 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.machine import StateMachine
 from samelog.store.disk.files import DiskFault, File, NoSuchFile
+from samelog.store.session.log import InputLog
 
 DECODED_KEPT = 64
+AGREED_KEPT = 4096
 ROUNDS_KEPT = 31
 
 
@@ -68,16 +70,32 @@ class EntryBytes:
         """How long the newest rounds of syncs took, as the group has measured."""
         self.decoded: dict[bytes, list[AnyCommand]] = {}
         """Of entries that were looked at and not applied yet, by their data."""
+        self._agreed: dict[Range, tuple[InputLog, int]] = {}
+        """Ranges of entries that are not backed yet, whose bytes have the digest; and the log that
+        has them, with its `losses`.
+        """
+        self._lacks: tuple[Entry, int] | None = None
+        """An entry that is not backed, and the first input of which it lacks bytes."""
         raft.require_bytes(self.is_backed)
 
     def is_backed(self, entry: Entry) -> bool:
         """Whether the entry may be saved here."""
         parts = self._parts(entry)
-        if not all(map(self._has, parts)):
-            return False
+        for part in parts:
+            if not self._has(part):
+                self._lacks = entry, part.input
+                return False
+        self._lacks = None
+        for part in parts:
+            self._agreed.pop(part, None)
         if parts and self._raft.leadership is None:
             self._on_named(parts)
         return True
+
+    def may_back(self, entry: Entry, number: int) -> bool:
+        """Whether an entry that is held back may be backed by bytes of this input that came."""
+        known, lacks = self._lacks or (None, number)
+        return known is not entry or lacks == number
 
     def lacking(self, entry: Entry) -> dict[int, SessionPosition]:
         """Input -> up to where the entry needs it and this node has it not."""
@@ -182,13 +200,19 @@ class EntryBytes:
         return partition in placement.partitions
 
     def _agrees(self, part: Range) -> bool:
-        """What the leader planned itself it has read."""
+        """What the leader planned itself it has read; what was digested once need not be again."""
         if self._raft.leadership is not None:
+            return True
+        held = self._sessions.log(part.input)
+        if self._agreed.get(part) == (held, held.losses):
             return True
         data = read_agreed(self._sessions, part)
         if data is None:
             return False
         self._sessions.checked.keep(part, data)
+        while len(self._agreed) >= AGREED_KEPT:
+            del self._agreed[next(iter(self._agreed))]
+        self._agreed[part] = held, held.losses
         return True
 
 

@@ -48,6 +48,8 @@ class InputLog(InputReader):
         """What was found damaged and set aside."""
         self.lost_durable = False
         """Whether bytes that were durable, or may have been, are among the damaged ones."""
+        self.losses = 0
+        """How often bytes that were held have been given up since the log was opened."""
         self._dirty = DirtyFiles(fs, path)
         self._files.may_close = self._may_close
         self._unsaved_bytes = 0
@@ -205,7 +207,7 @@ class InputLog(InputReader):
 
     def _restart_run(self, run: HeldRun, roll: int, byte: int) -> None:
         """Let what is held of a run begin, empty, at (roll, byte)."""
-        self._forget_recent()
+        self._give_up_bytes()
         for lower in [lower for lower in run.files if lower < roll]:
             self._remove_file(run, lower)
         run.start = run.durable = (roll, byte)
@@ -290,7 +292,7 @@ class InputLog(InputReader):
         state = self._runs.pop(run, None)
         if state is None:
             return
-        self._forget_recent()
+        self._give_up_bytes()
         for roll in list(state.files):
             self._remove_file(state, roll)
         self._remove_marker(from_name(run, *state.start))
@@ -300,7 +302,7 @@ class InputLog(InputReader):
         state = self._runs.pop(run, None)
         if state is None:
             return
-        self._forget_recent()
+        self._give_up_bytes()
         for roll in list(state.files):
             held, path = state.remove(roll), self._path(data_name(run, roll))
             self._dirty.forget(path)
@@ -358,13 +360,14 @@ class InputLog(InputReader):
 
     def close(self) -> None:
         """Close all files; nothing is synced or marked."""
-        self._forget_recent()
+        self._give_up_bytes()
         self._files.close()
         self._dirty.close()
 
     # --- small things --------------------------------------------------------------------------
 
-    def _forget_recent(self) -> None:
+    def _give_up_bytes(self) -> None:
+        self.losses += 1
         if self.recent is not None:
             self.recent.clear()
 

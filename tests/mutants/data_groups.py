@@ -218,7 +218,7 @@ def trust_every_directory() -> Iterator[None]:
 
     def begun(known: Any, replica: Any, table: Any, record: Any, **more: Any) -> Any:
         found = original(known, replica, table, record, **more)
-        return seats.ReplicaRecord(found.format_version, found.replica, record.suspicions)
+        return seats.ReplicaRecord(found.format_version, found.replica, record.suspicions.times)
 
     with patch.object(seats, "begun", begun):
         yield
@@ -230,7 +230,7 @@ def let_in_by_group_0() -> Iterator[None]:
     original = seats.seat_of
 
     def seat_of(group: Any, known: Any, record: Any) -> Any:
-        trusted = seats.ReplicaRecord(1, known.replica, record.suspicions)
+        trusted = seats.ReplicaRecord(1, known.replica, record.suspicions.times)
         return original(group, trusted if record.may_vote else known, record)
 
     with patch.object(seats, "seat_of", seat_of):

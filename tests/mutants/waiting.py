@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
+
+import msgspec
 
 from samelog.consensus import quiet
 from samelog.kafka.apis import produce
 from samelog.kafka.groups import driver
 from samelog.kafka.producer_log import ProducerLog
 from samelog.replicator.pull.repair_pull import _Request
+from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.data_groups import stages
-from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.types import Input
 from samelog.wire.push import inputs
@@ -96,13 +99,27 @@ def rest_without_newcomers() -> Iterator[None]:
 @contextmanager
 def take_an_empty_table_for_none() -> Iterator[None]:
     """Version 0 of the table counts as not confirmed."""
-    original = ReplicaKeeper._claim
+    original = NodeDirectory._keep_sure_after
 
-    def claim(self: ReplicaKeeper, number: int, named: object) -> None:
-        self._confirmed_at = self._confirmed_at or None
-        original(self, number, named)  # type: ignore[arg-type]
+    def keep(self: NodeDirectory, version: int | None) -> None:
+        original(self, version or None)
 
-    with patch.object(ReplicaKeeper, "_claim", claim):
+    with patch.object(NodeDirectory, "_keep_sure_after", keep):
+        yield
+
+
+@contextmanager
+def forget_what_earlier_lives_confirmed() -> Iterator[None]:
+    """Only what this life confirmed tells which replicas are the first of their member."""
+    original = NodeDirectory.open
+
+    def opened(*given: Any, **named: Any) -> NodeDirectory:
+        directory = original(*given, **named)
+        known = directory.record.suspicions._replace(sure_after=None)
+        directory.record = msgspec.structs.replace(directory.record, suspicions=known)
+        return directory
+
+    with patch.object(NodeDirectory, "open", opened):
         yield
 
 
@@ -113,10 +130,10 @@ def end_with_an_empty_file() -> Iterator[None]:
         yield
 
 
+_DIRECTORY = "tests/sequencer/test_node_dir.py::"
 _GROUP = "tests/sequencer/test_group.py::"
 _PULLS = "tests/replicator/test_repair_pull.py::"
 _QUIET = "tests/consensus/test_quiet.py::"
-_SEATS = "tests/sequencer/test_seats.py::"
 _WAITING = "tests/kafka/test_waiting.py::"
 WAITING = (
     (
@@ -167,7 +184,12 @@ WAITING = (
     (
         323,
         take_an_empty_table_for_none,
-        _SEATS + "test_a_table_that_was_empty_when_it_was_confirmed_has_given_no_older_replica",
+        _DIRECTORY + "test_a_table_may_be_empty_when_it_is_confirmed",
+    ),
+    (
+        323,
+        forget_what_earlier_lives_confirmed,
+        _DIRECTORY + "test_a_directory_knows_since_when_its_replicas_are_the_first_ones",
     ),
     (
         324,

@@ -64,7 +64,9 @@ def keeper_of(data: Path, table: Placement) -> ReplicaKeeper:
         keep_commit=nothing_to_do,
     )
     member = SimpleNamespace(
-        directory=SimpleNamespace(record=SimpleNamespace(number=0)),
+        directory=SimpleNamespace(
+            record=SimpleNamespace(number=0), has_confirmed=lambda version: None
+        ),
         raft_log=SimpleNamespace(directory=str(data / "raft")),
     )
     return ReplicaKeeper(

@@ -14,6 +14,7 @@ from samelog.sequencer.cluster.node_dir import (
     NodeDirectory,
     NodeDirectoryError,
     NodePlace,
+    Suspicions,
     check_has_log,
     read_record,
     suspect,
@@ -104,6 +105,42 @@ def test_a_copy_of_a_directory_is_suspect_however_it_was_made(tmp_path: Path) ->
     assert lives(open_directory(copy))[2] == ""
     original.rename(tmp_path / "moved")  # a move is no copy
     assert lives(open_directory(tmp_path / "moved"))[2] == ""
+
+
+def test_a_directory_knows_since_when_its_replicas_are_the_first_ones(tmp_path: Path) -> None:
+    """A life that was let in led the change that gave its member the only replica of a group, and
+    ended before that began. The next life took the replica for one that another directory might
+    have had, and the group had no leader for ever (world 900000046 of converting groups).
+    """
+    directory = open_directory(tmp_path)
+    directory.has_confirmed(3)
+    assert directory.record.suspicions == Suspicions(), "it was never suspect"
+    directory.is_suspect("a copy")
+    directory.is_let_in(let_in_at=7)
+    directory.has_confirmed(9)
+    assert directory.record.suspicions == Suspicions(1, 7), "it is in the table"
+    directory.close()
+    directory = open_directory(tmp_path)
+    directory.has_confirmed(12)
+    assert directory.record.suspicions == Suspicions(1, 7), "of an earlier life"
+    directory.is_suspect("another life is known")
+    directory.has_confirmed(15)
+    assert directory.record.suspicions == Suspicions(2), "the other directory may still have one"
+    directory.is_let_in()
+    assert directory.record.suspicions == Suspicions(2, 15), "all voters agreed"
+    directory.close()
+
+
+def test_a_table_may_be_empty_when_it_is_confirmed(tmp_path: Path) -> None:
+    """Version 0 was taken for none: the member's first replica never counted, and a group of which
+    it was the only one had no leader (worlds of converting groups, seeds 275, 297 and 303).
+    """
+    directory = open_directory(tmp_path)
+    directory.is_suspect("a copy")
+    directory.has_confirmed(0)
+    directory.is_let_in()
+    assert directory.record.suspicions == Suspicions(1, 0)
+    directory.close()
 
 
 def test_an_old_copy_put_back_in_its_place_is_suspect(tmp_path: Path) -> None:

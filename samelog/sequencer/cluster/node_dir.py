@@ -79,6 +79,16 @@ class HostBoot(msgspec.Struct, frozen=True):
     """
 
 
+class Suspicions(NamedTuple):
+    """How often a reason was found that a directory may have forgotten something."""
+
+    times: int = 0
+    sure_after: int | None = None
+    """The version of the placement table after which no other directory of the member can have had
+    a replica, as known since the newest suspicion; None: not known yet.
+    """
+
+
 class NodeRecord(msgspec.Struct, frozen=True):
     """The contents of node.json."""
 
@@ -97,8 +107,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     """Empty until the first committed entry is applied."""
     suspicion: str = ""
     """Why the node may have forgotten something, and counts for nothing; empty: it has not."""
-    suspicions: int = 0
-    """How often a reason for that was found."""
+    suspicions: Suspicions = Suspicions()
     members: list[Member] = []
     """Who belonged to the cluster when the directory was made."""
     members_version: int = 0
@@ -117,7 +126,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
 
     def suspected(self, reason: str) -> NodeRecord:
         """The record of a node that may have forgotten something."""
-        return msgspec.structs.replace(self, suspicion=reason, suspicions=self.suspicions + 1)
+        counted = Suspicions(self.suspicions.times + 1)
+        return msgspec.structs.replace(self, suspicion=reason, suspicions=counted)
 
     def after(self, incarnation: str) -> list[str]:
         """The lives before a new one, `incarnation` being the newest of them."""
@@ -152,6 +162,8 @@ class NodeDirectory:
         self.path = path = config.data
         self.record = record
         self.lost_power = lost_power
+        self._confirmed_at: int | None = None
+        """The version of the placement table that this life has confirmed."""
         self._fs = fs
         self._config = config
         self._locks = locks
@@ -263,9 +275,27 @@ class NodeDirectory:
         self.record = self.record.suspected(reason)
         write_record(self._fs, self.path, self.record)
 
-    def is_let_in(self) -> None:
-        """An entry that names this life is here: nothing that it may have forgotten counts."""
+    def is_let_in(self, let_in_at: int | None = None) -> None:
+        """Nothing that this life may have forgotten counts any more. `let_in_at`: the version of
+        the placement table at the entry that names this life; None if all voters agreed instead.
+        """
         self._rewrite(suspicion="")
+        self._keep_sure_after(self._confirmed_at if let_in_at is None else let_in_at)
+
+    def has_confirmed(self, version: int) -> None:
+        """This life has applied the placement table up to a version as new as group 0's was when
+        the life began.
+        """
+        self._confirmed_at = version
+        self._keep_sure_after(version)
+
+    def _keep_sure_after(self, version: int | None) -> None:
+        """Another directory of the member cannot have had a replica that is newer than `version`:
+        if it starts, this directory becomes suspect again.
+        """
+        record, known = self.record, self.record.suspicions
+        if known.times and record.may_vote and known.sure_after is None and version is not None:
+            self._rewrite(suspicions=known._replace(sure_after=version))
 
     def belongs_to(self, cluster_id: str) -> None:
         """The cluster has begun."""

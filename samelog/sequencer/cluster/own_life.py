@@ -89,7 +89,8 @@ class OwnLife:
         if not self._group.raft.may_vote and self._is_let_in():
             self._group.raft.regain_trust()
         if record.suspicion and self._group.raft.may_vote:
-            self._directory.is_let_in()
+            let_in_at = state.placement.let_in_at.get(record.number, 0)
+            self._directory.is_let_in(let_in_at if self._is_let_in() else None)
             log_event(log, logging.WARNING, "counts again", reason=record.suspicion)
 
     def _is_let_in(self) -> bool:

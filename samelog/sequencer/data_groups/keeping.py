@@ -119,6 +119,7 @@ class ReplicaKeeper:
             with suppress(TimeoutError):
                 await self._host.catch_up()
                 self._confirmed_at = self._host.cluster.placement.version
+        self._directory.has_confirmed(self._confirmed_at)
         for number, placed in tuple(self._host.cluster.placement.groups.items()):
             if placed.replica_of(self._own) is None and not self._is_here(number):
                 with suppress(RaftStoreError):
@@ -187,19 +188,9 @@ class ReplicaKeeper:
         """Have it on the disk which replica this is. Raises RaftStoreError."""
         file = SeatFile(self._given.fs, self._raft_log.directory, number)
         known, table = file.read(), self._host.cluster.placement
-        confirmed = table.version if self._confirmed_at is None else self._confirmed_at
-        after = 0 if self._is_known_whole() else confirmed
-        record = begun(known, named, table, self._directory.record, sure_after=after)
-        if record != known:
-            file.write(record)
-
-    def _is_known_whole(self) -> bool:
-        """Whether the table knows since when this directory counts: it always did, or this life was
-        let in. Who counts again because all voters agreed is not in the table.
-        """
-        record, lives = self._directory.record, self._host.cluster.started.get(self._own)
-        is_let_in = lives is not None and lives.let_in == record.incarnation
-        return not record.suspicions or is_let_in
+        claimed = begun(known, named, table, self._directory.record)
+        if claimed != known:
+            file.write(claimed)
 
     def _remove_left(self, number: int, placed: PlacedGroup) -> ReplicaRecord | None:
         """Go on with an end that a crash has cut short: what is known of a replica here then.

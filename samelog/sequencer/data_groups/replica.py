@@ -341,7 +341,7 @@ class DataReplica:
         if not raft.may_vote and known is not None and known.let_in == record.incarnation:
             raft.regain_trust()
             self.raft.pump()
-        if raft.may_vote and self._record.trusted != record.suspicions:
+        if raft.may_vote and self._record.trusted != record.suspicions.times:
             self._record = counted(self._record, record)
             self._file.write(self._record)
             log_event(log, logging.WARNING, "replica counts again", group=self.number)

@@ -98,20 +98,12 @@ def is_stale(known: ReplicaRecord | None, replica: PlacedReplica) -> bool:
 
 
 def begun(
-    known: ReplicaRecord | None,
-    replica: PlacedReplica,
-    table: Placement,
-    record: NodeRecord,
-    *,
-    sure_after: int,
+    known: ReplicaRecord | None, replica: PlacedReplica, table: Placement, record: NodeRecord
 ) -> ReplicaRecord:
-    """What replica.json is to say before the replica says anything. `sure_after`: another directory
-    of the member may have had what was made up to this version of the table. Raises RaftStoreError.
-    """
+    """What replica.json is to say before the replica says anything. Raises RaftStoreError."""
     if known is None or (known.is_ended and known.replica < replica.replica):
-        is_first = table.is_first(replica) and replica.made_at > sure_after
-        is_sure = record.may_vote and is_first
-        trusted = record.suspicions if is_sure else NEVER
+        is_sure = record.may_vote and table.is_first(replica) and _is_first(replica, record)
+        trusted = record.suspicions.times if is_sure else NEVER
         return ReplicaRecord(FORMAT_VERSION, replica.replica, trusted)
     if known.replica != replica.replica:
         text = f"replica {known.replica} was here, and the table says {replica.replica}"
@@ -119,9 +111,15 @@ def begun(
     return known
 
 
+def _is_first(replica: PlacedReplica, record: NodeRecord) -> bool:
+    """Whether no other directory of the member can have had a replica, by this directory alone."""
+    times, sure_after = record.suspicions
+    return not times or (sure_after is not None and replica.made_at > sure_after)
+
+
 def counted(known: ReplicaRecord, record: NodeRecord) -> ReplicaRecord:
     """What replica.json says of a replica that counts, whatever it may have forgotten."""
-    return msgspec.structs.replace(known, trusted=record.suspicions)
+    return msgspec.structs.replace(known, trusted=record.suspicions.times)
 
 
 def seat_of(group: PlacedGroup, known: ReplicaRecord, record: NodeRecord) -> Seat:
@@ -130,6 +128,6 @@ def seat_of(group: PlacedGroup, known: ReplicaRecord, record: NodeRecord) -> Sea
         group.number,
         known.replica,
         group.founders if group.is_founder(record.number) else (),
-        may_vote=known.trusted == record.suspicions,
+        may_vote=known.trusted == record.suspicions.times,
         may_rest=True,
     )

@@ -35,6 +35,21 @@ def stop_at_damage() -> Iterator[None]:
 
 
 @contextmanager
+def want_every_file_below() -> Iterator[None]:
+    """A position that a node reports is used only if all files below it are there."""
+    original = RunTail.raise_to
+
+    def raise_to(self: RunTail, place: RollByte) -> None:
+        for roll in range(self.end[0], place[0]):
+            if roll not in self._names.sealed:
+                self._file(roll)
+        original(self, place)
+
+    with patch.object(RunTail, "raise_to", raise_to):
+        yield
+
+
+@contextmanager
 def send_the_rest_again() -> Iterator[None]:
     """The next part begins behind the damage, wherever the cluster's copy of the run ends."""
 
@@ -100,6 +115,7 @@ def seal_behind_the_next_file() -> Iterator[None]:
 
 
 _PUBLISHER = "tests/publisher/test_damage.py::"
+_TAIL = "tests/replicator/test_session_tail.py::"
 _PUSH = "tests/replicator/test_push_damage.py::"
 
 _WRITER = "tests/publisher/test_session_writer.py::"
@@ -129,6 +145,7 @@ PUBLISHER_DAMAGE = (
         _STORE + "test_damage_above_the_mark_counts_unless_the_power_was_lost",
     ),
     (331, send_the_rest_again, _PUSH + "test_a_node_that_has_damaged_bytes_spares_them"),
+    (331, want_every_file_below, _TAIL + "test_files_below_a_known_boundary_may_be_missing"),
     (331, let_newer_runs_pass, _PUSH + "test_the_order_of_runs_and_partitions_stays"),
     (331, go_on_before_it_is_merged, _PUSH + "test_a_part_waits_until_the_last_one_is_merged"),
 )

@@ -167,6 +167,23 @@ def test_a_known_boundary_spares_the_scan(tmp_path: Path) -> None:
     assert followed.follow() == (1, len(second + batch(b"c")))
 
 
+def test_files_below_a_known_boundary_may_be_missing(tmp_path: Path) -> None:
+    """A power failure undid the removal of some released files, so that one between them was
+    missing, and the node's position behind all of them was never used (world 890000064 of many
+    groups).
+    """
+    followed, last = Followed(tmp_path), batch(b"last")
+    followed.write("log.0.0")
+    followed.write("log.0.0.sealed-100")
+    followed.write("log.0.2", last)
+    followed.write(f"log.0.2.sealed-{len(last)}")
+    followed.look()
+    followed.tail.raise_to((2, len(last)))
+    assert followed.tail.end == (3, 0)
+    assert followed.tail.sealed_length(1) is None
+    assert followed.tail.damage is None
+
+
 def test_a_batch_is_told_by_where_it_starts(tmp_path: Path) -> None:
     followed = Followed(tmp_path)
     data = batch(b"a") + batch(b"bb")

@@ -234,14 +234,16 @@ class RunTail:
         return place
 
     def raise_to(self, place: RollByte) -> None:
-        """A batch boundary is known, further up than the scan has come."""
+        """A batch boundary is known, further up than the scan has come. Files below it may be gone:
+        a power failure can undo some removals of released files, and keep others.
+        """
         if place <= self.end:
             return
         for roll in range(self.end[0], place[0]):
             length = self._names.sealed.get(roll)
-            if length is None:
-                length = self._file(roll).size()
-            self._lengths[roll] = length
+            if length is None and roll not in self._names.data:
+                continue
+            self._lengths[roll] = self._file(roll).size() if length is None else length
         self.end = place
         self.may_have_more = True
         self._roll_over()

@@ -1,12 +1,12 @@
 """The small JSON files that say what a directory of a log is: their contents, and their encoding.
 
-Invariant: a file of another format version is never read further than its version, and one in
-which a bit has turned is refused.
+Invariant: a file of another format version is never read further than its version. A file is read
+as it was written, or refused.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -21,6 +21,8 @@ FORMAT_VERSION = 1
 class Versioned(msgspec.Struct, frozen=True, kw_only=True):
     """What every such file holds."""
 
+    remedy: ClassVar[str] = "restore it"
+    """What to do if the file is unreadable."""
     format_version: int = FORMAT_VERSION
 
 
@@ -30,6 +32,7 @@ _Value = TypeVar("_Value", bound=Versioned)
 class SessionFile(Versioned, frozen=True, kw_only=True):
     """session.json: whose directory this is."""
 
+    remedy: ClassVar[str] = "restore it; until then nothing of this directory is shipped"
     session: str
     id: str
     """A UUID, made with the directory."""
@@ -40,12 +43,20 @@ class SessionFile(Versioned, frozen=True, kw_only=True):
 class ClusterFile(Versioned, frozen=True, kw_only=True):
     """cluster.json: which cluster a session is shipped to, or copies come from."""
 
+    remedy: ClassVar[str] = (
+        "restore it; or, if the configured nodes are the right ones, rename it, and it is written "
+        "again"
+    )
     cluster_id: str
 
 
 class RunFile(Versioned, frozen=True, kw_only=True):
     """run.<X>.json: one life of the publisher."""
 
+    remedy: ClassVar[str] = (
+        "restore it; or rename it, and the files log.<X>.* of this run stay unshipped, while later "
+        "runs are shipped"
+    )
     run: int
     run_id: str
     """32 hexadecimal digits, random."""
@@ -94,6 +105,9 @@ class DamageFile(Versioned, frozen=True, kw_only=True):
 class TopicFile(Versioned, frozen=True, kw_only=True):
     """topic.json: which topic a session's partition belongs to; names can be used again."""
 
+    remedy: ClassVar[str] = (
+        "restore it; or, if the topic was not deleted since, rename it, and it is written again"
+    )
     topic_id: str
 
 
@@ -139,6 +153,7 @@ class ShippingFile(Versioned, frozen=True, kw_only=True):
 class PartitionFile(Versioned, frozen=True, kw_only=True):
     """partition.json: which partition a merged log is, and where it begins."""
 
+    remedy: ClassVar[str] = "restore it; or rename the directory, and the partition is copied again"
     topic: str
     topic_id: str
     partition: PartitionIndex
@@ -210,6 +225,11 @@ def decode_directory_file(data: bytes, path: str, kind: type[_Value]) -> _Value:
         UnsupportedFormat: it was written by another version.
         CorruptLog: it is not JSON, not such a file, or not as it was written.
     """
+    damage: ValueError | None = None
+    try:
+        data = checked(data)
+    except ValueError as error:  # another version may have other checksums, or none
+        damage = error
     try:
         version = msgspec.json.decode(data, type=Versioned).format_version
         if version != FORMAT_VERSION:
@@ -217,9 +237,11 @@ def decode_directory_file(data: bytes, path: str, kind: type[_Value]) -> _Value:
                 f"{path}: format version {version}; this program reads {FORMAT_VERSION}: "
                 "use the program that wrote it, or a newer one"
             )
-        return msgspec.json.decode(checked(data), type=kind)
+        if damage is not None:
+            raise damage
+        return msgspec.json.decode(data, type=kind)
     except ValueError as error:
-        raise CorruptLog(path, 0, f"unreadable ({error}); restore it") from error
+        raise CorruptLog(path, 0, f"unreadable ({error}); {kind.remedy}") from error
 
 
 class RefusedRecord(msgspec.Struct, frozen=True, kw_only=True):

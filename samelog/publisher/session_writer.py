@@ -17,7 +17,7 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
@@ -38,7 +38,7 @@ from samelog.publisher.budget import DiskBudget, NoRoom, measure
 from samelog.publisher.errors import AppendTooLarge, PublisherClosed
 from samelog.publisher.output import Output, explained
 from samelog.publisher.records import Places, TopicPartition
-from samelog.store.disk.disk_errors import NoSpace
+from samelog.store.disk.disk_errors import DiskFault, NoSpace
 from samelog.store.disk.files import File, FileSystem, NoSuchFile
 from samelog.store.session.dead_runs import DeadRuns
 from samelog.store.session.directory import RunExists, SessionDirectory
@@ -309,7 +309,7 @@ class SessionWriter:
     def left_behind(self) -> Places:
         """The ends of earlier runs that still have files: not all of them is known to be merged."""
         found = []
-        ends = {run.run: run.end for run in self.directory.runs() if run.end is not None}
+        ends = {run.run: run.end for run in self.directory.readable_runs()[0] if run.end}
         for name in itertools.starmap(TopicPartition, self.directory.inputs()):
             names = parse_names(self._fs.list_directory(self.directory.input_path(*name)))
             for run in names.keys() & ends.keys():
@@ -353,21 +353,38 @@ def _lock(directory: SessionDirectory) -> None:
 
 def _end_dead_runs(fs: FileSystem, directory: SessionDirectory) -> None:
     """Cut the torn tails in a locked session directory, and write the missing ends of its runs.
-    Damaged bytes stay in place; the shipper skips them.
+    Damaged bytes stay in place; the shipper skips them. A run whose record cannot be read waits for
+    an operator, and one whose file cannot be read for the next opening.
 
     Raises CorruptLog, UnsupportedFormat, DiskFault.
     """
-    dead = [run.run for run in directory.runs() if run.end is None]
-    if not dead:
-        return
-    ends: dict[int, dict[str, tuple[int, int]]] = {run: {} for run in dead}
-    for topic, partition in directory.inputs():
-        path = directory.input_path(topic, partition)
-        repaired = DeadRuns(fs, path, [])
-        names = parse_names(fs.list_directory(path))
-        for run in set(dead).intersection(names):
-            ends[run][input_name(topic, partition)] = repaired.end_of(run, names[run])
-        for damage in repaired.damaged:
-            log.error("a file of session %r is damaged: %s", directory.record.session, damage)
-    for run in dead:
-        directory.end_run(run, ends[run])
+    session, (runs, damaged) = directory.record.session, directory.readable_runs()
+    for damage in damaged:
+        log.error("a run of session %r is not shipped: %s", session, damage)
+    ends: dict[int, dict[str, tuple[int, int]]] = {run.run: {} for run in runs if run.end is None}
+    for topic, partition in directory.inputs() if ends else ():
+        path, name = directory.input_path(topic, partition), input_name(topic, partition)
+        for run, end in _dead_ends(fs, path, ends.keys(), session).items():
+            if end is None:
+                del ends[run]
+            else:
+                ends[run][name] = end
+    for run, known in ends.items():
+        directory.end_run(run, known)
+
+
+def _dead_ends(
+    fs: FileSystem, path: str, dead: Iterable[int], session: str
+) -> dict[int, tuple[int, int] | None]:
+    """Where dead runs end in an input; None: its files cannot be read."""
+    names, ends = parse_names(fs.list_directory(path)), dict[int, tuple[int, int] | None]()
+    repaired = DeadRuns(fs, path, [])
+    for run in names.keys() & dead:
+        try:
+            ends[run] = repaired.end_of(run, names[run])
+        except DiskFault as fault:
+            log.error("run %d of session %r stays without an end: %s", run, session, fault)
+            ends[run] = None
+    for damage in repaired.damaged:
+        log.error("a file of session %r is damaged: %s", session, damage)
+    return ends

@@ -8,6 +8,7 @@ position does not count. Invariant: the file holds either the old positions or t
 from __future__ import annotations
 
 import os
+from typing import ClassVar
 
 import msgspec
 
@@ -27,6 +28,7 @@ class TopicPositions(msgspec.Struct):
 class StoredPositions(Versioned, frozen=True, kw_only=True):
     """The whole file."""
 
+    remedy: ClassVar[str] = "restore it; or rename it, and the subscriber begins where `start` says"
     name: str
     topics: dict[str, TopicPositions]
 

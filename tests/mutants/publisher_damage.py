@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from samelog.format import checked_json
+from samelog.format.errors import LogFormatError
 from samelog.publisher.output import Output
 from samelog.publisher.session_writer import SessionWriter
 from samelog.replicator.interfaces import RollByte
 from samelog.replicator.push import session_tail
 from samelog.replicator.push.client import PushClient
+from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.session_damage import SessionDamage
 from samelog.replicator.push.session_tail import RunTail
 from samelog.sequencer.merge.session_store import SessionStore
@@ -100,6 +103,30 @@ def forget_damage_above_the_mark() -> Iterator[None]:
 
 
 @contextmanager
+def read_the_first_text_only() -> Iterator[None]:
+    """A small file counts as unreadable if its first text is damaged."""
+
+    def texts(data: bytes) -> Iterator[bytes]:
+        found = checked_json._CHECKSUM.search(data)
+        yield data if found is None else data[: found.end()] + b"\n}\n"
+
+    with patch.object(checked_json, "_texts", texts):
+        yield
+
+
+@contextmanager
+def stop_at_an_unreadable_input() -> Iterator[None]:
+    """A disk that cannot read one partition of a session stops the others."""
+
+    def note_fault(self: LocalSession, where: object, error: LogFormatError | None) -> None:
+        if error is not None:
+            raise error
+
+    with patch.object(LocalSession, "_note_fault", note_fault):
+        yield
+
+
+@contextmanager
 def seal_behind_the_next_file() -> Iterator[None]:
     """A file is sealed after the next one was created, and the names are not synced between."""
 
@@ -119,6 +146,7 @@ _TAIL = "tests/replicator/test_session_tail.py::"
 _PUSH = "tests/replicator/test_push_damage.py::"
 
 _WRITER = "tests/publisher/test_session_writer.py::"
+_JSON = "tests/format/test_checked_json.py::"
 _INPUT_LOG = "tests/store/test_input_log.py::"
 _STORE = "tests/sequencer/test_session_store.py::"
 
@@ -144,6 +172,8 @@ PUBLISHER_DAMAGE = (
         forget_damage_above_the_mark,
         _STORE + "test_damage_above_the_mark_counts_unless_the_power_was_lost",
     ),
+    (333, read_the_first_text_only, _JSON + "test_a_turned_bit_changes_nothing_that_is_read"),
+    (333, stop_at_an_unreadable_input, _PUSH + "test_an_input_that_cannot_be_read_stops_alone"),
     (331, send_the_rest_again, _PUSH + "test_a_node_that_has_damaged_bytes_spares_them"),
     (331, want_every_file_below, _TAIL + "test_files_below_a_known_boundary_may_be_missing"),
     (331, let_newer_runs_pass, _PUSH + "test_the_order_of_runs_and_partitions_stays"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
 from pathlib import Path
@@ -13,6 +14,8 @@ from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.format.marks import InputMarks, RunMark, decode_marks
 from samelog.publisher import RecordsDamaged, TopicPartition
+from samelog.store.disk.disk_errors import DiskFault
+from samelog.store.disk.os_file import OsFile
 from tests.patience import PATIENCE_S
 from tests.publisher import reading
 from tests.publisher.nodes import Nodes, running
@@ -87,6 +90,44 @@ def test_an_intact_batch_behind_it_tells_damage_from_a_torn_tail(
     assert file.stat().st_size == size
     assert reading.runs(session)[0].end == {"t-0": (0, size)}
     assert f"a file of session 's' is damaged: {file}" in caplog.text
+
+
+def test_an_unreadable_record_of_a_run_keeps_nobody_from_appending(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = crashed(tmp_path, durable=False)
+    record, file = session / "run.0.json", session / "t-0" / "log.0.0"
+    record.write_bytes(b"")
+    data = file.read_bytes()
+    with caplog.at_level(logging.ERROR), Publisher("t", session="s", directory=session.parent) as p:
+        p.append(b"3")
+    assert (record.read_bytes(), file.read_bytes()) == (b"", data)
+    assert f"a run of session 's' is not shipped: {record}, byte 0: unreadable" in caplog.text
+    assert (session / "run.1.json").exists()
+    assert (session / "t-0" / "log.1.0").stat().st_size > 0
+
+
+def test_a_run_whose_file_cannot_be_read_keeps_nobody_from_appending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = crashed(tmp_path, durable=False)
+    failing = [str(session / "t-0" / "log.0.0")]
+    read = OsFile.pread
+
+    def pread(self: OsFile, size: int, position: int) -> bytes:
+        if self.path in failing:
+            raise DiskFault(self.path, "read", errno.EIO)
+        return read(self, size, position)
+
+    monkeypatch.setattr(OsFile, "pread", pread)
+    with caplog.at_level(logging.ERROR), Publisher("t", session="s", directory=session.parent) as p:
+        p.append(b"3")
+    assert "run 0 of session 's' stays without an end" in caplog.text
+    assert [run.end is None for run in reading.runs(session)] == [True, False]
+    failing.clear()
+    with Publisher("t", session="s", directory=session.parent):
+        pass
+    assert [run.end is None for run in reading.runs(session)] == [False, False]
 
 
 def test_a_file_that_was_cut_below_its_mark_is_damaged(tmp_path: Path) -> None:

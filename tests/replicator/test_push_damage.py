@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
+import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +16,9 @@ from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.format.directory_files import DamageFile, decode_directory_file
 from samelog.replicator.push.client import PushClient
+from samelog.store.disk.disk_errors import DiskFault
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.disk.os_file import OsFile
 from samelog.wire.push import inputs as push_inputs
 from samelog.wire.push.effects import PushPhase
 from tests.replicator.fake_nodes import FakeNode, World, world
@@ -59,7 +66,7 @@ def flip(path: Path, at: int, bit: int = 0) -> None:
     path.write_bytes(data)
 
 
-def expected(numbers: range, *without: int) -> list[bytes]:
+def expected(numbers: Iterable[int], *without: int) -> list[bytes]:
     return [b"%d" % number for number in numbers if number not in without]
 
 
@@ -298,6 +305,79 @@ def test_damage_to_the_end_holds_up_nothing(tmp_path: Path) -> None:
             assert merged(made) == expected(range(10, 20), 13, 14)
             assert client.progress[FLIGHTS].merged > (0, *end)
 
+    in_loop(main)
+
+
+def test_an_unreadable_record_stops_its_run_and_later_ones(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        for begin in (10, 20, 30):
+            files.begin()
+            write(files, range(begin, begin + 10), 100)
+            files.end()
+        record = files.path / "run.1.json"
+        record.write_bytes(bytes(100))
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            await until(lambda: merged(made) == expected(range(10, 20)))
+            assert re.search(
+                rf"{record}, byte 0: unreadable .*; restore it; or rename it, and the files log",
+                str(client.status.session_fault),
+            )
+            assert record.read_bytes() == bytes(100)
+            record.rename(files.path / "run.1.json.old")
+            await until(lambda: client.status.session_fault is None)
+            await until(lambda: merged(made) == expected([*range(10, 20), *range(30, 40)]))
+            assert files.file(0, run=1).stat().st_size == 10 * SIZE
+
+    in_loop(main)
+
+
+def test_an_input_that_cannot_be_read_stops_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sector of its file, and then its directory."""
+    failing = {"flights-1/log.0.0"}
+
+    def fail(path: str) -> None:
+        if any(path.endswith(name) for name in failing):
+            raise DiskFault(path, "read", errno.EIO)
+
+    read, listed = OsFile.pread, OsFileSystem.list_directory
+
+    def pread(self: OsFile, size: int, position: int) -> bytes:
+        fail(self.path)
+        return read(self, size, position)
+
+    def list_directory(self: OsFileSystem, path: Any) -> list[str]:
+        fail(str(path))
+        return listed(self, path)
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        for partition in (0, 1, 2):
+            write(files, range(10, 30), 100, partition=partition)
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            await until(lambda: merged(made, 2) == expected(range(10, 30)))
+            assert merged(made, 0) == expected(range(10, 30))
+            assert merged(made, 1) == []
+            assert "flights-1/log.0.0" in client.status.nodes[0].problems[OTHER]
+            failing.clear()
+            failing.add("flights-1")
+            files.roll(OTHER)
+            write(files, range(30, 40), 100, partition=2)
+            await until(lambda: merged(made, 2) == expected(range(10, 40)))
+            assert "flights-1" in str(client.status.session_fault)
+            failing.clear()
+            files.end()
+            await until_shipped(client)
+            assert merged(made, 1) == expected(range(10, 30))
+            assert client.status.session_fault is None
+
+    monkeypatch.setattr(OsFile, "pread", pread)
+    monkeypatch.setattr(OsFileSystem, "list_directory", list_directory)
     in_loop(main)
 
 

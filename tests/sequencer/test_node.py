@@ -362,6 +362,29 @@ def test_a_divergent_partition_is_set_aside_and_copied_anew(
     run_with(tmp_path, 3, body)
 
 
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_partition_whose_owner_is_unreadable_is_set_aside_and_copied_anew(
+    tmp_path: Path, run_with: RunWith, is_missing: bool
+) -> None:
+    merged_dir = tmp_path / "rt-sequencer-1" / "data" / "merged"
+
+    async def first(nodes: list[Node]) -> None:
+        await Session("a").send(nodes, batch(b"0", b"1"))
+        await until(lambda: all(offset(node) == 2 for node in nodes), "all merged")
+
+    async def second(nodes: list[Node]) -> None:
+        await until(lambda: all(offset(node) == 2 for node in nodes), "copied")
+        assert len({merged(node) for node in nodes}) == 1
+
+    run_with(tmp_path, 3, first)
+    (merged_dir / "t-0" / "partition.json").write_bytes(b"")
+    if is_missing:
+        (merged_dir / "t-0" / "partition.json").unlink()
+    run_with(tmp_path, 3, second)
+    aside = merged_dir / "quarantine" / "t-0.quarantined-1"
+    assert (aside / f"{0:020d}.log").stat().st_size > 0
+
+
 def test_a_publisher_is_asked_again_for_committed_bytes_that_nobody_has(
     tmp_path: Path, run_with: RunWith
 ) -> None:

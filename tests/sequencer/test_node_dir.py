@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from samelog.format.checked_json import checked
 from samelog.sequencer.cluster.lives import Contradiction, KnownLife
 from samelog.sequencer.cluster.node_dir import (
     IS_A_COPY,
@@ -173,16 +174,23 @@ def test_a_suspect_goes_on_behind_the_life_that_others_know(tmp_path: Path) -> N
     assert lives(directory)[1:] == (["theirs", first], "why")
 
 
-def test_no_bit_of_node_json_turns_without_a_word(tmp_path: Path) -> None:
+def test_no_bit_of_node_json_turns_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     open_directory(tmp_path).close()
     file = tmp_path / "node.json"
-    data = file.read_bytes()
-    for bit in range(8 * len(data)):
+    data, record = file.read_bytes(), read_record(OsFileSystem(), str(tmp_path))
+    half = len(checked(data))
+    for bit in range(8, 8 * (half - 3), 7):
         turned = bytearray(data)
         turned[bit // 8] ^= 1 << bit % 8
         file.write_bytes(turned)
+        assert read_record(OsFileSystem(), str(tmp_path)) == record
+        turned[bit // 8 + half + 9] ^= 1 << bit % 8
+        file.write_bytes(turned)
         with pytest.raises(NodeDirectoryError, match=r"node\.json"):
             read_record(OsFileSystem(), str(tmp_path))
+    assert f"{file} is damaged" in caplog.text
 
 
 def test_a_directory_that_was_only_begun_has_no_log_yet(tmp_path: Path) -> None:

@@ -107,5 +107,7 @@ def test_the_file_is_kept_and_checked(tmp_path: Path) -> None:
     assert file.read() == ReplicaRecord(1, 9, 0)
     path = tmp_path / "5" / "replica.json"
     path.write_bytes(path.read_bytes().replace(b"9", b"8", 1))
+    assert file.read() == ReplicaRecord(1, 9, 0)
+    path.write_bytes(path.read_bytes().replace(b"9", b"8"))
     with pytest.raises(RaftStoreError, match="unreadable"):
         file.read()

@@ -29,6 +29,7 @@ def test_the_record_is_written_once(tmp_path: Path) -> None:
     open_session(tmp_path / "ewr")
     again = open_session(tmp_path / "ewr", session_id="other")
     record = json.loads((tmp_path / "ewr" / "session.json").read_text())
+    assert record.pop("again") == record
     record.pop("crc32c")
     assert record == {
         "format_version": 1,

@@ -7,6 +7,7 @@ Invariant: nothing is decided here; the session's files are only read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -18,7 +19,7 @@ from samelog.replicator.push.session_tail import RunTail
 from samelog.replicator.turns import Turns
 from samelog.runtime.clock import Clock
 from samelog.runtime.network.channel import Channel
-from samelog.store.disk.files import NoSuchFile
+from samelog.store.disk.disk_errors import DiskFault, NoSuchFile
 from samelog.wire.bounds import Ack, Holder
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import ProtocolFault
@@ -361,7 +362,8 @@ class PushConversation(ReplicatorHandler):
             inputs.not_there(shipped, str(error), self._now())
         except LogFormatError as error:
             if isinstance(error, CorruptLog):
-                tail.judge((roll, byte))
+                with suppress(DiskFault):  # it is judged again with the next attempt
+                    tail.judge((roll, byte))
             inputs.unreadable(shipped, str(error), self._now())
         else:
             if wanted.is_part or len(data) > LONGEST_IN_DATA_BYTES:

@@ -13,29 +13,23 @@ import logging
 import os
 from collections.abc import Callable
 
-from samelog.format.directory_files import RunByte, RunFile, ShippingFile
+from samelog.format.directory_files import RunFile, ShippingFile
 from samelog.format.errors import CorruptLog, DirectoryInUse, LogFormatError, OtherTopic
 from samelog.format.file_names import (
     MARKS_FILE,
-    SHIPPING_FILE,
     TOPIC_FILE,
     RunNames,
-    data_name,
-    parse_names,
 )
-from samelog.format.marks import InputMarks
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName, RunEnds
+from samelog.replicator.push.input_directory import InputDirectory
 from samelog.replicator.push.session_damage import SessionDamage
 from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.replicator.push.session_watch import SessionWatch
 from samelog.runtime.inotify import Event, LoopInotify, Mask
 from samelog.store.disk.directories import DirectoryWatch
-from samelog.store.disk.dirty_files import read_marks
 from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
 from samelog.store.disk.files import FileSystem, NoSuchFile
-from samelog.store.disk.json_files import read_json_file, write_json_file
-from samelog.store.disk.quarantine import set_aside
 from samelog.store.session.damage import Damage
 from samelog.store.session.directory import SessionDirectory, bind_topic, read_topic_id
 from samelog.wire.push.layout import Layout, part_layout
@@ -44,126 +38,13 @@ log = logging.getLogger(__name__)
 
 _TROUBLE = Mask.CLOSE_WRITE | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED | Mask.UNMOUNT
 _NAMES_CHANGED = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
+_RUN = "run"
+"""The record of a run."""
 
 
-class _InputDirectory:
-    """One input's directory: its names, and the tails of its runs that somebody follows."""
-
-    def __init__(self, fs: FileSystem, path: str, pieces: PieceCache) -> None:
-        """Raises LogFormatError."""
-        self.path = path
-        self.shipping = _read_shipping(fs, path)
-        self.topic_id: str | None = None
-        """Of the topic that the input is shipped to, once that is known."""
-        self.is_unwritten = False
-        """Whether the disk had no room for the topic's id."""
-        self.names: dict[int, RunNames] = {}
-        self.tails: dict[int, RunTail] = {}
-        self.identity: tuple[int, int] | None = None
-        """Of the directory, when it was looked at first."""
-        self._fs = fs
-        self._pieces = pieces
-        self._watch = DirectoryWatch(fs, path)
-
-    def look(self, *, always: bool) -> bool:
-        """List the directory (if it may have changed); whether a run has come or gone."""
-        before = self.names.keys()
-        if self.identity is None:
-            self.identity = self._fs.identity(self.path)
-        if self._watch.needs_listing() or always:
-            names = parse_names(self._fs.list_directory(self.path))
-            self.names = {run: found for run, found in names.items() if found.data}
-            for tail in self.tails.values():
-                tail.look(names)
-        return before != self.names.keys()
-
-    def notice(self) -> None:
-        """Its files may have grown."""
-        for tail in tuple(self.tails.values()):
-            tail.notice()
-
-    def tail(self, run: int, start: RunByte | None) -> RunTail:
-        """The tail of one run, or of its part that begins at `start`."""
-        tail = self.tails.get(run)
-        if tail is None:
-            layout = part_layout(self.shipping, run, start)
-            tail = self.tails[run] = RunTail(self._fs, self.path, run, self._pieces, layout)
-            tail.look(self.names)
-        return tail
-
-    def reaches(self, run: RunFile) -> SessionPosition:
-        """Up to where a run that is over is known to reach: where its writer says, or durable marks
-        do.
-        """
-        place = (0, 0)
-        if run.end is not None:
-            place = run.end.get(os.path.basename(self.path), place)
-        elif (marks := read_marks(self._fs, self.path, InputMarks)) is not None:
-            own = ((mark.roll, mark.byte) for mark in marks.runs if mark.run == run.run)
-            place = next(own, place)
-        return SessionPosition(run.run, *place)
-
-    def ship_differently(self, shipping: ShippingFile, *, durable: bool = True) -> None:
-        """Write shipping.json and discard the tails opened earlier. Raises DiskFault."""
-        write_json_file(self._fs, os.path.join(self.path, SHIPPING_FILE), shipping, durable=durable)
-        is_moved = (shipping.begin, shipping.carried) != (
-            self.shipping.begin,
-            self.shipping.carried,
-        )
-        self.shipping = shipping
-        if is_moved:
-            for tail in self.tails.values():
-                tail.close()
-            self.tails.clear()
-
-    @property
-    def has_fresh_bytes(self) -> bool:
-        """Whether there are bytes of the present topic: behind `begin`, or carried."""
-        run, roll, byte = self.shipping.begin
-        if self.shipping.carried:
-            return True
-        for own in self.names[run].data if run in self.names else ():
-            if own > roll and self._size(run, own) > 0:
-                return True
-            if own == roll and self._size(run, own) > byte:
-                return True
-        return False
-
-    def _size(self, run: int, roll: int) -> int:
-        try:
-            return self._fs.size(os.path.join(self.path, data_name(run, roll)))
-        except NoSuchFile:
-            return 0
-
-    def bytes_behind(self, begin: RunByte) -> int:
-        """Bytes in the files from a local position on."""
-        run, roll, byte = begin
-        total = 0
-        for number, names in self.names.items():
-            for own in names.data if number >= run else ():
-                if number > run or own >= roll:
-                    total += self._size(number, own)
-        return max(0, total - (byte if roll in self._rolls(run) else 0))
-
-    def _rolls(self, run: int) -> set[int]:
-        return self.names[run].data if run in self.names else set()
-
-
-def _read_shipping(fs: FileSystem, directory: str) -> ShippingFile:
-    """What shipping.json says. A damaged one is set aside: topic.json still names the topic that
-    the bytes were shipped to, so that nothing goes to another one. Raises LogFormatError.
-    """
-    path = os.path.join(directory, SHIPPING_FILE)
-    try:
-        return read_json_file(fs, path, ShippingFile) or ShippingFile()
-    except CorruptLog as damage:
-        log.error("%s; it is now %s", damage, set_aside(fs, path))
-        return ShippingFile()
-
-
-def _has_bytes(each: _InputDirectory, run: int) -> bool:
-    is_carrier = bool(each.shipping.carried) and run == each.shipping.begin[0]
-    return run in each.names or is_carrier
+def _run_of(damage: CorruptLog) -> int:
+    """The run whose record or noted damage cannot be read."""
+    return int(os.path.basename(damage.path).split(".")[1])
 
 
 class LocalSession:
@@ -182,7 +63,11 @@ class LocalSession:
         self.fs = fs
         self.runs: list[RunFile] = []
         """By number."""
-        self.fault: LogFormatError | None = None
+        self._faults: dict[str | InputName, LogFormatError] = {}
+        """What is wrong with `_RUN`, an input, or the copy of an input's damaged bytes (the name of
+        its directory); the other inputs are shipped.
+        """
+        self._fault: LogFormatError | None = None
         """What was wrong when the directory was looked at last."""
         self._on_change = on_change
         self._on_trouble = on_trouble
@@ -190,13 +75,18 @@ class LocalSession:
         self._directory: SessionDirectory | None = None
         self._identity: tuple[int, int] | None = None
         self._watch = DirectoryWatch(fs, path)
-        self._inputs: dict[InputName, _InputDirectory] = {}
+        self._inputs: dict[InputName, InputDirectory] = {}
         self._pieces = PieceCache()
         self._abandoned: set[int] = set()
         self.damage = SessionDamage(fs, path)
         """What is damaged, and how the runs that it is in are shipped."""
 
     # --- what there is ------------------------------------------------------------------------
+
+    @property
+    def fault(self) -> LogFormatError | None:
+        """What is wrong with the directory, a run or an input; None: nothing."""
+        return self._fault or next(iter(self._faults.values()), None)
 
     @property
     def identity(self) -> tuple[str, str] | None:
@@ -220,7 +110,7 @@ class LocalSession:
 
     def inputs_of(self, run: int) -> list[InputName]:
         """The inputs that have files of this run, or files of earlier ones that it carries."""
-        return [name for name, each in self._inputs.items() if _has_bytes(each, run)]
+        return [name for name, each in self._inputs.items() if each.has_bytes(run)]
 
     def to_ship(self, run: int) -> list[InputName]:
         """Those of them that may be shipped now: not what is held, or belongs to a deleted topic;
@@ -346,7 +236,7 @@ class LocalSession:
             return None
         return part_layout(known.shipping, run, self.damage.start_of(run, name))
 
-    def _look_at_end(self, run: int, directory: _InputDirectory) -> None:
+    def _look_at_end(self, run: int, directory: InputDirectory) -> None:
         """Tell the tail of a run up to where the run is known to reach."""
         record = next((each for each in self.runs if each.run == run), None)
         tail = directory.tails.get(run)
@@ -382,7 +272,13 @@ class LocalSession:
         """Note durably what was found, and keep a copy of it, before a part of a run is ended."""
         for run in self.runs:
             for name in self._unnoted(run.run):
-                self.damage.note(run.run, name, self.tail(run.run, name), self.input_path(name))
+                path = self.input_path(name)
+                try:
+                    self.damage.note(run.run, name, self.tail(run.run, name), path)
+                except LogFormatError as error:
+                    self._note_fault(path, error)
+                else:
+                    self._note_fault(path, None)
 
     def go_on(self, run: int, ends: RunEnds) -> None:
         """Begin the next part of a run, with its own id, after the cluster closed a part that ends
@@ -489,7 +385,7 @@ class LocalSession:
     def look_again(self) -> bool:
         """List everything anew, before a run is called complete; False: that failed."""
         self._guarded(self._list_all)
-        return self.fault is None
+        return self._fault is None and not self._faults.keys() - {_RUN}
 
     def forget_run(self, run: int) -> None:
         """The files of a run were removed."""
@@ -538,12 +434,29 @@ class LocalSession:
             raise DirectoryGone(self.path)
         elif not self._watch.needs_listing() and not always:
             return False
-        runs = [self.damage.part_of(run) for run in self._directory.runs()]
+        changed = self._look_at_runs(self._directory)
+        return self._add_inputs(self._directory) or changed
+
+    def _look_at_runs(self, directory: SessionDirectory) -> bool:
+        """Read the records of the runs; whether there is news. Runs are shipped in their order, so
+        one whose record is unreadable stops those behind it.
+        """
+        found, damaged = directory.readable_runs()
+        fault = damaged[0] if damaged else None
+        runs: list[RunFile] = []
+        for run in found:
+            if fault is not None and run.run > _run_of(fault):
+                break
+            try:
+                runs.append(self.damage.part_of(run))
+            except CorruptLog as damage:
+                fault = damage
+        self._note_fault(_RUN, fault)
         changed = runs != self.runs
         self.runs = runs
         if changed:
             self._look_at_ends()
-        return self._add_inputs(self._directory) or changed
+        return changed
 
     def _look_at_ends(self) -> None:
         for directory in self._inputs.values():
@@ -555,10 +468,14 @@ class LocalSession:
         for name in new:
             path = directory.input_path(*name)
             self.watch.add(path, name)
-            self._inputs[name] = _InputDirectory(self.fs, path, self._pieces)
+            try:
+                self._inputs[name] = InputDirectory(self.fs, path, self._pieces)
+            except LogFormatError as error:
+                self._note_fault(name, error)
+                continue
             self._read_topic(name)
             self._look_at_input(name, always=True)
-        return bool(new)
+        return any(name in self._inputs for name in new)
 
     def _read_topic(self, name: InputName) -> None:
         """Which topic an input was shipped to; where that cannot be read, `bind` reports it."""
@@ -574,10 +491,16 @@ class LocalSession:
 
     def _look_at_input(self, name: InputName, *, always: bool) -> bool:
         try:
-            return self._inputs[name].look(always=always)
+            changed = self._inputs[name].look(always=always)
         except NoSuchFile:  # somebody has removed the whole directory
             del self._inputs[name]
+            self._note_fault(name, None)
             return True
+        except LogFormatError as error:
+            self._note_fault(name, error)
+            return False
+        self._note_fault(name, None)
+        return changed
 
     def _probe_writer(self) -> bool:
         """Whether the newest run turns out to be abandoned: nobody holds the writer's lock."""
@@ -600,12 +523,22 @@ class LocalSession:
         except LogFormatError as error:
             self._note(error)
         else:
-            self.fault = None
+            self._fault = None
 
     def _note(self, error: LogFormatError) -> None:
-        if str(error) != str(self.fault):
+        if str(error) != str(self._fault):
             log.error("session directory %s: %s", self.path, error)
-        self.fault = error
+        self._fault = error
+        self._on_trouble()
+
+    def _note_fault(self, where: str | InputName, error: LogFormatError | None) -> None:
+        """Note what is wrong with a part of the directory; None: nothing."""
+        if error is None:
+            self._faults.pop(where, None)
+            return
+        if str(error) != str(self._faults.get(where)):
+            log.error("session directory %s: %s", self.path, error)
+        self._faults[where] = error
         self._on_trouble()
 
     # --- inotify ------------------------------------------------------------------------------
@@ -630,7 +563,7 @@ class LocalSession:
         except LogFormatError as error:
             self._note(error)
         else:
-            self.fault = None
+            self._fault = None
 
     def _changed(self, name: InputName | None, mask: int) -> None:
         if name is None:

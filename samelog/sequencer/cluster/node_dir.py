@@ -22,7 +22,7 @@ from typing import NamedTuple
 import msgspec
 
 from samelog.config.tables.node import VOTER_COUNTS, Fsync, NodeConfig
-from samelog.format.checked_json import checked, encode_checked
+from samelog.format.checked_json import encode_checked
 from samelog.format.errors import DirectoryInUse
 from samelog.format.numbers import Unsigned32
 from samelog.sequencer.cluster.lives import Contradiction
@@ -31,6 +31,7 @@ from samelog.sequencer.raft import raft_home
 from samelog.sequencer.state.commands import Member
 from samelog.store.disk.birth import Birth
 from samelog.store.disk.files import DiskFault, File, FileSystem
+from samelog.store.disk.json_files import checked_text
 from samelog.wire.bounds import LIVES_TOLD
 
 FORMAT_VERSION = 2
@@ -472,6 +473,11 @@ def read_record(fs: FileSystem, path: str) -> NodeRecord:
     """The node.json of a directory. Raises NodeDirectoryError."""
     file = os.path.join(path, "node.json")
     data = fs.read_file(file, FILE_LIMIT_BYTES)
+    damage: ValueError | None = None
+    try:
+        data = checked_text(file, data)
+    except ValueError as error:  # another version may have other checksums, or none
+        damage = error
     try:
         version = msgspec.json.decode(data, type=dict).get("format_version")
         if version != FORMAT_VERSION:
@@ -479,7 +485,9 @@ def read_record(fs: FileSystem, path: str) -> NodeRecord:
                 f"{file}: format version {version}; this program reads {FORMAT_VERSION}: "
                 "use the program that wrote it, or a newer one"
             )
-        return msgspec.json.decode(checked(data), type=NodeRecord)
+        if damage is not None:
+            raise damage
+        return msgspec.json.decode(data, type=NodeRecord)
     except ValueError as error:
         raise NodeDirectoryError(f"{file} is unreadable ({error}): restore it") from error
 
@@ -502,7 +510,7 @@ def read_sites(fs: FileSystem, path: str) -> SiteRecord:
         return SiteRecord()
     data = fs.read_file(file, FILE_LIMIT_BYTES)
     try:
-        return msgspec.json.decode(checked(data), type=SiteRecord)
+        return msgspec.json.decode(checked_text(file, data), type=SiteRecord)
     except ValueError as error:
         raise NodeDirectoryError(f"{file} is unreadable ({error}): restore it") from error
 

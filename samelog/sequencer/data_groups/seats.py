@@ -14,13 +14,14 @@ import os
 
 import msgspec
 
-from samelog.format.checked_json import checked, encode_checked
+from samelog.format.checked_json import encode_checked
 from samelog.format.numbers import Unsigned32
 from samelog.placement.values import PlacedGroup, PlacedReplica, Placement
 from samelog.sequencer.building import Seat
 from samelog.sequencer.cluster.node_dir import NodeRecord
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.store.disk.files import FileSystem
+from samelog.store.disk.json_files import checked_text
 
 FORMAT_VERSION = 1
 LIMIT_BYTES = 4096
@@ -51,7 +52,7 @@ class SeatFile:
         if not self._fs.exists(self._path):
             return None
         try:
-            data = checked(self._fs.read_file(self._path, LIMIT_BYTES))
+            data = checked_text(self._path, self._fs.read_file(self._path, LIMIT_BYTES))
             record = msgspec.json.decode(data, type=ReplicaRecord)
         except ValueError as error:
             raise RaftStoreError(f"{self._path} is unreadable ({error}): restore it") from error

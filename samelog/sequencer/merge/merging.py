@@ -19,7 +19,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from itertools import count, islice
 
-from samelog.format.errors import InvariantError, LogFormatError
+from samelog.format.errors import CorruptLog, InvariantError, LogFormatError
 from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import MergingEvents
@@ -177,11 +177,20 @@ class Merging:
 
     def _open(self, number: int, topic: Topic, index: int) -> MergedPartition:
         path = self._path(topic, index)
-        self._dirs.make_way(path, topic.log_id, index)
-        opened = MergedLog.open if self._fs.exists(path) else MergedLog.unwritten
-        merged = opened(self._fs, path, topic=topic.name, topic_id=topic.log_id, partition=index)
+        try:
+            merged = self._open_log(path, topic, index)
+        except CorruptLog as damage:  # nothing else says whose segments these are
+            aside = set_partition_aside(self._fs, path)
+            log.error("%s; all is now %s, and is copied from another node", damage, aside)
+            merged = self._open_log(path, topic, index)
         merger = PartitionMerger(number, merged, self._reader)
         return MergedPartition(topic, index, merged, merger, self._events)
+
+    def _open_log(self, path: str, topic: Topic, index: int) -> MergedLog:
+        """Raises CorruptLog: whose directory it is cannot be read."""
+        self._dirs.make_way(path, topic.log_id, index)
+        opened = MergedLog.open if self._fs.exists(path) else MergedLog.unwritten
+        return opened(self._fs, path, topic=topic.name, topic_id=topic.log_id, partition=index)
 
     def _keep(self, number: int, opened: MergedPartition) -> MergedPartition:
         for damage in opened.log.damaged:

@@ -23,11 +23,12 @@ from typing import TypeVar
 import msgspec
 
 from samelog.config.tables.node import NodeConfig
-from samelog.format.checked_json import checked, encode_checked
+from samelog.format.checked_json import encode_checked
 from samelog.format.errors import DirectoryInUse
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.store.disk.birth import Birth
 from samelog.store.disk.files import File, FileSystem
+from samelog.store.disk.json_files import checked_text
 from samelog.store.disk.quarantine import copy_bytes
 
 FORMAT_VERSION = 1
@@ -288,7 +289,8 @@ def _decoded(fs: FileSystem, path: str, kind: type[_Value]) -> _Value | None:
     if not fs.exists(path):
         return None
     try:
-        return msgspec.json.decode(checked(fs.read_file(path, LIMIT_BYTES)), type=kind)
+        data = fs.read_file(path, LIMIT_BYTES)
+        return msgspec.json.decode(checked_text(path, data), type=kind)
     except ValueError as error:
         raise RaftStoreError(f"{path} is unreadable ({error}): restore it") from error
 

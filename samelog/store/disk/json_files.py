@@ -6,11 +6,16 @@ is written can be read.
 
 from __future__ import annotations
 
+import logging
+from functools import lru_cache
 from typing import TypeVar
 
+from samelog.format.checked_json import checked, is_intact
 from samelog.format.directory_files import Versioned, decode_directory_file, encode_directory_file
 from samelog.format.errors import CorruptLog
 from samelog.store.disk.files import FileSystem, NoSuchFile
+
+log = logging.getLogger(__name__)
 
 LIMIT_BYTES = 1 << 20
 
@@ -30,7 +35,25 @@ def read_json_file(
         data = fs.read_file(path, limit_bytes)
     except NoSuchFile:
         return None
-    return decode_directory_file(data, path, kind)
+    value = decode_directory_file(data, path, kind)
+    checked_text(path, data)
+    return value
+
+
+def checked_text(path: str, data: bytes) -> bytes:
+    """Return the text of a file as it was written, and log damage to the other one of its two
+    texts. Raises ValueError: none is intact.
+    """
+    text = checked(data)
+    if not is_intact(data):
+        _report(path)
+    return text
+
+
+@lru_cache(maxsize=256)
+def _report(path: str) -> None:
+    """Each file is reported once."""
+    log.error("%s is damaged; its second text is intact, and is used", path)
 
 
 def write_json_file(

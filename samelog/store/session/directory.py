@@ -124,9 +124,28 @@ class SessionDirectory:
 
     def runs(self) -> list[RunFile]:
         """All runs, by number. Raises UnsupportedFormat, CorruptLog."""
+        runs, damaged = self.readable_runs()
+        if damaged:
+            raise damaged[0]
+        return runs
+
+    def readable_runs(self) -> tuple[list[RunFile], list[CorruptLog]]:
+        """All runs whose files can be read, by number, and what is wrong with the others. Raises
+        UnsupportedFormat.
+        """
+        runs, damaged = [], []
+        for number in self._run_numbers():
+            try:
+                found = self.run(number)
+            except CorruptLog as damage:
+                damaged.append(damage)
+            else:
+                runs += [] if found is None else [found]
+        return runs, damaged
+
+    def _run_numbers(self) -> list[int]:
         names = self._fs.list_directory(self.path)
-        numbers = sorted(int(match[1]) for name in names if (match := _RUN_FILE.fullmatch(name)))
-        return [found for number in numbers if (found := self.run(number)) is not None]
+        return sorted(int(match[1]) for name in names if (match := _RUN_FILE.fullmatch(name)))
 
     def run(self, number: int) -> RunFile | None:
         """One run; None if there is none of this number. Raises UnsupportedFormat, CorruptLog."""
@@ -138,7 +157,7 @@ class SessionDirectory:
 
     def next_run(self) -> int:
         """A number above all runs that have a file or bytes in this directory."""
-        numbers = [run.run for run in self.runs()]
+        numbers = self._run_numbers()
         for topic, partition in self.inputs():
             numbers.extend(parse_names(self._fs.list_directory(self.input_path(topic, partition))))
         return max(numbers, default=-1) + 1

@@ -223,6 +223,45 @@ def test_later_runs_ship_other_partitions_and_carry_what_is_held(
     in_loop(main)
 
 
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_damage_in_held_files_is_reported_and_what_is_behind_continues(
+    tmp_path: Path, *, is_sealed: bool
+) -> None:
+    """A middle file is missing, and a batch in the last one is damaged."""
+
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            await made.merge(b"a")
+            await made.hold(b"b")
+            for value in (b"c", b"d"):
+                made.files.roll()
+                await made.append(value)
+            await made.append(b"e", b"f")
+            made.files.end()
+            made.files.begin()
+            await made.append(b"g")
+            await made.merge(b"o", name=OTHER)
+            middle, last = made.files.file(1, run=0), made.files.file(2, run=0)
+            middle.unlink()
+            if not is_sealed:
+                middle.with_name(f"{middle.name}.sealed-{len(batch(b'c'))}").unlink()
+            data = bytearray(last.read_bytes())
+            data[len(batch(b"d")) + 40] ^= 1
+            last.write_bytes(data)
+            await made.restart()
+            await until(lambda: FLIGHTS in made.client.status.held)
+            made.decide(OnRecreate.CONTINUE)
+            topics = made.made.cluster.topics
+            wanted = [b"b", b"d", b"f", b"g"]
+            await until(lambda: FLIGHTS[0] in topics)
+            await until(lambda: merged_values(made, topics[FLIGHTS[0]]) == wanted)
+            await until(lambda: len(made.client.status.damaged) == 2)
+            assert made.client.status.damaged[0].reason == "the file is missing"
+            assert "CRC" in made.client.status.damaged[1].reason
+
+    in_loop(main)
+
+
 def test_later_runs_are_discarded_too(tmp_path: Path) -> None:
     async def main() -> None:
         async with scene(tmp_path) as made:

@@ -227,6 +227,28 @@ def test_a_part_that_was_closed_at_the_end_of_a_file_was_closed_before_the_missi
     assert SessionDamage.behind(followed.tail, (0, 0)) == (0, 0)
 
 
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_missing_middle_file_keeps_nobody_from_the_end(tmp_path: Path, is_sealed: bool) -> None:
+    followed = Followed(tmp_path)
+    data = batch(b"a")
+    for roll in (0, 2, 3):
+        followed.write(f"log.0.{roll}", data)
+    if is_sealed:
+        followed.write(f"log.0.1.sealed-{len(data)}")
+    followed.look()
+    assert followed.tail.reaches_beyond((2, 0))
+    followed.tail.advance_to_end()
+    assert followed.tail.end == (3, len(data))
+    missing = len(data) if is_sealed else 0
+    sizes = [len(data), missing, len(data), len(data)]
+    assert followed.tail.all_lengths() == list(enumerate(sizes))
+    again = RunTail(OsFileSystem(), str(tmp_path), 0, followed.pieces)
+    again.look(parse_names(path.name for path in tmp_path.iterdir()))
+    while again.advance():
+        pass
+    assert again.damage == Damage((1, 0), (2, 0), "the file is missing")
+
+
 def test_files_that_are_missing_before_damage_end_the_part_first(tmp_path: Path) -> None:
     """The damage behind kept the missing files from being noticed."""
     followed = Followed(tmp_path)

@@ -321,20 +321,21 @@ class Recreation:
         return SessionPosition(*self._session.shipping(name).begin)
 
     def _files(self, name: InputName, held: SessionPosition, below: int) -> list[CarriedFile]:
-        """The files from a position on of the runs below one, without empty ones."""
+        """The files from a position on of the runs below one, without empty ones. A missing one and
+        the bytes behind damage are included: what is lost is reported when they are shipped.
+        """
         found = []
         for known in self._session.runs:
             run = known.run
             if not held.run <= run < below or name not in self._session.inputs_of(run):
                 continue
             tail = self._session.plain_tail(run, name)
-            tail.advance_to_end()
-            tail.close()
-            for roll in sorted(self._session.names_of(run, name).data):
-                extent = tail.extent(roll)
+            for roll, length in tail.all_lengths():
                 start = held.byte if (run, roll) == held[:2] else 0
-                if extent is not None and (run, roll) >= held[:2] and extent.end > start:
-                    found.append(CarriedFile(run, roll, start, extent.end))
+                is_missing = roll not in tail.rolls
+                if (run, roll) >= held[:2] and (length > start or is_missing):
+                    found.append(CarriedFile(run, roll, start, max(start, length)))
+            tail.close()
         return found
 
     @property

@@ -192,6 +192,18 @@ class RunTail:
         while self.advance():
             pass
 
+    def all_lengths(self) -> list[tuple[int, int]]:
+        """The files of a run that is over, missing ones included, and how long each is: up to its
+        last whole batch, or its end if that is damaged. Raises DiskFault.
+        """
+        self.advance_to_end()
+        first, last = (self.rolls[0], self.rolls[-1]) if self.rolls else (0, -1)
+        lengths = {roll: self._lengths.get(roll, 0) for roll in range(first, last + 1)}
+        if self.end[0] == last:
+            is_damaged = self.damage is not None and self.damage.start >= self.end
+            lengths[last] = self._file(last).size() if is_damaged else self.end[1]
+        return list(lengths.items())
+
     # --- how far it reaches -------------------------------------------------------------------
 
     @property
@@ -314,7 +326,7 @@ class RunTail:
         """Go on in the next file if this one is complete."""
         roll, byte = self.end
         length = self._names.sealed.get(roll)
-        if length is None and roll + 1 in self._names.data:  # so nobody writes here any more
+        if length is None and roll in self._names.data and max(self._names.data) > roll:
             length = self._file(roll).size()
         if length != byte:
             return False

@@ -72,6 +72,23 @@ class ManualLoop(asyncio.SelectorEventLoop):
         """Seconds since the loop was made."""
         return self.now
 
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Do it in the next turn."""
+        future = self.create_future()
+        self.call_soon(self._execute, future, func, args)
+        return future
+
+    @staticmethod
+    def _execute(
+        future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - the seam: the caller gets it
+            future.set_exception(error)
+
 
 class LoopCommands(Commands):
     """Commands that are run within an event loop of their own, in which time stands still."""

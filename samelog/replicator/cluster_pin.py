@@ -35,6 +35,13 @@ class ClusterPin:
         self._unwritten = ""
         """The id that could not be written so far."""
 
+    def knows(self, cluster_id: str) -> bool:
+        """Whether `meet` would write nothing. Raises LogFormatError if the file cannot be read."""
+        if not cluster_id:
+            return True
+        file = read_json_file(self._fs, self._path, ClusterFile)
+        return file is not None and file.cluster_id == cluster_id
+
     def meet(self, cluster_id: str) -> None:
         """A node's cluster has this id (empty: none yet). Raises ProtocolFault if it is another one
         than before, LogFormatError if the file cannot be read.

@@ -224,7 +224,7 @@ class SimFileSystem:
     def list_directory(self, path: StrPath) -> list[str]:
         return sorted(self._directory(os.fspath(path)).children)
 
-    def make_directory(self, path: StrPath) -> None:
+    def make_directory(self, path: StrPath, *, durable: bool = True) -> None:
         name = os.fspath(path)
         if self.disk.find(name) is not None:
             self._directory(name)
@@ -234,7 +234,8 @@ class SimFileSystem:
             raise NoSuchFile(f"{name} is not there")
         self.disk.link(name, Directory())
         self.disk.tell(name, Mask.CREATE | Mask.IS_DIR)
-        self.sync_directory(os.path.dirname(name))
+        if durable:
+            self.sync_directory(os.path.dirname(name))
 
     def rename(self, source: StrPath, target: StrPath) -> None:
         self.effect(f"rename {source} to", os.fspath(target))

@@ -1,4 +1,4 @@
-"""Planted bugs in what quiet sessions cost a node."""
+"""Planted bugs in what quiet and new sessions cost a node."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from unittest.mock import patch
 
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.merge.session_store import SessionStore
+from samelog.store.disk.files import File
+from samelog.store.session.making import NewInput
 
 
 @contextmanager
@@ -35,5 +37,41 @@ def count_every_input() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def name_before_the_contents_are_durable() -> Iterator[None]:
+    """A file that says whose a directory is gets its name before what it holds is on the disk."""
+    write, rename = NewInput.write, NewInput.rename
+
+    def write_and_rename(self: NewInput) -> list[File]:
+        files = write(self)
+        rename(self)
+        self._renames.clear()
+        return [file for file in files if not file.path.endswith(".tmp")]
+
+    with patch.object(NewInput, "write", write_and_rename):
+        yield
+
+
+@contextmanager
+def open_what_is_being_made() -> Iterator[None]:
+    """The log of an input is opened while its directories are made."""
+    with patch.object(SessionStore, "log", lambda self, number: self._open_log(number)):
+        yield
+
+
+_STORE = "tests/sequencer/test_session_store.py::test_"
 _TEST = "tests/sequencer/test_idle_sessions.py::test_quiet_sessions_cost_nothing"
-IDLE_SESSIONS = ((433, look_at_every_session, _TEST), (433, count_every_input, _TEST))
+IDLE_SESSIONS = (
+    (433, look_at_every_session, _TEST),
+    (433, count_every_input, _TEST),
+    (
+        434,
+        name_before_the_contents_are_durable,
+        _STORE + "a_loss_of_power_leaves_no_file_of_a_new_input_without_its_contents",
+    ),
+    (
+        434,
+        open_what_is_being_made,
+        _STORE + "an_input_is_made_once_and_not_opened_meanwhile",
+    ),
+)

@@ -17,12 +17,10 @@ def watch_behind_the_position() -> Iterator[None]:
     """A connection watches an input only after its position was read."""
     original = RunIntake._opened_input
 
-    def opened_input(
-        self: RunIntake, known: Any, run: Any, entry: Any, listener: Any
-    ) -> OpenedInput:
-        opened = original(self, known, run, entry, None)
+    async def opened_input(self: RunIntake, place: Any, known: Any, listener: Any) -> OpenedInput:
+        opened = await original(self, place, known, None)
         if listener is not None:
-            self.watchers.watch_input(listener, self.first_input | entry.number)
+            self.watchers.watch_input(listener, self.first_input | opened.input)
         return opened
 
     with patch.object(RunIntake, "_opened_input", opened_input):

@@ -188,8 +188,12 @@ class PushSenderScript(EndScript):
         self.turns.go_on()
 
     # what the conversation tells
-    def on_cluster(self, cluster_id: str) -> None:
+    def knows_cluster(self, cluster_id: str) -> bool:
         """Any."""
+        return True
+
+    async def on_cluster(self, cluster_id: str) -> None:
+        """Not asked."""
 
     def on_reached(self, run: int, name: Any, places: Any, layout: Any) -> None:
         self.known_merged[run, name] = places[2]

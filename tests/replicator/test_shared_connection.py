@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from samelog.replicator.push import served_session, server
 from samelog.replicator.push.client import PushClient
 from samelog.runtime.network.connection import Connection
 from samelog.runtime.network.tls import ReloadingContext
+from samelog.store.disk.os_file import OsFile
 from samelog.wire.bounds import Ack
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import (
@@ -288,6 +290,32 @@ def test_sessions_of_a_process_share_a_connection_to_each_node(tmp_path: Path) -
             await until(lambda: not connection.is_open)
 
     in_loop(main)
+
+
+def test_sessions_are_opened_without_a_sync_in_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: dict[str, set[int]] = {}
+    datasync = OsFile.datasync
+
+    def note(self: OsFile) -> None:
+        synced.setdefault(Path(self.path).name, set()).add(threading.get_ident())
+        datasync(self)
+
+    async def main() -> None:
+        async with world(tmp_path, nodes=2) as made:
+            for node in made.nodes:
+                node.cluster_id = "c" * 32
+            files = [session(tmp_path, f"s{number}") for number in range(5)]
+            ends = [each.append(batch(b"a")) for each in files]
+            monkeypatch.setattr(OsFile, "datasync", note)
+            clients = [made.push(each.path) for each in files]
+            for client, end in zip(clients, ends, strict=True):
+                await until_merged(client, SessionPosition(0, *end))
+
+    in_loop(main)
+    assert {"cluster.json.tmp", "topic.json.tmp", "s0", "flights-0"} <= synced.keys()
+    assert threading.get_ident() not in set().union(*synced.values())
 
 
 def test_a_session_that_a_node_refuses_is_tried_again_while_others_are_shipped(

@@ -28,7 +28,7 @@ from samelog.sequencer.state.commands import (
     OpenInputCommand,
     OpenRunCommand,
 )
-from samelog.sequencer.state.types import Partition
+from samelog.sequencer.state.types import Input, Partition
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
@@ -273,6 +273,9 @@ def test_a_pull_of_an_input_that_goes_meanwhile_ends(when: str) -> None:
     machine.apply(OpenInputCommand("s", TOPIC, 0))
     (entry,) = machine.state.inputs.values()
 
+    async def prepare(entry: Input) -> None:
+        pass
+
     async def session(stream: Any, start: Any, sink: IntakeSink) -> None:
         sinks.append(sink)
         machine.apply(DeleteTopicCommand(TOPIC))
@@ -284,6 +287,7 @@ def test_a_pull_of_an_input_that_goes_meanwhile_ends(when: str) -> None:
         intake=SimpleNamespace(
             received_at={},
             stopped=None,
+            prepare=prepare,
             position=lambda entry: (*machine.state.inputs[entry.number].place[1:], -1, 0),
         ),
         clock=SimpleNamespace(time=0.0),

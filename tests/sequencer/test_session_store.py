@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 from samelog.format import _kernels as kernels
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.merger import read_agreed
-from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.merge.session_store import BeingMade, SessionStore
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     OpenInputCommand,
@@ -22,12 +25,14 @@ from samelog.sequencer.state.commands import (
     Range,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.store.disk.files import OsFileSystem
+from samelog.store.disk.files import File, OsFileSystem
+from samelog.store.disk.os_file import OsFile
 from samelog.store.disk.tail_memory import PIECE_COST_BYTES, TailMemory
+from samelog.store.session.directory import read_topic_id
 from samelog.store.session.log import InputLog
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.files import SimFileSystem
-from tests.cluster_sim.process import Process
+from tests.cluster_sim.process import Process, ProcessDied
 
 
 def machine_with_input() -> StateMachine:
@@ -49,6 +54,22 @@ def open_store(path: Path, machine: StateMachine) -> SessionStore:
     return SessionStore(OsFileSystem(), str(path / "sessions"), machine, Untold())
 
 
+class Rounds:
+    """Implements syncer.Syncer; a round begins when `gate` is open."""
+
+    def __init__(self) -> None:
+        self.rounds: list[set[str]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def sync(self, files: Iterable[File]) -> None:
+        synced = list(files)
+        await self.gate.wait()
+        self.rounds.append({Path(file.path).name for file in synced})
+        for file in synced:
+            file.datasync()
+
+
 def write_files(store: SessionStore, count: int) -> int:
     """Several sealed files and the begin of another; the size of each."""
     data = kernels.build_batches(
@@ -60,6 +81,73 @@ def write_files(store: SessionStore, count: int) -> int:
         log.seal(0, roll, len(data))
     log.append(0, count, 0, data)
     return len(data)
+
+
+def test_a_new_input_is_made_with_two_rounds_of_syncs_and_no_sync_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, rounds = machine_with_input(), Rounds()
+    store, own = open_store(tmp_path, machine), list[str]()
+    monkeypatch.setattr(OsFile, "datasync", lambda self: own.append(self.path))
+    asyncio.run(store.make(1, rounds))
+    first, second = rounds.rounds
+    assert first == {"session.json.tmp", "topic.json.tmp", "sessions", "s"}
+    assert second == {"s", "t-0"}
+    assert len(own) == len(first) + len(second), "synced in the rounds only"
+    assert store.log(1).end(0) == (0, 0)
+    own.clear()
+    asyncio.run(store.make(1, rounds))
+    assert (len(rounds.rounds), own) == (2, [])
+
+
+def test_an_absent_input_costs_no_file(tmp_path: Path) -> None:
+    machine = machine_with_input()
+    store, entry = open_store(tmp_path, machine), machine.state.inputs[1]
+    store.set_gaps_aside()
+    assert store.durable(entry) == store.written(entry) == store.held(entry) == entry.place
+    assert not list((tmp_path / "sessions").iterdir())
+    write_files(store, 0)
+    assert store.written(entry) > entry.place
+
+
+def test_an_input_is_made_once_and_not_opened_meanwhile(tmp_path: Path) -> None:
+    machine, rounds = machine_with_input(), Rounds()
+    store, entry = open_store(tmp_path, machine), machine.state.inputs[1]
+
+    async def main() -> None:
+        rounds.gate.clear()
+        makers = [asyncio.create_task(store.make(1, rounds)) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(BeingMade):
+            store.log(1)
+        assert store.written(entry) == entry.place
+        makers.pop().cancel()
+        rounds.gate.set()
+        await asyncio.gather(*makers)
+
+    asyncio.run(main())
+    assert len(rounds.rounds) == 2
+    assert store.log(1).topic_id == "a" * 32
+
+
+def test_a_loss_of_power_leaves_no_file_of_a_new_input_without_its_contents() -> None:
+    machine = machine_with_input()
+    for effects in range(1, 12):
+        for seed in range(20):
+            disk, process = Disk(f"made {effects} {seed}"), Process("n", "n")
+            store = SessionStore(cast(Any, SimFileSystem(disk, process)), "/s", machine, Untold())
+            process.fuse = effects
+            with suppress(ProcessDied):
+                asyncio.run(store.make(1, Rounds()))
+            is_made, process.is_alive = process.fuse is not None, False
+            disk.lose_power()
+            again = SimFileSystem(disk, Process("n", "n"))
+            if is_made:
+                assert read_topic_id(cast(Any, again), "/s/s/t-0", expected=None) == "a" * 32
+            store = SessionStore(cast(Any, again), "/s", machine, Untold())
+            assert store.log(1).end(0) == (0, 0)
+            assert not store.damaged
+            assert not [path for path, _ in disk.files() if "quarantined" in path]
 
 
 def test_bytes_behind_a_gap_are_set_aside_and_taken_anew(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from samelog.replicator.interfaces import InputName, RollByte, RunEnds
 from samelog.replicator.known_nodes import KnownNodes
 from samelog.replicator.push.connections import PushConnections
 from samelog.replicator.push.conversation import PushConversation
+from samelog.replicator.push.file_writer import FileWriter, in_thread
 from samelog.replicator.push.link import NodeStatus, PushLink
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.node_connection import PublisherEnd
@@ -74,6 +75,7 @@ class _FilesBeside(NamedTuple):
     """What is kept in the session's directory beside what is shipped."""
 
     pin: ClusterPin
+    pin_writer: FileWriter
     refused: RefusedRecords
     recreation: Recreation
 
@@ -107,7 +109,9 @@ class PushClient:
         self._progress = SessionProgress()
         clock = connections.clock
         recreation = Recreation(self._session, self._progress, clock, self._reset_input)
-        self.beside = _FilesBeside(ClusterPin(fs, path), RefusedRecords(fs, path), recreation)
+        self.beside = _FilesBeside(
+            ClusterPin(fs, path), FileWriter(), RefusedRecords(fs, path), recreation
+        )
         self._nodes = KnownNodes(config)
         self._is_started = False
         self._look_wanted = True
@@ -383,9 +387,13 @@ class PushClient:
             )
             self._progress.lose(lost)
 
-    def on_cluster(self, cluster_id: str) -> None:
+    def knows_cluster(self, cluster_id: str) -> bool:
+        """Whether it is noted that the session was shipped to this cluster."""
+        return self.beside.pin.knows(cluster_id)
+
+    async def on_cluster(self, cluster_id: str) -> None:
         """It is the one of before, or the first one. Raises ProtocolFault, LogFormatError."""
-        self.beside.pin.meet(cluster_id)
+        await self.beside.pin_writer.run(in_thread(self.beside.pin.meet, cluster_id))
 
     def want_topic(self, topic: str, partitions: int) -> None:
         """Learn how many partitions it has; create it with so many, if it is not there."""

@@ -6,10 +6,11 @@ Invariant: nothing is decided here; the session's files are only read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from samelog.format.directory_files import RunFile
 from samelog.format.errors import CorruptLog, LogFormatError
@@ -18,6 +19,7 @@ from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.session_tail import RunTail
 from samelog.replicator.turns import Turns
 from samelog.runtime.clock import Clock
+from samelog.runtime.loop import spawn
 from samelog.runtime.network.channel import Channel
 from samelog.store.disk.disk_errors import DiskFault, NoSuchFile
 from samelog.wire.bounds import Ack, Holder
@@ -62,9 +64,12 @@ from samelog.wire.sender import SharedWindow
 class PushEvents(ClusterKnowledge, Protocol):
     """What a push client does with what its conversations hear."""
 
-    def on_cluster(self, cluster_id: str) -> None:
-        """The node's cluster has this id (empty: none yet). Raises ProtocolFault if it is not the
-        one of before.
+    def knows_cluster(self, cluster_id: str) -> bool:
+        """Whether the session was shipped to the cluster with this id (empty: it has none yet)."""
+
+    async def on_cluster(self, cluster_id: str) -> None:
+        """Note durably that the node's cluster has this id. Raises ProtocolFault if it is not the
+        one of before, LogFormatError.
         """
 
     def on_reached(
@@ -122,6 +127,8 @@ class PushConversation(ReplicatorHandler):
         self._on_over = on_over
         self._turn = turns.join(connection, self._step, self._rest)
         self._sender = PushSender(session, events, cluster, window, self._turn.work)
+        self._writing: set[asyncio.Task[None]] = set()
+        """Tasks that wait for small files to be durable."""
         self._told_holds: tuple[HeldPart, ...] = ()
         self._followed: dict[ShippedInput, tuple[RunTail, Callable[[], None]]] = {}
 
@@ -206,12 +213,27 @@ class PushConversation(ReplicatorHandler):
 
     def on_message(self, message: AnyMessage) -> None:
         """Anything a push server sends."""
-        if isinstance(message, Welcome):
-            self._events.on_cluster(message.cluster_id)
+        if isinstance(message, Welcome) and not self._events.knows_cluster(message.cluster_id):
+            self._while_written(self._meet(message), "meet a cluster")
+            return
         try:
             self._sender.receive(message, self._now())
         finally:
             self._carry_out()
+
+    async def _meet(self, welcome: Welcome) -> None:
+        try:
+            await self._events.on_cluster(welcome.cluster_id)
+        except Exception as error:  # noqa: BLE001 - the seam: it ends the connection
+            fail(self._connection, error)
+        else:
+            self._guarded(partial(self._sender.receive, welcome))
+
+    def _while_written(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Wait for the disk in a task."""
+        task = spawn(work, name)
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
 
     def on_ack(self, ack: Ack) -> None:
         """How far the node and the cluster are with a handle."""
@@ -223,6 +245,8 @@ class PushConversation(ReplicatorHandler):
     def on_closed(self, error: Exception | None) -> None:
         """Gone; the client connects again."""
         self._turn.close()
+        for task in self._writing:
+            task.cancel()
         self._sender.closed()
         self._sender.effects.clear()
         self._follow_none()
@@ -294,9 +318,10 @@ class PushConversation(ReplicatorHandler):
         tail = self._followed[shipped][0]
         try:
             match effect:
+                case Bind(topic_id=topic_id) if self._session.is_bound(shipped.name, topic_id):
+                    inputs.bound(shipped, self._now(), is_same=True)
                 case Bind():
-                    is_same = self._session.bind(shipped.name, effect.topic_id)
-                    inputs.bound(shipped, self._now(), is_same=is_same)
+                    self._while_written(self._bind(effect), "bind an input")
                 case FindBatch():
                     own = tail.find_batch(effect.roll, effect.start, effect.stop)
                     inputs.batch_found(shipped, own)
@@ -305,6 +330,17 @@ class PushConversation(ReplicatorHandler):
                     inputs.begin(shipped)
         except LogFormatError as error:
             inputs.unreadable(shipped, str(error), self._now())
+
+    async def _bind(self, effect: Bind) -> None:
+        inputs, shipped, tell = self._sender.inputs, effect.input, None
+        try:
+            is_same = await self._session.bind(shipped.name, effect.topic_id)
+        except LogFormatError as error:
+            tell = partial(inputs.unreadable, shipped, str(error))
+        else:
+            tell = partial(inputs.bound, shipped, is_same=is_same)
+        if shipped in self._followed and shipped.topic_id == effect.topic_id:
+            self._guarded(tell)
 
     def _follow(self, shipped: ShippedInput) -> None:
         tail, listener = shipped.files, partial(self._files_changed, shipped)

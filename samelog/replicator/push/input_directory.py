@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 
 from samelog.format.directory_files import RunByte, RunFile, ShippingFile
-from samelog.format.errors import CorruptLog
-from samelog.format.file_names import SHIPPING_FILE, RunNames, data_name, parse_names
+from samelog.format.errors import CorruptLog, OtherTopic
+from samelog.format.file_names import SHIPPING_FILE, TOPIC_FILE, RunNames, data_name, parse_names
 from samelog.format.marks import InputMarks
 from samelog.format.positions import SessionPosition
+from samelog.replicator.push.file_writer import FileWriter, in_thread
 from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.dirty_files import read_marks
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.disk.json_files import read_json_file, write_json_file
 from samelog.store.disk.quarantine import set_aside
+from samelog.store.session.directory import bind_topic
 from samelog.wire.push.layout import part_layout
 
 log = logging.getLogger(__name__)
@@ -43,6 +47,9 @@ class InputDirectory:
         self._fs = fs
         self._pieces = pieces
         self._watch = DirectoryWatch(fs, path)
+        self._writer = FileWriter()
+        self._unbound = 0
+        """How often `unbind` was called."""
 
     def look(self, *, always: bool) -> bool:
         """List the directory (if it may have changed); whether a run has come or gone."""
@@ -94,6 +101,47 @@ class InputDirectory:
             for tail in self.tails.values():
                 tail.close()
             self.tails.clear()
+
+    def _may_be(self, topic_id: str) -> bool:
+        """Whether the input may be shipped to this topic."""
+        return topic_id not in self.shipping.former and self.topic_id in (None, topic_id)
+
+    async def bind(self, topic_id: str) -> bool:
+        """See LocalSession."""
+        return await self._writer.run(self._bind(topic_id))
+
+    async def _bind(self, topic_id: str) -> bool:
+        if not self._may_be(topic_id):
+            return False
+        unbound = self._unbound
+        try:
+            await in_thread(bind_topic, self._fs, self.path, topic_id)
+        except OtherTopic:
+            return False
+        except NoSpace:
+            self.is_unwritten = True
+        else:
+            self.is_unwritten = False
+        if self._unbound != unbound:  # its topic was deleted meanwhile
+            self.unbind()
+            return False
+        self.topic_id = topic_id
+        return True
+
+    def bind_at_once(self) -> None:
+        """Try again to write the topic's id, for which there was no room."""
+        if self.topic_id is not None and not self._writer.is_busy:
+            with suppress(NoSpace):
+                bind_topic(self._fs, self.path, self.topic_id)
+                self.is_unwritten = False
+
+    def unbind(self) -> None:
+        """What follows goes to another topic of this name. Raises DiskFault."""
+        self.topic_id, self.is_unwritten = None, False
+        self._unbound += 1
+        path = os.path.join(self.path, TOPIC_FILE)
+        if self._fs.exists(path):
+            self._fs.unlink(path)
 
     @property
     def has_fresh_bytes(self) -> bool:

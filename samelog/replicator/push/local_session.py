@@ -14,10 +14,9 @@ import os
 from collections.abc import Callable
 
 from samelog.format.directory_files import RunFile, ShippingFile
-from samelog.format.errors import CorruptLog, DirectoryInUse, LogFormatError, OtherTopic
+from samelog.format.errors import CorruptLog, DirectoryInUse, LogFormatError
 from samelog.format.file_names import (
     MARKS_FILE,
-    TOPIC_FILE,
     RunNames,
 )
 from samelog.format.positions import SessionPosition
@@ -28,10 +27,10 @@ from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.replicator.push.session_watch import SessionWatch
 from samelog.runtime.inotify import Event, LoopInotify, Mask
 from samelog.store.disk.directories import DirectoryWatch
-from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
+from samelog.store.disk.disk_errors import DirectoryGone
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.session.damage import Damage
-from samelog.store.session.directory import SessionDirectory, bind_topic, read_topic_id
+from samelog.store.session.directory import SessionDirectory, read_topic_id
 from samelog.wire.push.layout import Layout, part_layout
 
 log = logging.getLogger(__name__)
@@ -330,23 +329,17 @@ class LocalSession:
 
     # --- topics -------------------------------------------------------------------------------
 
-    def bind(self, name: InputName, topic_id: str) -> bool:
-        """Note which topic an input is shipped to; False: it was another one. On a full disk it is
-        noted here until there is room: shipping may be what makes some.
+    async def bind(self, name: InputName, topic_id: str) -> bool:
+        """Note durably which topic an input is shipped to; False: it was another one. The event
+        loop does not wait for the disk. If that is full, it is noted here until there is room:
+        shipping may be what makes some. Raises LogFormatError.
         """
+        return await self._inputs[name].bind(topic_id)
+
+    def is_bound(self, name: InputName, topic_id: str) -> bool:
+        """Whether it is noted already that an input is shipped to this topic."""
         each = self._inputs[name]
-        if topic_id in each.shipping.former or each.topic_id not in (None, topic_id):
-            return False
-        try:
-            bind_topic(self.fs, each.path, topic_id)
-        except OtherTopic:
-            return False
-        except NoSpace:
-            each.is_unwritten = True
-        else:
-            each.is_unwritten = False
-        each.topic_id = topic_id
-        return True
+        return each.topic_id == topic_id and not each.is_unwritten
 
     def topic_id(self, name: InputName) -> str | None:
         """The id of the topic that an input is shipped to; None: whichever has the name."""
@@ -359,17 +352,13 @@ class LocalSession:
         return known is not None and topic_id in known.shipping.former
 
     def _write_bindings(self) -> None:
-        for name, each in tuple(self._inputs.items()):
-            if each.is_unwritten and each.topic_id is not None:
-                self.bind(name, each.topic_id)
+        for each in self._inputs.values():
+            if each.is_unwritten:
+                each.bind_at_once()
 
     def unbind(self, name: InputName) -> None:
         """What follows goes to another topic of this name."""
-        each = self._inputs[name]
-        each.topic_id, each.is_unwritten = None, False
-        path = os.path.join(self._inputs[name].path, TOPIC_FILE)
-        if self.fs.exists(path):
-            self.fs.unlink(path)
+        self._inputs[name].unbind()
 
     # --- looking ------------------------------------------------------------------------------
 

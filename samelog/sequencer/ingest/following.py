@@ -120,6 +120,7 @@ class Following:
 
     async def _pull(self, node: int, entry: Input) -> None:
         """An entry that removes the input may be applied before the pull begins."""
+        await self._intake.prepare(entry)
         if not self._is_open(entry.number):
             return
         state = self._machine.state

@@ -44,7 +44,7 @@ from samelog.sequencer.ingest.runs import GROUP_BITS, RunIntake
 from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.levels import LONG_BATCHES
 from samelog.sequencer.measures import Traffic
-from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.merge.session_store import BeingMade, SessionStore
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import Merge, Range
@@ -111,6 +111,7 @@ class Intake(RunIntake):
         super().__init__(replica.machine, proposer, quotas, events, auto_create_topics=create)
         self._replica = replica
         self._sessions = sessions
+        self._syncer = syncer
         self._settings = settings
         self.checker = checker or BatchChecker(self.longest_batch)
         self._verdict_listeners: list[VerdictListener] = []
@@ -275,12 +276,25 @@ class Intake(RunIntake):
         if data and counts and topic.partitions > 1 and self._proposer.leads:
             self.key_placement.look(entry, topic, index, data)
 
+    async def prepare(self, entry: Input) -> None:
+        """See RunIntake."""
+        if entry.number in self._sessions.opened:
+            return
+        try:
+            await self._sessions.make(entry.number, self._syncer)
+        except (DiskFault, NoSuchFile) as fault:
+            raise self._stopped_by(fault) from fault
+
     def _log(self, number: int) -> InputLog:
         """An input's files. Raises RequestRefused."""
         try:
             return self._sessions.log(number)
         except (DiskFault, NoSuchFile) as fault:
             raise self._stopped_by(fault) from fault
+        except BeingMade:
+            raise RequestRefused(
+                FaultCode.NOT_READY, "the input is being opened", "retry"
+            ) from None
 
     def _open_entry(self, number: int, run_number: int) -> Input:
         if self.room.stopped is not None:
@@ -302,7 +316,7 @@ class Intake(RunIntake):
     def seal(self, number: int, run_number: int, roll: int, length: int) -> None:
         """The sender's file ends at `length`. Raises RequestRefused."""
         entry = self._open_entry(number, run_number)
-        held = self._sessions.log(number)
+        held = self._log(number)
         at = held.end(entry.run)
         if roll < at[0]:
             return
@@ -326,8 +340,8 @@ class Intake(RunIntake):
             raise RequestRefused(
                 FaultCode.OUT_OF_RANGE, message, "retry: this node catches up from its peers"
             )
-        if self._sessions.log(number).end(entry.run) < (roll, byte):
-            held = self._sessions.log(number)
+        if self._log(number).end(entry.run) < (roll, byte):
+            held = self._log(number)
             try:
                 held.start_at(entry.run, entry.roll, entry.byte)
             except (DiskFault, NoSuchFile) as fault:

@@ -14,7 +14,7 @@ from samelog.replicator.pull.listening import Listening
 from samelog.sequencer.ingest.unknown_logs import UnknownLogs
 from samelog.sequencer.merge.merged_partition import gone_log
 from samelog.sequencer.merge.merging import Merging
-from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.merge.session_store import BeingMade, SessionStore
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Partition, Topic
 from samelog.store.session.log import InputLog
@@ -90,7 +90,11 @@ class NodeLogSource:
             )
         stream = self._session_logs.get(entry.number)
         if stream is None:
-            stream = SessionLog(found, self._sessions.log(entry.number))
+            try:
+                stream = SessionLog(found, self._sessions.log(entry.number))
+            except BeingMade:
+                text = f"input {entry.number} is being opened"
+                raise RequestRefused(FaultCode.NOT_READY, text, "ask again") from None
             self._session_logs[entry.number] = stream
         return stream
 

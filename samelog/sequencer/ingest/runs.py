@@ -74,6 +74,10 @@ class RunIntake(ABC):
         """Where the sender of an input resumes. Raises RequestRefused."""
 
     @abstractmethod
+    async def prepare(self, entry: Input) -> None:
+        """Have the files of an input open for `position`. Raises RequestRefused."""
+
+    @abstractmethod
     def _tell_of(self, numbers: Sequence[int]) -> None:
         """Tell listeners where these inputs stand."""
 
@@ -201,15 +205,13 @@ class RunIntake(ABC):
             raise RequestRefused(
                 FaultCode.UNKNOWN_TOPIC, message, f"samelog topic add-partitions {topic} N"
             )
-        entry = self._find_entry(session, run_id, known.topic_id, partition)
-        run = self._known_run(session, run_id)
-        if entry is None and not run.closed:
+        place = session, run_id, known.topic_id, partition
+        if self._find_entry(*place) is None and not self._known_run(session, run_id).closed:
             self._quotas.check_partition(session)
             outcome = await self._propose(OpenInputCommand(session, known.topic_id, partition))
             if isinstance(outcome, Rejection):
                 raise refused(outcome)
-            entry = self._find_entry(session, run_id, known.topic_id, partition)
-        return self._opened_input(known, run, entry, listener)
+        return await self._opened_input(place, known, listener)
 
     async def note_input(self, session: str, run_id: str, topic: Topic, partition: int) -> Run:
         """Have it known in group 0 that a run has bytes in a data group: the run. Raises
@@ -231,24 +233,28 @@ class RunIntake(ABC):
         RequestRefused.
         """
         place = command.session, command.run_id, command.topic_id, command.partition
-        entry = self._find_entry(*place)
-        if entry is None:
+        if self._find_entry(*place) is None:
             outcome = await self._propose(command)
             if isinstance(outcome, Rejection):
                 raise refused(outcome)
-            entry = self._find_entry(*place)
         topic = self._machine.state.topics.get(command.topic_id)
         if topic is None:
             raise RequestRefused(FaultCode.NOT_READY, "the topic is not known here yet", "retry")
-        run = self._known_run(command.session, command.run_id)
-        return self._opened_input(topic, run, entry, listener)
+        return await self._opened_input(place, topic, listener)
 
-    def _opened_input(
-        self, known: Topic, run: Run, entry: Input | None, listener: IntakeListener | None
+    async def _opened_input(
+        self, place: tuple[str, str, str, int], known: Topic, listener: IntakeListener | None
     ) -> OpenedInput:
-        """The listener is known before the position is read, so that it misses no progress."""
+        """`place`: session, run id, topic id and partition. The listener is known before the
+        position is read, so that it misses no progress.
+        """
+        entry = self._find_entry(*place)
+        if entry is not None and not self._known_run(*place[:2]).closed:
+            await self.prepare(entry)
+            entry = self._find_entry(*place)
         if entry is None:
             raise RequestRefused(FaultCode.NOT_READY, "the input is not known here yet", "retry")
+        run = self._known_run(*place[:2])
         if listener is not None:
             self.watchers.watch_input(listener, self.first_input | entry.number)
         asyncio.get_running_loop().call_soon(self._tell_of, [entry.number])

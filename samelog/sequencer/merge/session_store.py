@@ -6,14 +6,17 @@ finished sync.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from samelog.format.directory_files import SessionFile
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.positions import SessionPosition
+from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import SessionEvents
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.state.commands import Range
@@ -26,6 +29,7 @@ from samelog.store.disk.tail_memory import NOTHING_KEPT, TailMemory
 from samelog.store.merged.topic_dirs import TopicDirs
 from samelog.store.session.directory import SessionDirectory, read_topic_id
 from samelog.store.session.log import InputLog
+from samelog.store.session.making import NewInput
 from samelog.store.session.run import RunPosition
 
 log = logging.getLogger(__name__)
@@ -33,6 +37,10 @@ log = logging.getLogger(__name__)
 
 SyncedEnds = Mapping[int, tuple[int, Mapping[int, RunPosition]]]
 """Input -> how often it was set aside, and where each of its runs ends."""
+
+
+class BeingMade(Exception):
+    """An input of the session is being made: its log cannot be opened now, but soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,7 @@ class GoneInput:
 
 
 class _Used:
-    """Inputs whose logs were used lately."""
+    """Which inputs are in use."""
 
     def __init__(self) -> None:
         self.awake: dict[int, None] = {}
@@ -55,6 +63,10 @@ class _Used:
         """Those of the time before."""
         self.grown: dict[int, None] = {}
         """They may hold more bytes than at the last `take_grown`."""
+        self.absent: set[int] = set()
+        """They are not open, and have no directory at this node."""
+        self.making: dict[str, asyncio.Future[None]] = {}
+        """Session with an input whose directory is being made -> done when it is made."""
 
 
 class SessionStore:
@@ -96,12 +108,73 @@ class SessionStore:
         self._dirs = TopicDirs(fs, lambda path: read_topic_id(fs, path, expected=None))
         fs.make_directory(directory)
 
-    def log(self, number: int) -> InputLog:
-        """The log of an input, opened (and its torn tail repaired) when first asked for."""
-        return self.opened.get(number) or self._open_log(number)
+    async def make(self, number: int, syncer: Syncer) -> None:
+        """Open the log of an input that may be new: its directories are made durable in rounds of
+        syncs that many inputs share, and the event loop does not wait for the disk. Raises
+        DiskFault, and NoSuchFile if another process removes the directories.
+        """
+        inputs = self._machine.state.inputs
+        while (entry := inputs.get(number)) is not None and number not in self.opened:
+            other = self._used.making.get(entry.session)
+            if other is None:
+                await self._make(entry, syncer)
+                return
+            await asyncio.shield(other)
 
-    def _open_log(self, number: int) -> InputLog:
-        opened = self.opened[number] = self._open(self._machine.state.inputs[number])
+    async def _make(self, entry: Input, syncer: Syncer) -> None:
+        done = self._used.making[entry.session] = asyncio.get_running_loop().create_future()
+        place = self.gone(entry)
+        new = NewInput(self._fs, self._record(entry), place.path, place.topic_id)
+        is_durable = False
+        try:
+            self._dirs.make_way(place.path, place.topic_id, place.index)
+            await syncer.sync(new.write())
+            await syncer.sync(new.rename())
+            is_durable = True
+        except CorruptLog as damage:
+            log.info("%s", damage)  # `_open_log` sets it aside
+        finally:
+            new.close()
+            del self._used.making[entry.session]
+            done.set_result(None)
+        if entry.number in self._machine.state.inputs:
+            self._open_log(entry.number, is_durable=is_durable)
+        else:  # its topic was deleted meanwhile
+            self.remove(place)
+
+    def log(self, number: int) -> InputLog:
+        """The log of an input, opened (and its torn tail repaired) when first asked for. Raises
+        BeingMade while `make` is at work on its session.
+        """
+        opened = self.opened.get(number)
+        if opened is None:
+            if self._machine.state.inputs[number].session in self._used.making:
+                raise BeingMade
+            opened = self._open_log(number)
+        return opened
+
+    def _held(self, number: int) -> InputLog | None:
+        """The log of an input; None if this node has no directory for it, or is making it."""
+        opened = self.opened.get(number)
+        if opened is not None or number in self._used.absent:
+            return opened
+        entry = self._machine.state.inputs[number]
+        if entry.session in self._used.making:
+            return None
+        if self._dirs.is_there(self.path(entry), *self._topic(entry)):
+            return self._open_log(number)
+        self._used.absent.add(number)
+        return None
+
+    def _topic(self, entry: Input) -> tuple[str, int]:
+        """(topic id, index) of an input's partition."""
+        partition = self._machine.state.partitions[entry.partition]
+        return partition.topic_id, partition.index
+
+    def _open_log(self, number: int, *, is_durable: bool = False) -> InputLog:
+        entry = self._machine.state.inputs[number]
+        opened = self.opened[number] = self._open(entry, is_durable=is_durable)
+        self._used.absent.discard(number)
         opened.recent = self._memory.new_log()
         for damage in opened.damaged:
             log.error("%s", damage)
@@ -112,37 +185,41 @@ class SessionStore:
             self._events.session_log_unsynced(number)
         return opened
 
-    def _open(self, entry: Input) -> InputLog:
+    def _open(self, entry: Input, *, is_durable: bool) -> InputLog:
         """What the files say of whose they are is in the replicated state too: where they are
         unreadable, they are begun anew, and what cannot be told apart any more is set aside.
         """
         try:
-            self._claim_session(entry)
+            self._claim_session(entry, is_durable=is_durable)
         except CorruptLog as damage:
             log.error("%s; it is now %s", damage, set_aside(self._fs, damage.path))
             self._claim_session(entry)
         try:
-            return self._open_input(entry)
+            return self._open_input(entry, is_durable=is_durable)
         except CorruptLog as damage:
             log.error("%s; all is now %s", damage, set_partition_aside(self._fs, self.path(entry)))
             self.damaged.add(entry.number)
             return self._open_input(entry)
 
-    def _claim_session(self, entry: Input) -> None:
+    def _record(self, entry: Input) -> SessionFile:
         session = self._machine.state.sessions[entry.session]
+        return SessionFile(session=session.name, id=session.session_id, identity=session.identity)
+
+    def _claim_session(self, entry: Input, *, is_durable: bool = False) -> None:
+        record = self._record(entry)
         SessionDirectory.open_or_create(
             self._fs,
-            os.path.join(self._directory, session.name),
-            session=session.name,
-            session_id=session.session_id,
-            identity=session.identity,
+            os.path.join(self._directory, record.session),
+            session=record.session,
+            session_id=record.id,
+            identity=record.identity,
+            is_durable=is_durable,
         )
 
-    def _open_input(self, entry: Input) -> InputLog:
-        partition = self._machine.state.partitions[entry.partition]
-        path = self.path(entry)
-        self._dirs.make_way(path, partition.topic_id, partition.index)
-        return InputLog.open(self._fs, path, topic_id=partition.topic_id)
+    def _open_input(self, entry: Input, *, is_durable: bool = False) -> InputLog:
+        path, (topic_id, index) = self.path(entry), self._topic(entry)
+        self._dirs.make_way(path, topic_id, index)
+        return InputLog.open(self._fs, path, topic_id=topic_id, is_durable=is_durable)
 
     def set_gaps_aside(self) -> None:
         """Give up bytes that do not reach back to where an input is planned: a loss of power took
@@ -151,7 +228,9 @@ class SessionStore:
         a file when something behind it is merged; what is committed and missing here, peers have.
         """
         for entry in self._inputs():
-            held = self.log(entry.number)
+            held = self._held(entry.number)
+            if held is None:
+                continue
             if SessionPosition(entry.run, *held.start(entry.run)) > entry.place:
                 log.error("%s: run %d begins behind a gap, set aside", held.path, entry.run)
                 held.set_run_aside(entry.run)
@@ -178,13 +257,13 @@ class SessionStore:
 
     def gone(self, entry: Input) -> GoneInput:
         """What `remove` needs to know of an input, while its partition is known."""
-        partition = self._machine.state.partitions[entry.partition]
-        return GoneInput(entry.number, self.path(entry), partition.topic_id, partition.index)
+        return GoneInput(entry.number, self.path(entry), *self._topic(entry))
 
     def remove(self, gone: GoneInput) -> None:
         """Let go of an input: its topic was deleted, or it has expired. `remove_next` removes its
         files.
         """
+        self._used.absent.discard(gone.number)
         log = self.opened.pop(gone.number, None)
         if log is not None:
             log.close()
@@ -215,13 +294,17 @@ class SessionStore:
         """Up to where this node can vouch for an input: its bytes on disk, or that they are merged
         already.
         """
-        log = self.opened.get(entry.number) or self._open_log(entry.number)
+        log = self.opened.get(entry.number) or self._held(entry.number)
+        if log is None:
+            return entry.place
         held = log.durable(entry.run)
         return SessionPosition(entry.run, *max(held, (entry.roll, entry.byte)))
 
     def written(self, entry: Input) -> SessionPosition:
         """Up to where this node holds an input, durable or not."""
-        log = self.opened.get(entry.number) or self._open_log(entry.number)
+        log = self.opened.get(entry.number) or self._held(entry.number)
+        if log is None:
+            return entry.place
         held = log.end(entry.run)
         return SessionPosition(entry.run, *max(held, (entry.roll, entry.byte)))
 
@@ -296,12 +379,13 @@ class SessionStore:
 
     def sealed_length(self, number: int, place: SessionPosition) -> int | None:
         """The length of the file `place` is in, if it will never grow."""
-        return self.log(number).sealed_length(place.run, place.roll)
+        log = self._held(number)
+        return None if log is None else log.sealed_length(place.run, place.roll)
 
     def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
-        """Bytes [place.byte, stop) of the file `place` is in."""
-        log = self.opened.get(number) or self._open_log(number)
-        return log.read(place.run, place.roll, place.byte, stop)
+        """Bytes [place.byte, stop) of the file `place` is in; fewer where they are not held."""
+        log = self._held(number)
+        return b"" if log is None else log.read(place.run, place.roll, place.byte, stop)
 
     def read_range(self, part: Range, *, from_file: bool = False) -> bytearray | None:
         """The range's bytes; None when this node does not hold all of them. `from_file`: what is in
@@ -312,7 +396,9 @@ class SessionStore:
         self._used.awake[part.input] = None
         buffer = bytearray(part.stop - part.start)
         try:
-            log = self.opened.get(part.input) or self._open_log(part.input)
+            log = self._held(part.input)
+            if log is None:
+                return None
             got = log.read_into(buffer, part.run, part.roll, part.start, from_file=from_file)
         except LogFormatError as error:  # peers have the bytes, or what became of them
             self._say_once(part.input, f"session bytes cannot be read: {error}")

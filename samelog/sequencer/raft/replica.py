@@ -377,6 +377,8 @@ class Replica:
         elif isinstance(command, DeleteTopicCommand):
             topic = state.topics.get(command.topic_id)
             numbers = set() if topic is None else set(topic.partition_numbers)
+        if not numbers:
+            return []
         return [
             self._sessions.gone(entry)
             for entry in state.inputs.values()

@@ -137,7 +137,7 @@ class FileSystem(Protocol):
         directory.
         """
 
-    def make_directory(self, path: StrPath) -> None:
+    def make_directory(self, path: StrPath, *, durable: bool = True) -> None:
         """Make a directory, private and durable, if it is not there; its parent must be."""
 
     def rename(self, source: StrPath, target: StrPath) -> None:
@@ -237,8 +237,8 @@ class OsFileSystem:
         finally:
             directory.close()
 
-    def make_directory(self, path: StrPath) -> None:
-        """Make a directory, private and durable."""
+    def make_directory(self, path: StrPath, *, durable: bool = True) -> None:
+        """Make a directory, private and (`durable`) on the disk."""
         name = os.fspath(path)
         try:
             os.mkdir(name, DIRECTORY_MODE)
@@ -247,7 +247,8 @@ class OsFileSystem:
         except OSError as error:
             raise fault_of(name, "make", error) from error
         else:
-            self.sync_directory(os.path.dirname(name) or ".")
+            if durable:
+                self.sync_directory(os.path.dirname(name) or ".")
 
     def rename(self, source: StrPath, target: StrPath) -> None:
         """Give a file another name."""

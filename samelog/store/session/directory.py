@@ -76,8 +76,10 @@ class SessionDirectory:
         session_id: str,
         identity: str | None = None,
         cluster: str | None = None,
+        is_durable: bool = False,
     ) -> Self:
-        """Open a directory, or make it with this id; the id of an existing one stays.
+        """Open a directory, or make it with this id; the id of an existing one stays. `is_durable`:
+        the directory is known to exist durably.
 
         Raises:
             InvalidName: the session's name breaks the grammar.
@@ -86,7 +88,8 @@ class SessionDirectory:
         """
         name = os.fspath(path)
         check_session_name(session)
-        make_durable_directory(fs, name)
+        if not is_durable:
+            make_durable_directory(fs, name)
         file = os.path.join(name, SESSION_FILE)
         record = read_json_file(fs, file, SessionFile)
         if record is None:

@@ -55,10 +55,18 @@ class InputLog(InputReader):
         self._unsaved_bytes = 0
 
     @classmethod
-    def open(cls, fs: FileSystem, path: StrPath, *, topic_id: str | None = None) -> InputLog:
+    def open(
+        cls,
+        fs: FileSystem,
+        path: StrPath,
+        *,
+        topic_id: str | None = None,
+        is_durable: bool = False,
+    ) -> InputLog:
         """Open an input directory; make it if needed, and recover it.
 
-        A publisher may not know the topic id yet: see `bind_topic`.
+        A publisher may not know the topic id yet: see `bind_topic`. `is_durable`: the directory is
+        known to exist durably.
 
         Raises:
             OtherTopic: the directory belongs to another topic id.
@@ -68,14 +76,15 @@ class InputLog(InputReader):
         """
         log = cls(fs, os.fspath(path))
         try:
-            log._open(topic_id)
+            log._open(topic_id, is_durable=is_durable)
         except BaseException:
             log.close()
             raise
         return log
 
-    def _open(self, topic_id: str | None) -> None:
-        make_durable_directory(self._fs, self.path)
+    def _open(self, topic_id: str | None, *, is_durable: bool) -> None:
+        if not is_durable:
+            make_durable_directory(self._fs, self.path)
         self.topic_id = read_topic_id(self._fs, self.path, expected=topic_id)
         if topic_id is not None:
             self.bind_topic(topic_id)

@@ -128,6 +128,7 @@ class SessionRepair:
         """Entries that remove the input, or close its run, may be applied before the pull begins
         and at any time while it waits: nothing is lacking then, and the input has no files.
         """
+        await self._intake.prepare(entry)
         if self._lacking(entry.number, wanted.place) is None:
             return
         names = self._machine.state

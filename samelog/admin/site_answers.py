@@ -64,8 +64,8 @@ class Standing(AdminAnswer, frozen=True):
 
 
 class PromotionBegun(AdminAnswer, frozen=True):
-    """The node begins anew, as the first voter of its site. `cluster_id`: as the cluster is called
-    from then on.
+    """The node restarts as the first voter of its site. `cluster_id`: the id of the cluster from
+    then on.
     """
 
     node: str

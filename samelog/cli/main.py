@@ -10,12 +10,9 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-try:
-    import click
+import click
 
-    from samelog import __version__
-except KeyboardInterrupt:  # click, once it is there, handles all later ones
-    raise SystemExit(130) from None
+from samelog import __version__
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -113,8 +114,21 @@ runpy.run_module("samelog", run_name="__main__")
 """
 
 
+def test_the_console_script_handles_interrupts_before_it_imports_commands() -> None:
+    pyproject = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))
+    assert pyproject["project"]["scripts"] == {"samelog": "samelog.__main__:main"}
+
+
 @pytest.mark.parametrize(
-    "when", ["click", "click.core", "samelog.cli.commands.topic", "samelog.config.tables.client"]
+    "when",
+    [
+        "samelog.cli",
+        "samelog.cli.main",
+        "click",
+        "click.core",
+        "samelog.cli.commands.topic",
+        "samelog.config.tables.client",
+    ],
 )
 def test_an_interrupt_during_the_start_leaves_no_traceback(when: str) -> None:
     ended = subprocess.run(

@@ -84,6 +84,16 @@ def by(rows: list[dict[str, Any]], key: str) -> dict[str, dict[str, Any]]:
     return {row[key]: row for row in rows}
 
 
+def test_a_lag_without_some_partitions_is_a_lower_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    part = GroupRow("g", "Stable", "consumer", "range", 2, 1, 20, 3)
+    found = compare(CONFIG, None, replace(NOW, groups=(part, group("f", 10))))
+    assert [row["partitions_elsewhere"] for row in found["groups"]] == [3, 0]
+    show_tables(found, 10)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert next(line for line in lines if line[:1] == ["g"])[4:6] == [">=", "20"]
+    assert next(line for line in lines if line[:1] == ["f"])[4] == "10"
+
+
 def test_rates_are_what_grew_in_the_time_between() -> None:
     found = compare(CONFIG, BEFORE, NOW)
     assert (found["leader"], found["seconds"], found["open_sessions"]) == ("n0", 2.0, 1)

@@ -83,7 +83,7 @@ def replace_in_maintenance() -> Iterator[None]:
 
 
 @contextmanager
-def replace_whoever_is_silent() -> Iterator[None]:
+def replace_despite_silent_majority() -> Iterator[None]:
     """However many members are silent, their copies are remade elsewhere."""
     with patch.object(MemberStates, "_many_silent", lambda *_: False):
         yield
@@ -484,7 +484,7 @@ PLACING = (
     (132, replace_in_maintenance, _WORLDS),
     (
         132,
-        replace_whoever_is_silent,
+        replace_despite_silent_majority,
         _IN + "planner.py::test_nobody_is_replaced_by_itself_while_a_third_is_silent",
     ),
     (132, replace_at_once, _WORLDS),

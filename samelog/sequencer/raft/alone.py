@@ -1,10 +1,10 @@
-"""One replica of a group goes on alone: its Raft log begins anew behind all that it holds.
+"""Continues a group with one replica, whose Raft log restarts behind all entries that it holds.
 
-For groups whose majority is lost for ever. What the replica has is taken as committed, whether it
-was or not; what only the others had is lost.
+For groups that have lost their majority for ever. The replica's entries are treated as committed,
+whether they were or not; entries that only the other replicas had are lost.
 
-Invariant: the new log begins with a snapshot of a term that no lost replica can have had, at an
-entry that none of them has, so that nobody goes on from an older one.
+Invariant: the new log starts with a snapshot of a term that no lost replica can have had, at an
+index that none of them has, so that none continues from an older one.
 """
 
 from __future__ import annotations

@@ -72,7 +72,9 @@ def void_records(state: State, command: VoidRecordsCommand) -> VoidRecordsComman
     if isinstance(partition, Rejection):
         return partition
     if command.partition in state.mirrors.places:
-        return Rejection("MIRROR", "its source has the records: delete the mirror, to begin anew")
+        return Rejection(
+            "MIRROR", "its source has the records: delete the mirror and create it again"
+        )
     given_up = give_up(partition, command)
     if isinstance(given_up, str):
         return Rejection("PRECONDITION", given_up)

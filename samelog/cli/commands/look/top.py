@@ -249,6 +249,7 @@ def _groups(
             "type": each.protocol_type,
             "members": each.members,
             "lag_records": each.lag,
+            "partitions_elsewhere": each.elsewhere,
             "lag_per_s": None
             if not rates.seconds or each.group not in before
             else round((each.lag - before[each.group]) / rates.seconds, 1),
@@ -334,7 +335,7 @@ def show_tables(found: dict[str, Any], limit: int) -> None:
     part()
     print_table(
         ("group", "state", "of", "members", "lag", "lag/s"),
-        _rows([{**row, "type": _kind_of_group(row)} for row in groups], GROUP_KEYS),
+        _rows([{**row, **_shown_of_group(row)} for row in groups], GROUP_KEYS),
         title=f"groups ({len(groups)} of {len(found['groups'])}) {found['groups_problem']}".strip(),
     )
     if found["sites"]:
@@ -365,8 +366,13 @@ def _named(row: dict[str, Any]) -> str:
     return str(row["topic"]) if row["kind"] == PLAIN else f"{row['topic']} ({row['kind']}{of})"
 
 
-def _kind_of_group(row: dict[str, Any]) -> str:
-    return "subscribers" if row["type"] == "native" else "Kafka"
+def _shown_of_group(row: dict[str, Any]) -> dict[str, str]:
+    """The kind of a group, and its lag: a lower bound if the node lacks some of its partitions."""
+    lag = str(row["lag_records"])
+    return {
+        "type": "subscribers" if row["type"] == "native" else "Kafka",
+        "lag_records": f">= {lag}" if row["partitions_elsewhere"] else lag,
+    }
 
 
 GROUP_KEYS = ("group", "state", "type", "members", "lag_records", "lag_per_s")

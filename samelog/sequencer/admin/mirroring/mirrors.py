@@ -130,7 +130,9 @@ def _checked(state: State, topic: Topic, request: asked.PutMirror) -> Mirror:
         raise ChangeRefused(FaultCode.ALREADY_EXISTS, text, "use a prefix: as = 'eu.{topic}'")
     if source.log_id != request.log_id:
         text = f"{topic.name!r} is a mirror of another log of {source.topic!r}, {source.log_id}"
-        remedy = "the source was reset, or its topic made again: delete the mirror, to begin anew"
+        remedy = (
+            "the source was reset, or its topic recreated: delete the mirror and create it again"
+        )
         raise ChangeRefused(FaultCode.ALREADY_EXISTS, text, remedy)
     return known
 

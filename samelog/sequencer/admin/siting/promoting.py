@@ -30,7 +30,7 @@ SURELY_DOWN_S = 600.0
 AGREED_S = 5.0
 """So long the others of the site may take to agree."""
 ANSWERED_S = 0.5
-"""So long after the answer the node begins anew."""
+"""Delay between the answer and the restart of the node, in seconds."""
 
 
 def standing(node: ServedNode, _request: GetStanding) -> Standing:

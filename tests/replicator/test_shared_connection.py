@@ -374,10 +374,9 @@ def test_a_session_at_rest_is_looked_at_once_in_a_while(
 
     async def main() -> None:
         async with world(tmp_path) as made:
-            made.connections._poll_s = 0.01
             files = [session(tmp_path, f"s{number}") for number in range(30)]
             ends = [each.append(batch(b"a")) for each in files]
-            clients = [made.push(each.path) for each in files]
+            clients = [made.push(each.path, poll_s=0.01) for each in files]
             for client, end in zip(clients, ends, strict=True):
                 await until_merged(client, SessionPosition(0, *end))
             await until(lambda: not made.connections._awake)

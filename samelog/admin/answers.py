@@ -138,6 +138,16 @@ class HeldRecords(AdminAnswer, frozen=True):
     size_bytes: int
 
 
+class DamagedRecords(AdminAnswer, frozen=True):
+    """How many ranges of a partition's files a connected publisher has lost: they were damaged
+    before they were shipped. Its log and its sidecar's status name them.
+    """
+
+    topic: str
+    partition: int
+    ranges: int
+
+
 class SessionInfo(AdminAnswer, frozen=True):
     """One session: its newest run, and what the answering node holds of it but has not merged."""
 
@@ -148,6 +158,7 @@ class SessionInfo(AdminAnswer, frozen=True):
     unmerged_bytes: int
     dedup_id: str = ""
     held: tuple[HeldRecords, ...] = ()
+    damaged: tuple[DamagedRecords, ...] = ()
 
 
 class Status(AdminAnswer, frozen=True):

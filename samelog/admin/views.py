@@ -5,7 +5,7 @@ Invariant: as in `samelog.admin.answers`.
 
 from __future__ import annotations
 
-from samelog.admin.answers import AdminAnswer, HeldRecords
+from samelog.admin.answers import AdminAnswer, DamagedRecords, HeldRecords
 
 
 class SessionPlace(AdminAnswer, frozen=True):
@@ -47,6 +47,7 @@ class SessionRow(AdminAnswer, frozen=True):
     dedup_id: str
     partitions: tuple[SessionPartition, ...]
     held: tuple[HeldRecords, ...] = ()
+    damaged: tuple[DamagedRecords, ...] = ()
 
 
 class PublisherSessions(AdminAnswer, frozen=True):

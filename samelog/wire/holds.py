@@ -1,4 +1,4 @@
-"""Messages about bytes that a publisher holds because their topic was deleted.
+"""Messages about bytes that a publisher holds because their topic was deleted, or lost to damage.
 
 Invariant: as that of `wire.messages`.
 """
@@ -16,19 +16,22 @@ HELD_PARTS_TOLD = 256
 
 
 class HeldPart(NamedTuple):
-    """Held bytes of one partition; `topic_id` is that of the deleted topic."""
+    """Held bytes of one partition, `topic_id` being that of the deleted topic; and how many ranges
+    of its files were damaged before they were shipped.
+    """
 
     topic: ShortText
     partition: Partition
     topic_id: OptionalIdentifier
     size_bytes: Place63
+    damaged_ranges: Place63 = 0
 
 
 HeldParts: TypeAlias = Annotated[tuple[HeldPart, ...], msgspec.Meta(max_length=HELD_PARTS_TOLD)]
 
 
 class SessionHolds(Message, frozen=True, tag=24):
-    """Of a publisher: what it holds of its session now."""
+    """Of a publisher: what it holds of its session now, and what it lost to damage."""
 
     parts: HeldParts = ()
 

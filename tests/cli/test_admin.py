@@ -17,6 +17,8 @@ from msgspec.structs import asdict
 
 from samelog.admin import client as admin_client
 from samelog.admin.answers import (
+    DamagedRecords,
+    HeldRecords,
     NodeInfo,
     NodeState,
     PartitionInfo,
@@ -258,6 +260,20 @@ def tell_status(cluster: FakeCluster) -> None:
     for index, node in enumerate(cluster.nodes):
         status = status_of(node.name, commit_index=7 + index, checksum=0xABCD + (index == 2))
         node.answer = lambda body, status=status: status  # type: ignore[misc]
+
+
+def test_sessions_are_listed_with_held_bytes_and_damage(cluster: FakeCluster) -> None:
+    status = status_of("n1")
+    session = structs.replace(
+        status.sessions[0],
+        held=(HeldRecords("t", 0, "id", 70), HeldRecords("t", 1, "id", 7)),
+        damaged=(DamagedRecords("t", 0, 2), DamagedRecords("t", 1, 1)),
+    )
+    answer_all(cluster, structs.replace(status, sessions=(session,)))
+    [found] = run_json(cluster, "session", "list")
+    assert [each["ranges"] for each in found["damaged"]] == [2, 1]
+    title, row = run(cluster, "session", "list").stdout.splitlines()[:2]
+    assert row.split()[-3:] == ["512", "77", "3"], title
 
 
 def test_status_of_one_and_of_all_nodes(cluster: FakeCluster) -> None:

@@ -92,7 +92,7 @@ def test_an_intact_batch_behind_it_tells_damage_from_a_torn_tail(
     assert f"a file of session 's' is damaged: {file}" in caplog.text
 
 
-def test_an_unreadable_record_of_a_run_keeps_nobody_from_appending(
+def test_a_publisher_appends_despite_an_unreadable_record_of_a_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = crashed(tmp_path, durable=False)
@@ -107,7 +107,7 @@ def test_an_unreadable_record_of_a_run_keeps_nobody_from_appending(
     assert (session / "t-0" / "log.1.0").stat().st_size > 0
 
 
-def test_a_run_whose_file_cannot_be_read_keeps_nobody_from_appending(
+def test_a_publisher_appends_despite_a_run_whose_file_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = crashed(tmp_path, durable=False)

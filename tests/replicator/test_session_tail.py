@@ -228,7 +228,7 @@ def test_a_part_that_was_closed_at_the_end_of_a_file_was_closed_before_the_missi
 
 
 @pytest.mark.parametrize("is_sealed", [False, True])
-def test_a_missing_middle_file_keeps_nobody_from_the_end(tmp_path: Path, is_sealed: bool) -> None:
+def test_the_end_is_found_despite_a_missing_middle_file(tmp_path: Path, is_sealed: bool) -> None:
     followed = Followed(tmp_path)
     data = batch(b"a")
     for roll in (0, 2, 3):

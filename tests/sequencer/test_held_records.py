@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from samelog import Publisher
+from samelog.admin.answers import DamagedRecords
 from samelog.admin.requests import (
     ContinueSession,
     CreateTopic,
     DeleteTopic,
     DiscardSession,
     FinalizeUpgrade,
+    GetStatus,
     GetUpgrade,
     ListSessions,
 )
+from samelog.config.tables.client import ClientConfig
+from samelog.publisher import RecordsDamaged
 from samelog.sequencer.admin.schemas import delete_topic_or_view
-from samelog.sequencer.admin.sessions import decide_holds, held_records, list_sessions
+from samelog.sequencer.admin.sessions import (
+    damaged_records,
+    decide_holds,
+    held_records,
+    list_sessions,
+)
+from samelog.sequencer.admin.status import cluster_status
 from samelog.sequencer.admin.topics import create_topic
 from samelog.sequencer.admin.upgrades import finalize_upgrade, upgrade_status
 from samelog.sequencer.cluster.changes import ChangeRefused
@@ -98,3 +108,44 @@ def test_a_publisher_that_leaves_is_not_decided_for(tmp_path: Path, run_with: Ru
                     decide_holds(node, ContinueSession("p"))
 
     run_with(tmp_path, 3, body)
+
+
+def test_every_node_lists_what_a_publisher_lost_to_damage(
+    tmp_path: Path, run_with: RunWith
+) -> None:
+    async def body(nodes: list[Node]) -> None:
+        leader = await leader_of(nodes)
+        await until(lambda: not upgrade_status(leader, GetUpgrade()).waits_for, "all report")
+        await finalize_upgrade(leader, FinalizeUpgrade())
+        reached, asked = (node for node in nodes if node is not leader)
+        place = tmp_path / "publishers"
+        publishing = lose_a_record(place, client_of(tmp_path, reached))
+        publisher = await asyncio.to_thread(lambda: next(publishing))
+        wanted = {"p": (DamagedRecords("t", 0, 1),)}
+        await until(lambda: all(damaged_records(node) == wanted for node in nodes), "all list it")
+        [listed] = list_sessions(asked, ListSessions()).sessions
+        [shown] = cluster_status(asked, GetStatus()).sessions
+        assert (listed.damaged, shown.damaged) == (wanted["p"], wanted["p"])
+        assert not any(map(held_records, nodes))
+        with pytest.raises(ChangeRefused, match="holds records"):
+            decide_holds(reached, ContinueSession("p"))
+        await asyncio.to_thread(publisher.close)
+        await until(lambda: not any(map(damaged_records, nodes)), "the publisher has left")
+
+    run_with(tmp_path, 3, body)
+
+
+def lose_a_record(place: Path, config: ClientConfig) -> Iterator[Publisher]:
+    """A publisher whose session's first record was damaged before it was shipped."""
+    with Publisher("t", session="p", directory=place) as local:
+        for value in (b"lost", b"kept"):
+            local.append(value)
+            local.flush()
+    file = place / "p" / "t-0" / "log.0.0"
+    data = bytearray(file.read_bytes())
+    data[40] ^= 1
+    file.write_bytes(data)
+    publisher = Publisher("t", session="p", directory=place, config=config)
+    with pytest.raises(RecordsDamaged):
+        publisher.wait_merged(timeout=PATIENCE_S)
+    yield publisher

@@ -41,10 +41,11 @@ def command() -> None:
 @json_option
 @watchable
 def list_command(config: ClientConfig) -> None:
-    """List all sessions: owner, newest run, unmerged and held bytes.
+    """List all sessions: owner, newest run, unmerged and held bytes, damage.
 
     Held bytes are those that a connected publisher neither ships nor removes, because their topic
-    was deleted before they were merged.
+    was deleted before they were merged. Damaged ranges are parts of its files whose records are
+    lost, because a disk damaged them before they were shipped.
 
     \b
     Example:
@@ -54,7 +55,8 @@ def list_command(config: ClientConfig) -> None:
     if wants_json():
         print_json(sessions)
         return
-    columns = ("session", "identity", "run", "open", "unmerged bytes", "held bytes", "dedup id")
+    columns = ("session", "identity", "run", "open", "unmerged bytes", "held bytes")
+    columns = (*columns, "damaged ranges", "dedup id")
     print_table(columns, [_row(session) for session in sessions])
 
 
@@ -62,7 +64,8 @@ def _row(session: SessionInfo) -> tuple[object, ...]:
     is_open = "yes" if session.is_open else "no"
     name = session.session, session.identity, session.run
     held = sum(each.size_bytes for each in session.held)
-    return (*name, is_open, session.unmerged_bytes, held, session.dedup_id)
+    damaged = sum(each.ranges for each in session.damaged)
+    return (*name, is_open, session.unmerged_bytes, held, damaged, session.dedup_id)
 
 
 @command.command()

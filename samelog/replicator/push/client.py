@@ -290,6 +290,7 @@ class PushClient:
         self._connect()
         if self._progress.note_damage(self._session.damage.lost()):
             self._tell_soon()
+            self._tell_holds()
         for name, start in self._session.damage.starts():
             self._progress.reached(start.run, name, (START, start[1:], start[1:]))
         for link in self._links:
@@ -437,7 +438,7 @@ class PushClient:
         self._release_soon()
 
     def _tell_holds(self) -> None:
-        """Tell all nodes what is held, for people who look there."""
+        """Tell all nodes what is held and what is damaged, for people who look there."""
         parts = self.beside.recreation.told()
         for link in self._links:
             if link.conversation is not None:
@@ -478,6 +479,7 @@ class PushClient:
     def on_status(self) -> None:
         """The phase or a problem of a conversation has changed."""
         self._connections.wake(self)
+        self._tell_holds()
         self._tell_soon()
 
     def merged(self, run: int, name: InputName) -> RollByte:

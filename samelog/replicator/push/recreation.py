@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
@@ -96,11 +97,15 @@ class Recreation:
         return found
 
     def told(self) -> tuple[HeldPart, ...]:
-        """The same for nodes: of many inputs those with the most bytes."""
+        """The same for nodes, and the damaged ranges: of many inputs those with the most bytes."""
+        damaged = Counter(each.name for each in self._session.damage.lost())
         parts = [
-            HeldPart(each.topic, each.partition, each.topic_id, each.size_bytes)
-            for each in self.held.values()
+            HeldPart(
+                each.topic, each.partition, each.topic_id, each.size_bytes, damaged.pop(name, 0)
+            )
+            for name, each in self.held.items()
         ]
+        parts += (HeldPart(*name, "", 0, count) for name, count in damaged.items())
         parts.sort(key=lambda part: (-part.size_bytes, part))
         return tuple(parts[:HELD_PARTS_TOLD])
 

@@ -10,7 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from samelog.admin import requests
-from samelog.admin.answers import HeldRecords, SessionDecided, SessionInfo, SessionRetired
+from samelog.admin.answers import (
+    DamagedRecords,
+    HeldRecords,
+    SessionDecided,
+    SessionInfo,
+    SessionRetired,
+)
 from samelog.admin.views import (
     DedupPublisher,
     DedupRow,
@@ -79,7 +85,7 @@ def decide_holds(
     connected. Raises ChangeRefused.
     """
     name = request.session
-    parts = _all_holds(node).get(name, ())
+    parts = [part for part in _all_holds(node).get(name, ()) if part.size_bytes]
     if not parts:
         raise ChangeRefused(
             FaultCode.UNKNOWN_TOPIC,
@@ -123,8 +129,22 @@ def _all_holds(node: ServedNode) -> dict[str, tuple[HeldPart, ...]]:
 def held_records(node: ServedNode) -> dict[str, tuple[HeldRecords, ...]]:
     """What publishers hold that are connected to any member, by their sessions."""
     return {
-        session: tuple(HeldRecords(*part) for part in parts)
+        session: tuple(HeldRecords(*part[:4]) for part in parts if part.size_bytes)
         for session, parts in _all_holds(node).items()
+        if any(part.size_bytes for part in parts)
+    }
+
+
+def damaged_records(node: ServedNode) -> dict[str, tuple[DamagedRecords, ...]]:
+    """What publishers lost to damage that are connected to any member, by their sessions."""
+    return {
+        session: tuple(
+            DamagedRecords(part.topic, part.partition, part.damaged_ranges)
+            for part in parts
+            if part.damaged_ranges
+        )
+        for session, parts in _all_holds(node).items()
+        if any(part.damaged_ranges for part in parts)
     }
 
 
@@ -138,10 +158,11 @@ def session_rows(node: ServedNode) -> Iterator[SessionRow]:
     state = node.logs.machine.state
     node.logs.intake.traffic.keep(state.sessions)
     since = {server.session: server.since for server in reversed(node.member.connections.pushes)}
-    inputs, held = inputs_by_session(node), held_records(node)
+    inputs, held, damaged = inputs_by_session(node), held_records(node), damaged_records(node)
     for name, session in tuple(state.sessions.items()):
         entries = [each for each in inputs[name] if each.is_there]
-        yield _session(node, session, entries, since.get(name), held.get(name, ()))
+        info = session_info(session, entries, held.get(name, ()), damaged.get(name, ()))
+        yield _session(node, info, entries, since.get(name))
 
 
 def inputs_by_session(node: ServedNode) -> defaultdict[str, list[GroupInput]]:
@@ -163,7 +184,10 @@ def wall_ms(clock: Clock, at: float | None) -> int:
 
 
 def session_info(
-    session: Session, entries: Sequence[GroupInput], held: tuple[HeldRecords, ...] = ()
+    session: Session,
+    entries: Sequence[GroupInput],
+    held: tuple[HeldRecords, ...] = (),
+    damaged: tuple[DamagedRecords, ...] = (),
 ) -> SessionInfo:
     """A session with its inputs, and what this node holds of it but has not merged."""
     run = session.runs[-1] if session.runs else None
@@ -175,18 +199,14 @@ def session_info(
         unmerged_bytes=sum(each.unmerged_bytes for each in entries),
         dedup_id="" if run is None or run.dedup_id is None else run.dedup_id,
         held=held,
+        damaged=damaged,
     )
 
 
 def _session(
-    node: ServedNode,
-    session: Session,
-    entries: Sequence[GroupInput],
-    since: float | None,
-    held: tuple[HeldRecords, ...],
+    node: ServedNode, info: SessionInfo, entries: Sequence[GroupInput], since: float | None
 ) -> SessionRow:
-    info, clock = session_info(session, entries), node.member.clock
-    meter = node.logs.intake.traffic.sessions.get(session.name)
+    clock, meter = node.member.clock, node.logs.intake.traffic.sessions.get(info.session)
     last = max((at for each in entries if (at := each.received_at) is not None), default=None)
     return SessionRow(
         session=info.session,
@@ -201,7 +221,8 @@ def _session(
         unmerged_bytes=info.unmerged_bytes,
         dedup_id=info.dedup_id,
         partitions=tuple(_part(node, entry) for entry in entries),
-        held=held,
+        held=info.held,
+        damaged=info.damaged,
     )
 
 

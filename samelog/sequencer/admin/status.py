@@ -13,7 +13,12 @@ from samelog.admin.requests import GetElections, GetRaftStatus, GetStatus
 from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
 from samelog.runtime.descriptors import shortage
 from samelog.sequencer.admin.parts import ServedNode, groups_here, parts_of
-from samelog.sequencer.admin.sessions import held_records, inputs_by_session, session_info
+from samelog.sequencer.admin.sessions import (
+    damaged_records,
+    held_records,
+    inputs_by_session,
+    session_info,
+)
 from samelog.sequencer.admin.topics import partition_info
 from samelog.sequencer.judging import libraries
 from samelog.sequencer.parts import LogParts, RaftParts, phase_of
@@ -34,7 +39,7 @@ NOT_READY_STATES = {
 def cluster_status(node: ServedNode, request: GetStatus) -> Status:
     """The cluster as this node sees it."""
     raft, state, members = node.raft.group.raft, node.logs.machine.state, node.peers.members
-    inputs, held = inputs_by_session(node), held_records(node)
+    inputs, held, damaged = inputs_by_session(node), held_records(node), damaged_records(node)
     return Status(
         cluster=node.member.config.cluster,
         node=node.member.config.name,
@@ -46,7 +51,9 @@ def cluster_status(node: ServedNode, request: GetStatus) -> Status:
             partition_info(node, number) for number in state.partitions if parts_of(node, number)
         ),
         sessions=tuple(
-            session_info(each, inputs[each.name], held.get(each.name, ()))
+            session_info(
+                each, inputs[each.name], held.get(each.name, ()), damaged.get(each.name, ())
+            )
             for each in state.sessions.values()
         ),
         events=tuple(EventInfo(e.at_ms, e.kind, e.text) for e in state.events),

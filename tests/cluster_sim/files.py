@@ -263,7 +263,7 @@ class SimFileSystem:
             raise DirectoryGone(os.path.dirname(name))
         self.write_atomically(name, b"", durable=False)
 
-    def remove_tree(self, path: StrPath) -> None:
+    def remove_tree(self, path: StrPath, *, is_durable: bool = True) -> None:
         name = os.fspath(path)
         for child in list(self._directory(name).children):
             below = f"{name}/{child}"
@@ -273,7 +273,8 @@ class SimFileSystem:
                 self.unlink(below)
         self.effect("rmdir", name)
         self.disk.unlink(name)
-        self.sync_directory(os.path.dirname(name))
+        if is_durable:
+            self.sync_directory(os.path.dirname(name))
 
     def sync_directory(self, path: StrPath) -> None:
         directory = self.open_directory(path)

@@ -62,9 +62,9 @@ def test_a_deleted_topic_goes_directory_by_directory(tmp_path: Path, run_with: R
             turns[0] += 1
             await asyncio.sleep(0)
 
-    def remove_tree(fs: OsFileSystem, path: StrPath) -> None:
+    def remove_tree(fs: OsFileSystem, path: StrPath, *, is_durable: bool) -> None:
         removed.append(turns[0])
-        original(fs, path)
+        original(fs, path, is_durable=is_durable)
 
     async def body(nodes: list[Node]) -> None:
         await write_to_all(nodes[0], "a")
@@ -105,11 +105,11 @@ def test_a_directory_that_cannot_be_removed_holds_nothing_up(
     failed: list[str] = []
     original = OsFileSystem.remove_tree
 
-    def remove_tree(fs: OsFileSystem, path: StrPath) -> None:
+    def remove_tree(fs: OsFileSystem, path: StrPath, *, is_durable: bool) -> None:
         if not failed:
             failed.append(os.fspath(path))
             raise DiskFault(os.fspath(path), "remove", errno.EIO)
-        original(fs, path)
+        original(fs, path, is_durable=is_durable)
 
     async def body(nodes: list[Node]) -> None:
         data = await write_to_all(nodes[0], "a")

@@ -17,6 +17,7 @@ from samelog.replicator.cluster_pin import ClusterPin
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.pull.copy import Copy, begin_anew, make_copy
 from samelog.replicator.pull.share import Share
+from samelog.store.disk.directories import clear_removed, remove_whole
 from samelog.store.disk.disk_errors import DirectoryGone
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.merged.partition_file import (
@@ -64,6 +65,7 @@ class CopyDirectory:
         self._fs.make_directory(self._path)
         self._lock = self._fs.lock(self._lock_path)
         self._locked = self._fs.identity(self._lock_path)
+        clear_removed(self._fs, self._path)
 
     def close(self) -> None:
         """Let go of all files."""
@@ -142,11 +144,11 @@ class CopyDirectory:
         self._check_place()
         path = copy_path(self._path, *name)
         if self._fs.exists(path) and read_partition_topic(self._fs, path) != share.topic_id:
-            self._fs.remove_tree(path)
+            remove_whole(self._fs, path)
         copy = self._add(name[0], share.topic_id, name[1])
         if not share.is_held_by(copy.log) and copy.is_begun:
             copy.log.close()
-            self._fs.remove_tree(path)
+            remove_whole(self._fs, path)
             copy = self._add(name[0], share.topic_id, name[1])
         return copy
 

@@ -22,6 +22,7 @@ from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.state.commands import Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
+from samelog.store.disk.directories import clear_removed, remove_whole
 from samelog.store.disk.dirty_files import RoundFiles, take_dirty
 from samelog.store.disk.files import DiskFault, File, FileSystem
 from samelog.store.disk.quarantine import set_aside, set_partition_aside
@@ -277,10 +278,11 @@ class SessionStore:
         """Remove the directory of a session that is not remembered, and has no inputs any more."""
         path = os.path.join(self._directory, name)
         if self._fs.exists(path):
-            self._fs.remove_tree(path)
+            remove_whole(self._fs, path)
 
     def forget_deleted(self, known: Container[str]) -> None:
         """Remove what is left of topics that are not among the known ones."""
+        clear_removed(self._fs, self._directory)
         for name in self._fs.list_directory(self._directory):
             self._dirs.forget_others(os.path.join(self._directory, name), known)
 

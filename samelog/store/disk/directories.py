@@ -19,6 +19,8 @@ from samelog.store.disk.files import FileSystem
 
 GRAIN_S = 0.1
 """Longer than the clock tick that file systems stamp their times with."""
+REMOVED_SUFFIX = ".removed"
+"""No directory of a partition, input or session has a name that ends so."""
 
 
 def make_durable_directory(fs: FileSystem, directory: str) -> None:
@@ -28,6 +30,25 @@ def make_durable_directory(fs: FileSystem, directory: str) -> None:
     if fs.exists(directory):
         fs.sync_directory(os.path.dirname(directory) or ".")
     fs.make_directory(directory)
+
+
+def remove_whole(fs: FileSystem, directory: str) -> None:
+    """Remove a directory durably. A crash leaves all of it or nothing at its path; what it leaves
+    under another name waits for `clear_removed`. Raises DiskFault.
+    """
+    aside = directory + REMOVED_SUFFIX
+    if fs.exists(aside):
+        fs.remove_tree(aside, is_durable=False)
+    fs.rename(directory, aside)
+    fs.sync_directory(os.path.dirname(directory))
+    fs.remove_tree(aside, is_durable=False)
+
+
+def clear_removed(fs: FileSystem, folder: str) -> None:
+    """Remove the rest of directories whose removal a crash has cut short. Raises DiskFault."""
+    for name in fs.list_directory(folder):
+        if name.endswith(REMOVED_SUFFIX):
+            fs.remove_tree(os.path.join(folder, name), is_durable=False)
 
 
 class HeldDirectory:

@@ -153,8 +153,8 @@ class FileSystem(Protocol):
         Raises DirectoryGone: another directory is in its place.
         """
 
-    def remove_tree(self, path: StrPath) -> None:
-        """Remove a directory and all in it, durably; no link is followed."""
+    def remove_tree(self, path: StrPath, *, is_durable: bool = True) -> None:
+        """Remove a directory and all in it; no link is followed. A crash may leave some of it."""
 
     def sync_directory(self, path: StrPath) -> None:
         """Make the names in a directory durable."""
@@ -294,13 +294,14 @@ class OsFileSystem:
         finally:
             directory.close()
 
-    def remove_tree(self, path: StrPath) -> None:
-        """Remove a directory and all in it, durably."""
+    def remove_tree(self, path: StrPath, *, is_durable: bool = True) -> None:
+        """Remove a directory and all in it."""
         name = os.fspath(path)
         self.open_directory(name).close()
         with translated(name, "remove"):
             shutil.rmtree(name)
-        self.sync_directory(os.path.dirname(name) or ".")
+        if is_durable:
+            self.sync_directory(os.path.dirname(name) or ".")
 
     def sync_directory(self, path: StrPath) -> None:
         """Make the names in a directory durable."""

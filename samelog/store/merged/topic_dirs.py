@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container
 
+from samelog.store.disk.directories import clear_removed, remove_whole
 from samelog.store.disk.files import FileSystem
 
 PARKED = "replaced"
@@ -43,7 +44,7 @@ class TopicDirs:
         parked = _parked(path, topic_id, index)
         if owner != topic_id and self._fs.exists(parked):
             if self._fs.exists(path):
-                self._fs.remove_tree(path)  # made, but never given to anybody
+                remove_whole(self._fs, path)  # made, but never given to a log
             self._move(parked, path)
 
     def is_there(self, path: str, topic_id: str, index: int) -> bool:
@@ -78,18 +79,21 @@ class TopicDirs:
     def _remove(self, path: str, topic_id: str, index: int) -> None:
         for place in (path, _parked(path, topic_id, index)):
             if self._owner(place) == topic_id:
-                self._fs.remove_tree(place)
+                remove_whole(self._fs, place)
 
     def forget_others(self, folder: str, known: Container[str]) -> None:
-        """Remove what is parked in `folder` of topics that are not among the known ones; to be
-        called when everything that was ever committed is applied.
+        """Remove what is parked in `folder` of topics that are not among the known ones, and the
+        rest of directories that were being removed; to be called when everything that was ever
+        committed is applied.
         """
+        clear_removed(self._fs, folder)
         parked = os.path.join(folder, PARKED)
         if not self._fs.exists(parked):
             return
+        clear_removed(self._fs, parked)
         for name in self._fs.list_directory(parked):
             if name.rpartition("-")[0] not in known:
-                self._fs.remove_tree(os.path.join(parked, name))
+                remove_whole(self._fs, os.path.join(parked, name))
 
     def _owner(self, path: str) -> str | None:
         return self._read_id(path) if self._fs.exists(path) else None

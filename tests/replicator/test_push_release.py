@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from samelog.format.directory_files import CarriedFile, ShippingFile
 from samelog.replicator.interfaces import InputName, RollByte
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import LostRange, SessionProgress
 from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
 from samelog.store.disk.disk_errors import DirectoryGone
 from samelog.store.disk.files import OsFileSystem
+from samelog.store.disk.json_files import write_json_file
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
 
 OTHER = ("weather", 2)
@@ -192,3 +194,22 @@ def test_removing_twice_does_no_harm(publisher: Publisher) -> None:
         asyncio.run(remove(OsFileSystem(), removal))
     assert not publisher.files.file(0).exists()
     assert publisher.files.file(1).exists()
+
+
+def test_a_run_goes_though_no_file_is_left_of_what_it_carried(publisher: Publisher) -> None:
+    """An earlier process removed the carried files, and ended before it removed the rest of the
+    run: the next one waited without end for a position that no node reports any more.
+    """
+    publisher.progress.close_run(0, {FLIGHTS: (3, ONE)}, {})
+    run = publisher.files.begin()
+    publisher.write(OTHER, 0)
+    publisher.files.begin()
+    flights = publisher.files.path / "flights-0"
+    for file in flights.glob("log.*"):
+        file.unlink()
+    carried = (CarriedFile(0, 0, 0, ONE),)
+    shipping = ShippingFile(former=("f" * 32,), begin=(run, 0, 0), carried=carried)
+    write_json_file(OsFileSystem(), str(flights / "shipping.json"), shipping)
+    publisher.merged(run, OTHER, (0, ONE))
+    publisher.progress.close_run(run, {FLIGHTS: (0, ONE), OTHER: (0, ONE)}, {})
+    assert {"weather-2/log.1.0", "run.1.json"} <= publisher.removed()

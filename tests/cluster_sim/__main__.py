@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.cluster_sim.mutants import MUTANTS, hunted
 from tests.cluster_sim.options import Options, converting, from_seed, many_groups
-from tests.cluster_sim.recreation import recreating
+from tests.cluster_sim.recreation import recreating, recreating_in_groups
 from tests.cluster_sim.rot import rotting
 from tests.cluster_sim.run import (
     Result,
@@ -21,6 +21,7 @@ from tests.cluster_sim.run import (
     outcome_of_converting,
     outcome_of_groups,
     outcome_of_recreating,
+    outcome_of_recreating_in_groups,
     outcome_of_rotting,
     run_world,
 )
@@ -47,6 +48,8 @@ def _kind(
     """What makes a world of a seed, and what runs it."""
     if arguments.rotting:
         return rotting, outcome_of_rotting
+    if arguments.recreating and arguments.converting:
+        return recreating_in_groups, outcome_of_recreating_in_groups
     if arguments.recreating:
         return recreating, outcome_of_recreating
     if arguments.converting:

@@ -17,10 +17,11 @@ from samelog.placement import operations
 from samelog.placement.changes import AnyChange, PauseTasks, WantGroup
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused, TaskState
-from samelog.placement.values import PassStage, Placement
+from samelog.placement.values import OwnPlacement, PassStage, Placement
 from samelog.sequencer.admin.placement import other_copies
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.placement.commands import ChangePlacement, PlaceTopic
+from samelog.sequencer.state.types import State
 from tests.cluster_sim.group_checker import PLACED
 from tests.cluster_sim.process import Process
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 CONVERTS_SHARE = 0.5
+MOST_COPIES = 5
+"""Where topics are deleted, too: more than many of these clusters have members."""
 TOPIC = "f" * 32
 
 
@@ -105,7 +108,9 @@ class Operator:
         if not topics:
             return []
         topic = self._chance.choice(sorted(topics, key=lambda each: each.name))
-        copies = self._chance.randint(1, min(3, len(node.cluster.members)))
+        options, members = self._world.options, len(node.cluster.members)
+        most = MOST_COPIES if options.recreates else min(3, members)
+        copies = self._chance.randint(1, most)
         able = self._world.data_groups.able(node)
         now_ms = node.member.clock.wall_ms()
         asked = topic.partition_numbers, copies, now_ms
@@ -163,7 +168,7 @@ class Operator:
                 return f"{node.member.config.name}: {left}"
             for number, replica in node.data_groups.replicas.items():
                 own = replica.group_replica.logs.machine.state
-                if waits := _misplaced(table, number, own.placement, own.partitions):
+                if waits := _misplaced(node.cluster, number, own.placement, own.partitions):
                     return f"{node.member.config.name}: {waits}"
         return ""
 
@@ -171,20 +176,26 @@ class Operator:
 def _left_behind(node: Node, table: Placement) -> str:
     """What group 0 has open of what the table has elsewhere, or on its way there."""
     own = node.cluster.placement.passing
-    if own is not None and own.stage is PassStage.SEALED:
+    if own is not None and own.stage is PassStage.SEALED and _exists(node.cluster, own.partition):
         return f"group 0 has sealed partition {own.partition}"
     left = node.logs.merging.partitions.keys() & table.partitions.keys()
     return f"group 0 has partitions {sorted(left)}" if left else ""
 
 
-def _misplaced(table: Placement, group: int, own: Placement, partitions: Collection[int]) -> str:
+def _exists(cluster: State, partition: int) -> bool:
+    """Whether the topic of a partition was not deleted: what a group's state says of the pass of
+    another partition stays until the next pass.
+    """
+    return any(partition in topic.partition_numbers for topic in cluster.topics.values())
+
+
+def _misplaced(cluster: State, group: int, own: OwnPlacement, partitions: Collection[int]) -> str:
     """What one group has, or lacks, against the table."""
+    table, passing = cluster.placement, own.passing
     wanted = {each.number for each in table.partitions.values() if each.group == group}
     if wanted != set(partitions):
         return f"group {group} has partitions {sorted(partitions)}, not {sorted(wanted)}"
-    stage = None if own.passing is None else own.passing.stage
-    if stage in (PassStage.COPYING, PassStage.SEALED):
-        return (
-            f"group {group} is {stage.name} for partition {own.passing and own.passing.partition}"
-        )
+    stages = PassStage.COPYING, PassStage.SEALED
+    if passing and passing.stage in stages and _exists(cluster, passing.partition):
+        return f"group {group} is {passing.stage.name} for partition {passing.partition}"
     return ""

@@ -27,7 +27,7 @@ from samelog.sequencer.state.commands import DeleteTopicCommand, Range
 from tests.cluster_sim.checker import Checker
 from tests.cluster_sim.history import Name, Written
 from tests.cluster_sim.lineage import Lineage
-from tests.cluster_sim.options import FORGETTING, Options, from_seed
+from tests.cluster_sim.options import FORGETTING, Options, converting, from_seed
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
@@ -63,6 +63,24 @@ def recreating(seed: int) -> Options:
         retention_bytes=-1,
         minority_stays_away=False,
         safety_s=min(options.safety_s, 16.0),
+    )
+
+
+def recreating_in_groups(seed: int) -> Options:
+    """The world of a seed in which topics are created again, and their partitions move into data
+    groups meanwhile; an operator asks for more copies than there are members, too.
+    """
+    options = converting(seed)
+    return replace(
+        options,
+        recreates=True,
+        kinds=tuple(kind for kind in options.kinds if kind not in LOSSY),
+        subscribers=0,
+        upgrades=False,
+        producers=0,
+        stagers=0,
+        misfits=0.0,
+        copies=False,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tests.cluster_sim.options import Options, converting, from_seed, many_groups
-from tests.cluster_sim.recreation import recreating
+from tests.cluster_sim.recreation import recreating, recreating_in_groups
 from tests.cluster_sim.rot import rotting
 from tests.cluster_sim.task_deaths import Phase
 from tests.cluster_sim.violation import Violation
@@ -66,7 +66,7 @@ def again(options: Options) -> str:
         made = converting if options.converts else many_groups
         parts.append("--converting" if options.converts else "--groups")
     if options.recreates:
-        made = recreating
+        made = recreating_in_groups if options.converts else recreating
         parts.append("--recreating")
     if options.rots:
         made = rotting
@@ -138,6 +138,11 @@ def outcome_of_converting(seed: int, *, shrinks: bool) -> Result | str:
 def outcome_of_recreating(seed: int, *, shrinks: bool) -> Result | str:
     """As outcome, of the world whose topics are created again."""
     return _outcome(recreating(seed), shrinks=shrinks)
+
+
+def outcome_of_recreating_in_groups(seed: int, *, shrinks: bool) -> Result | str:
+    """As outcome, of the world whose topics are created again on their way into groups."""
+    return _outcome(recreating_in_groups(seed), shrinks=shrinks)
 
 
 def outcome_of_rotting(seed: int, *, shrinks: bool) -> Result | str:

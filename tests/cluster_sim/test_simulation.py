@@ -22,7 +22,7 @@ from samelog.wire import member_queues
 from samelog.wire.messages import Hello
 from tests.cluster_sim.mutants import Mutant
 from tests.cluster_sim.options import converting, from_seed, many_groups
-from tests.cluster_sim.recreation import recreating
+from tests.cluster_sim.recreation import recreating, recreating_in_groups
 from tests.cluster_sim.rot import rotting
 from tests.cluster_sim.run import SimulationFailed, run_options, run_seed, run_world
 from tests.cluster_sim.world import World
@@ -109,6 +109,25 @@ def test_worlds_hold_in_which_topics_are_created_again(seeds: tuple[int, ...]) -
     worlds = [World(recreating(seed)) for seed in seeds]
     assert sum(run_world(world).acknowledged for world in worlds) > 0
     assert sum(world.recreation.deleted for world in worlds) > 0
+
+
+@pytest.mark.usefixtures("simulates")
+def test_worlds_hold_in_which_topics_are_deleted_on_their_way_into_groups() -> None:
+    """In 47 a node died while it removed a directory; in 59 a run stayed that had carried held
+    records.
+    """
+    worlds = [World(recreating_in_groups(seed)) for seed in (44, 47, 59)]
+    assert sum(run_world(world).converted for world in worlds) > 0
+    assert sum(world.recreation.deleted for world in worlds) > 0
+
+
+@pytest.mark.usefixtures("simulates")
+@pytest.mark.campaign
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("first", range(101, 501, 50))
+def test_more_worlds_hold_in_which_topics_are_deleted_on_their_way_into_groups(first: int) -> None:
+    for seed in range(first, first + 50):
+        run_options(recreating_in_groups(seed))
 
 
 @pytest.mark.usefixtures("simulates")

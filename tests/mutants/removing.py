@@ -1,4 +1,4 @@
-"""Planted bugs in how the files of a deleted topic go."""
+"""Planted bugs in how files go: of deleted topics, and of runs that are over."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from samelog.replicator.push.session_tail import RunTail
 from samelog.sequencer.raft.replica import Replica
+from samelog.store.merged import topic_dirs
 from samelog.store.merged.topic_dirs import TopicDirs
 
 
@@ -36,6 +38,22 @@ def snapshots_before_it_is_gone() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def remove_in_place() -> Iterator[None]:
+    """The files of a directory are removed at its path."""
+    with patch.object(topic_dirs, "remove_whole", lambda fs, path: fs.remove_tree(path)):
+        yield
+
+
+@contextmanager
+def wait_for_runs_without_files() -> Iterator[None]:
+    """A closed run stays until a position is reported of inputs whose files are gone."""
+    with patch.object(RunTail, "has_bytes", True):
+        yield
+
+
+_CRASHES = "tests/store/test_merged_log_crash.py::"
+_RELEASE = "tests/replicator/test_push_release.py::"
 _MANY = "tests/sequencer/test_many_partitions.py::"
 
 REMOVING = (
@@ -44,6 +62,16 @@ REMOVING = (
         26,
         snapshots_before_it_is_gone,
         _MANY + "test_a_snapshot_waits_until_a_deleted_topic_is_gone",
+    ),
+    (
+        481,
+        remove_in_place,
+        _CRASHES + "test_a_directory_is_whole_or_gone_after_a_crash_at_any_step_of_its_removal",
+    ),
+    (
+        482,
+        wait_for_runs_without_files,
+        _RELEASE + "test_a_run_goes_though_no_file_is_left_of_what_it_carried",
     ),
 )
 """Rule, bug, and the test that finds it."""

@@ -35,6 +35,8 @@ from samelog.store.session.directory import SessionDirectory
 log = logging.getLogger(__name__)
 
 RESCAN_S = 2.0
+RESCAN_SHARE = 0.02
+"""Share of the time that looking at all directories may take, however many there are."""
 
 
 @dataclass(slots=True)
@@ -90,14 +92,31 @@ class PublisherSidecar:
 
     def start(self) -> None:
         """Begin, in the running event loop. Raises OSError when the root cannot be watched."""
-        self._watch = FileWatch([os.path.join(self._root, SESSION_FILE)], self._rescan_sessions)
+        self._watch = FileWatch([os.path.join(self._root, SESSION_FILE)], self._root_changed)
         self.rescan()
         self._task = spawn(self._rescan_often(), "publisher sidecar")
 
     async def _rescan_often(self) -> None:
+        now, took_s = self._connections.clock.now, 0.0
         while True:
-            await asyncio.sleep(RESCAN_S)
+            await asyncio.sleep(rescan_pause_s(took_s))
+            begun = now()
             self.rescan()
+            took_s = now() - begun
+
+    def _root_changed(self) -> None:
+        """Take up new sessions in the root itself; others, and what has gone, `rescan` finds."""
+        try:
+            names = set(os.listdir(self._root))
+        except OSError:
+            names = {SESSION_FILE}
+        if SESSION_FILE in names:
+            self._rescan_sessions()
+            return
+        known = self._shipped.keys() | self._ending.keys() | self._others | self.faults.keys()
+        for path in sorted({os.path.join(self._root, name) for name in names} - known):
+            if os.path.exists(os.path.join(path, SESSION_FILE)):
+                self._take_up(path)
 
     def rescan(self) -> None:
         """Look at the directory, and take up sessions that are new, or that nobody else ships any
@@ -199,6 +218,11 @@ class PublisherSidecar:
             shipped.lock.close()
         self._shipped.clear()
         await asyncio.gather(*self._ending.values())
+
+
+def rescan_pause_s(took_s: float) -> float:
+    """Return how long to wait before all directories are looked at again, which took so long."""
+    return max(RESCAN_S, took_s / RESCAN_SHARE)
 
 
 def find_sessions(root: str) -> Iterator[str]:

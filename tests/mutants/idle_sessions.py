@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from samelog.format.positions import SessionPosition
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.merge.session_store import SessionStore
+from samelog.sequencer.raft.direct import QuietInputs
 from samelog.store.disk.files import File
 from samelog.store.session.making import NewInput
 
@@ -59,6 +61,19 @@ def open_what_is_being_made() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def look_at_every_quiet_input() -> Iterator[None]:
+    """All inputs that need no reports are looked up in each tick."""
+    original = QuietInputs.look
+
+    def look(self: QuietInputs, places: Mapping[int, SessionPosition]) -> set[int]:
+        self.stated(self.numbers)
+        return original(self, places)
+
+    with patch.object(QuietInputs, "look", look):
+        yield
+
+
 _STORE = "tests/sequencer/test_session_store.py::test_"
 _TEST = "tests/sequencer/test_idle_sessions.py::test_quiet_sessions_cost_nothing"
 IDLE_SESSIONS = (
@@ -73,5 +88,10 @@ IDLE_SESSIONS = (
         434,
         open_what_is_being_made,
         _STORE + "an_input_is_made_once_and_not_opened_meanwhile",
+    ),
+    (
+        433,
+        look_at_every_quiet_input,
+        "tests/sequencer/test_one_round.py::test_a_look_at_quiet_inputs_follows_what_has_moved",
     ),
 )

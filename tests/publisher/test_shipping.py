@@ -27,7 +27,7 @@ from samelog.publisher import (
     shipper,
 )
 from samelog.publisher.options import PublisherKeywords
-from samelog.publisher.sidecar import PublisherSidecar, find_sessions
+from samelog.publisher.sidecar import RESCAN_S, PublisherSidecar, find_sessions, rescan_pause_s
 from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.push.client import PushClient
 from samelog.runtime.clock import SystemClock
@@ -345,6 +345,39 @@ def test_a_session_that_took_the_place_of_another_one_is_shipped_and_kept(tmp_pa
             await sidecar.stop()
 
         asyncio.run(main())
+
+
+def test_a_new_session_is_taken_up_without_a_look_at_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "sessions"
+
+    def write(session: str) -> None:
+        with Publisher("t", session=session, directory=directory) as publisher:
+            publisher.append(b"x")
+
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+
+        async def main() -> None:
+            await asyncio.to_thread(write, "first")
+            sidecar = make_sidecar(directory, config)
+            sidecar.start()
+            assert list(sidecar.clients) == [str(directory / "first")]
+            with monkeypatch.context() as patch:
+                patch.setattr(sidecar, "_rescan_sessions", None)
+                await asyncio.to_thread(write, "second")
+                (directory / "no-session").mkdir()
+                sidecar._root_changed()
+                assert list(sidecar.clients) == [str(directory / s) for s in ("first", "second")]
+            await sidecar.stop()
+
+        asyncio.run(main())
+
+
+def test_looks_at_all_directories_take_a_bounded_share_of_the_time() -> None:
+    assert rescan_pause_s(0.001) == RESCAN_S
+    assert rescan_pause_s(0.5) == pytest.approx(25)
 
 
 def test_a_session_that_cannot_be_shipped_is_named_once(

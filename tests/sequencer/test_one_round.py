@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from samelog.consensus import Entry, HardState, Raft, RaftConfig
 from samelog.format import _kernels as kernels
@@ -81,6 +82,35 @@ def test_reports_wait_only_of_what_is_named_without_them() -> None:
     assert quiet.numbers == {1}
     assert quiet.look(further) == {1}
     assert not quiet.numbers
+
+
+def test_what_comes_later_of_an_input_that_was_named_is_looked_up_again() -> None:
+    quiet, further = QuietInputs(), {1: SessionPosition(0, 0, 200)}
+    quiet.named([_range(BATCH, stop=100)])
+    assert quiet.look({1: END}) == quiet.look({1: END}) == set()
+    quiet.stated([1])
+    assert quiet.look(further) == set()
+    assert quiet.look(further) == {1}
+
+
+def test_a_look_at_quiet_inputs_follows_what_has_moved() -> None:
+    class Places(dict[int, SessionPosition]):
+        asked = 0
+
+        def get(self, number: int, default: Any = None) -> Any:
+            self.asked += 1
+            return super().get(number, default)
+
+    quiet, part = QuietInputs(), _range(BATCH)
+    for number in range(10_000):
+        quiet.named([replace(part, input=number)])
+    places = Places(dict.fromkeys(range(10_000), SessionPosition(0, 0, len(BATCH))))
+    assert quiet.look(places) == set()
+    places.asked = 0
+    quiet.stated([7])
+    assert quiet.look(places) == quiet.look(places) == set()
+    assert places.asked == 1
+    assert len(quiet.numbers) == 10_000
 
 
 def test_lateness_follows_the_usual_round() -> None:

@@ -113,8 +113,10 @@ class Reporter:
         self._coordinator.positions(self._number, self._boot, places)
         leader, quiet = self._raft.leader, self.quiet.numbers
         urgent = places
-        if quiet and not is_answer:
-            urgent = {number: places[number] for number in places.keys() - quiet}
+        if quiet:
+            self.quiet.stated(places.keys() & quiet)
+            if not is_answer:
+                urgent = {number: places[number] for number in places.keys() - quiet}
         told = self._tell_leader(leader, urgent) if urgent or is_answer else ()
         is_awaited = self._is_awaited(places)
         for number, untold in self._untold.items():

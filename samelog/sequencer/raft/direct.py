@@ -110,12 +110,15 @@ class QuietInputs:
     _told: dict[int, SessionPosition] = field(default_factory=dict)
     _unnamed: set[int] = field(default_factory=set)
     """What was there at the last look, and not named."""
+    _moved: set[int] = field(default_factory=set)
+    """Inputs of which more was named, or is there, since the last look, or that were not named."""
 
     def clear(self) -> None:
         """Another leader, which may wait for reports."""
         self.numbers.clear()
         self._told.clear()
         self._unnamed.clear()
+        self._moved.clear()
 
     def named(self, parts: Iterable[Range]) -> None:
         """The leader names these ranges, all of which are here."""
@@ -123,6 +126,11 @@ class QuietInputs:
             place = self._named[part.input] = SessionPosition(part.run, part.roll, part.stop)
             if self._told.get(part.input, NOWHERE) < place:
                 self.numbers.add(part.input)
+                self._moved.add(part.input)
+
+    def stated(self, numbers: Iterable[int]) -> None:
+        """This node has more of these inputs, which are quiet."""
+        self._moved.update(numbers)
 
     def told(self, places: Mapping[int, SessionPosition]) -> None:
         """The leader was told of these positions."""
@@ -130,17 +138,19 @@ class QuietInputs:
 
     def look(self, places: Mapping[int, SessionPosition]) -> set[int]:
         """This node is so far with inputs: those that the leader named neither by the last look nor
-        by this one, which need reports again.
+        by this one, which need reports again. Only those that have moved are looked up.
         """
-        unnamed = {n for n in self.numbers if places.get(n, NOWHERE) > self._named.get(n, NOWHERE)}
+        moved = self._moved & self.numbers
+        unnamed = {n for n in moved if places.get(n, NOWHERE) > self._named.get(n, NOWHERE)}
         loud = unnamed & self._unnamed
         self.numbers -= loud
-        self._unnamed = unnamed
+        self._unnamed, self._moved = unnamed, unnamed - loud
         return loud
 
     def forget(self, numbers: Iterable[int]) -> None:
         """These inputs are gone."""
         for number in numbers:
             self.numbers.discard(number)
+            self._moved.discard(number)
             self._named.pop(number, None)
             self._told.pop(number, None)

@@ -40,6 +40,7 @@ STATUS_OF = {
     FaultCode.UNKNOWN_GROUP: HTTPStatus.NOT_FOUND,
     FaultCode.NOT_A_MEMBER: HTTPStatus.NOT_FOUND,
     FaultCode.ALREADY_EXISTS: HTTPStatus.CONFLICT,
+    FaultCode.SESSION_CONFLICT: HTTPStatus.CONFLICT,
     FaultCode.CHANGE_PENDING: HTTPStatus.CONFLICT,
     FaultCode.GROUP_IN_USE: HTTPStatus.CONFLICT,
     FaultCode.TOPIC_IN_USE: HTTPStatus.CONFLICT,
@@ -56,6 +57,9 @@ class WhoMayAsk(Enum):
     ANYBODY = "anybody"
     ANY_IDENTITY = "any certificate of the authority"
     TOPIC_USER = "who may read or write the topic, admin, or loopback"
+    GROUP_USER = "who may use the group, or admin"
+    SESSION_WRITER = "who may publish in some session"
+    MIRROR = "who may mirror the topic"
     READER = "admin, or loopback"
     ADMIN = "admin"
     """It changes something: the audit log says who asked."""
@@ -63,6 +67,8 @@ class WhoMayAsk(Enum):
 
 FOR_CERTIFICATES = (WhoMayAsk.ANY_IDENTITY, WhoMayAsk.TOPIC_USER)
 """Who has one may ask; what else it takes, handlers look at."""
+BY_PATH = (WhoMayAsk.GROUP_USER, WhoMayAsk.SESSION_WRITER, WhoMayAsk.MIRROR)
+"""Rights that are checked before the body is read, which may be long. Handlers check the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +136,7 @@ def _change(
 
 def _stage(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operation:
     """Whose identity the sessions belong to may: handlers check that."""
-    who_may, limit = WhoMayAsk.ANY_IDENTITY, STAGE_BYTES_MAX
+    who_may, limit = WhoMayAsk.SESSION_WRITER, STAGE_BYTES_MAX
     return Operation("POST", path, summary, who_may, request, REFUSALS, body_bytes_max=limit)
 
 
@@ -138,13 +144,13 @@ def _mirror(
     path: str, summary: str, request: type[AdminRequest[Any]], limit: int = BODY_BYTES_MAX
 ) -> Operation:
     """Whose grant says `mirror` may: handlers check that."""
-    who_may = WhoMayAsk.ANY_IDENTITY
+    who_may = WhoMayAsk.MIRROR if "{topic}" in path else WhoMayAsk.ANY_IDENTITY
     return Operation("POST", path, summary, who_may, request, REFUSALS, body_bytes_max=limit)
 
 
 def _member(path: str, summary: str, request: type[AdminRequest[Any]]) -> Operation:
     """Who may use the group and read the topics may: handlers check that."""
-    who_may, limit = WhoMayAsk.ANY_IDENTITY, MEMBER_BYTES_MAX
+    who_may, limit = WhoMayAsk.GROUP_USER, MEMBER_BYTES_MAX
     return Operation("POST", path, summary, who_may, request, REFUSALS, body_bytes_max=limit)
 
 

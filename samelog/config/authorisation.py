@@ -72,6 +72,10 @@ class Rights:
         )
         return self._decide((identity, session, topic), may=may)
 
+    def may_write(self, identity: str) -> bool:
+        """Whether it may write to any topic in any session."""
+        return any(grant.publish_sessions and grant.publish_topics for grant in self._of(identity))
+
     def may_mirror(self, identity: str, topic: str) -> bool:
         """Whether it may make this topic as a mirror, and bring its records."""
         return any(_any(grant.mirror, topic) for grant in self._of(identity))

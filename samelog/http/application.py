@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, Self, cast
@@ -25,7 +25,7 @@ from aiohttp import web
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from samelog.admin.requests import AdminRequest
-from samelog.admin.table import CLUSTER_HEADER, FOR_CERTIFICATES, Operation, WhoMayAsk
+from samelog.admin.table import BY_PATH, CLUSTER_HEADER, FOR_CERTIFICATES, Operation, WhoMayAsk
 from samelog.config.authorisation import ANONYMOUS
 from samelog.format.errors import InvalidName, InvariantError
 from samelog.http.console.assets import SERVER, Asset, secure
@@ -252,7 +252,7 @@ class HttpApplication:
         """Raises HttpProblem, and what the route's handler raises."""
         identity = self._identity(request)
         note.who = identity or "nobody"
-        self._check_access(route.operation, identity)
+        self._check_access(route.operation, request.match_info, identity)
         note.asked = await _decoded(route.operation, request)
         answer = await route.handle(note.asked, identity or "")
         if isinstance(answer, EventStream):
@@ -279,14 +279,21 @@ class HttpApplication:
         except IdentityFault as fault:
             raise HttpProblem(HTTPStatus.FORBIDDEN, str(fault)) from fault
 
-    def _check_access(self, operation: Operation, identity: str | None) -> None:
-        """Raises HttpProblem if the client may not make this request."""
+    def _check_access(
+        self, operation: Operation, path: Mapping[str, str], identity: str | None
+    ) -> None:
+        """Raises HttpProblem if the client may not make this request, before its body is read."""
         who_may = operation.who_may
         if who_may is WhoMayAsk.ANYBODY:
             return
         if identity is None:
             text = f"{operation.path} is answered to who shows a certificate"
             raise HttpProblem(HTTPStatus.FORBIDDEN, text)
+        if who_may in BY_PATH:
+            if not self._api.may_send(who_may, path, identity):
+                text = f"{identity} may not ask this: it is for {who_may.value}"
+                raise problem_of(FaultCode.NOT_AUTHORISED, text, "grant it in the configuration")
+            return
         if who_may is WhoMayAsk.ADMIN:
             may = self._api.may_change(identity)
         else:

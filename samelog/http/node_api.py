@@ -5,12 +5,12 @@ Invariant: a process that has no node yet, or none any more, is alive and not re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from samelog.admin.requests import AdminRequest, ConfirmedRequest
-from samelog.admin.table import OPERATIONS
+from samelog.admin.table import OPERATIONS, WhoMayAsk
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import NotLeader
 from samelog.http.console.document import Document
@@ -51,6 +51,18 @@ class NodeApi:
     def may_change(self, identity: str) -> bool:
         """Administrators may."""
         return self.may_read(identity)
+
+    def may_send(self, who_may: WhoMayAsk, path: Mapping[str, str], identity: str) -> bool:
+        """By the grants; a process without a node answers everyone that it has none."""
+        if self.node is None:
+            return True
+        rights = self.node.member.rights
+        match who_may:
+            case WhoMayAsk.GROUP_USER:
+                return rights.may_use_group(identity, path["group"])
+            case WhoMayAsk.MIRROR:
+                return rights.may_mirror(identity, path["topic"])
+        return rights.may_write(identity)
 
     def not_ready(self) -> str:
         """Why nothing can be served; empty if it can."""

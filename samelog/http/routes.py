@@ -21,7 +21,7 @@ from aiohttp import web
 from multidict import MultiMapping
 
 from samelog.admin.requests import AdminRequest
-from samelog.admin.table import STATUS_OF, Operation
+from samelog.admin.table import STATUS_OF, Operation, WhoMayAsk
 from samelog.wire.errors import FaultCode
 
 CONTENT_TYPE = "application/problem+json"
@@ -89,6 +89,9 @@ class HttpApi(Protocol):
 
     def may_change(self, identity: str) -> bool:
         """Whether it may change something."""
+
+    def may_send(self, who_may: WhoMayAsk, path: Mapping[str, str], identity: str) -> bool:
+        """Whether it has a right of `admin.table.BY_PATH` to what the path names."""
 
 
 def request_of_get(

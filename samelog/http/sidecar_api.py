@@ -7,7 +7,7 @@ Also: looking changes nothing, and reads no file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -231,6 +231,10 @@ class SidecarApi:
 
     def may_change(self, identity: str) -> bool:
         """Nobody: a sidecar has no request that changes anything."""
+        return False
+
+    def may_send(self, who_may: WhoMayAsk, path: Mapping[str, str], identity: str) -> bool:
+        """False: a sidecar has no such request."""
         return False
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from samelog.admin.answers import AdminAnswer
 from samelog.admin.requests import AdminRequest
-from samelog.admin.table import OPERATIONS
+from samelog.admin.table import OPERATIONS, WhoMayAsk
 from samelog.config.pki.authority import CertificateRole, IssuedFiles, create_authority, issue
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
@@ -47,6 +47,9 @@ class FakeNode:
         return identity == "samelog://admin/test"
 
     def may_change(self, identity: str) -> bool:
+        return self.may_read(identity)
+
+    def may_send(self, who_may: WhoMayAsk, path: Mapping[str, str], identity: str) -> bool:
         return self.may_read(identity)
 
     def open(self) -> asyncio.Protocol:

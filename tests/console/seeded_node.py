@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from samelog.admin.requests import AdminRequest
-from samelog.admin.table import OPERATIONS
+from samelog.admin.table import OPERATIONS, WhoMayAsk
 from samelog.http.console.document import Document
 from samelog.http.console.producer import Producer
 from samelog.http.console.routes import console_routes
@@ -31,6 +32,9 @@ class SeededApi:
         return True
 
     def may_change(self, identity: str) -> bool:
+        return True
+
+    def may_send(self, who_may: WhoMayAsk, path: Mapping[str, str], identity: str) -> bool:
         return True
 
     async def _look(self) -> Document:

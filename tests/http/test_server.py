@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -21,6 +21,7 @@ from samelog.config.values import Address
 from samelog.format.errors import InvariantError
 from samelog.http import application as connection
 from samelog.http import application as served
+from samelog.http import routes
 from samelog.http.metrics.common import Metrics
 from samelog.http.openapi import AnswerSchemas, openapi
 from samelog.http.probes import probe_routes
@@ -51,6 +52,13 @@ class Change(AdminRequest[Done], frozen=True):
     """Changes."""
 
 
+class Send(AdminRequest[Done], frozen=True):
+    """Has a long body."""
+
+    group: str
+    values: tuple[int, ...] = ()
+
+
 class OneApi:
     """Implements routes.HttpApi: `/look`, `/use` and `/change` do what the test says."""
 
@@ -65,13 +73,27 @@ class OneApi:
         use = Route(Operation("GET", "/use", "Use.", WhoMayAsk.TOPIC_USER, Use), handle)
         self.problem = ""
         probes = probe_routes(self, lambda: self.problem, Metrics({}, ()))
-        self.routes = (*probes, look, use, change)
+        send = Route(
+            Operation(
+                "POST",
+                "/groups/{group}/send",
+                "Send.",
+                WhoMayAsk.GROUP_USER,
+                Send,
+                body_bytes_max=4 << 20,
+            ),
+            handle,
+        )
+        self.routes = (*probes, look, use, change, send)
 
     def may_read(self, identity: str) -> bool:
         return identity == ADMIN
 
     def may_change(self, identity: str) -> bool:
         return identity == ADMIN
+
+    def may_send(self, who_may: WhoMayAsk, path: Mapping[str, str], identity: str) -> bool:
+        return path["group"] == "mine"
 
 
 class Asking:
@@ -134,6 +156,30 @@ def test_on_loopback_everybody_looks_and_nobody_changes(caplog: pytest.LogCaptur
     [line] = caplog.messages
     assert 'who="samelog://user/anonymous"' in line
     assert "is no administrator" in line
+
+
+def test_no_long_body_is_decoded_without_the_right_to_send_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded: list[int] = []
+    original = routes.request_of_post
+
+    def decode(operation: Operation, path: Mapping[str, str], body: bytes) -> Any:
+        decoded.append(len(body))
+        return original(operation, path, body)
+
+    monkeypatch.setattr("samelog.http.application.request_of_post", decode)
+    body = {"values": [1] * 100_000}
+
+    async def main() -> None:
+        async with serving(OneApi(), LOOPBACK, NO_FILES) as ask:
+            status, problem = await ask("POST", "/groups/other/send", json=body)
+            assert (status, decoded) == (403, [])
+            assert "who may use the group" in problem["detail"]
+            assert (await ask("POST", "/groups/mine/send", json=body))[0] == 200
+            assert len(decoded) == 1
+
+    asyncio.run(main())
 
 
 def test_with_certificates_identities_count(
@@ -341,6 +387,7 @@ def test_the_description_has_every_route() -> None:
         "/look",
         "/use",
         "/change",
+        "/groups/{group}/send",
     }
     assert document["components"]["schemas"]["Done"]["properties"] == {"done": {"type": "boolean"}}
 

@@ -145,6 +145,13 @@ def encode_answers_at_once() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def read_bodies_of_strangers() -> Iterator[None]:
+    """The body of a request is decoded before the right to send it is checked."""
+    with patch.object(application, "BY_PATH", ()):
+        yield
+
+
 _FILES = "tests/store/test_open_files.py::"
 _SHARES = "tests/archiver/test_shares.py::"
 _TURNS = "tests/replicator/test_turns.py::test_"
@@ -165,6 +172,11 @@ LIMITS = (
     (440, end_rounds_without_descriptors, _MERGED + "a_round_without_descriptors_is_repeated"),
     (441, take_all_frames_at_once, _TURNS + "no_message_takes_a_long_turn"),
     (444, encode_answers_at_once, "tests/http/test_turns.py::test_no_answer_takes_a_long_turn"),
+    (
+        472,
+        read_bodies_of_strangers,
+        "tests/http/test_server.py::test_no_long_body_is_decoded_without_the_right_to_send_it",
+    ),
     (
         463,
         go_on_without_room,

@@ -63,8 +63,8 @@ class GroupCoordinator:
             group = ClassicGroup.restored(group_id, remembered)
             self._groups[group_id] = group
             self._rebalance.take_over(group)
-        self._ending: set[str] = set()
-        """Groups whose deletion is proposed, and may not be committed yet."""
+        self._ending: dict[str, GroupState | None] = {}
+        """Groups whose deletion is proposed, and what is remembered of each until it is applied."""
         self._next_expiry = now + self._check_s
 
     @property
@@ -122,10 +122,10 @@ class GroupCoordinator:
 
     def _find(self, group_id: str) -> ClassicGroup | None:
         """A group, if it exists; an administrator's command may have made it."""
-        group = self._groups.get(group_id)
+        group, known = self._groups.get(group_id), self._state.groups.by_id.get(group_id)
         is_new = (
-            group_id in self._state.groups.by_id
-            and group_id not in self._ending
+            known is not None
+            and known is not self._ending.get(group_id)
             and group_id not in self._consumers.groups
         )
         return self._begin(group_id) if group is None and is_new else group
@@ -148,14 +148,14 @@ class GroupCoordinator:
         before = self._consumers.groups.pop(group_id, None)
         if before is not None:
             group.generation = before.epoch
-        self._ending.discard(group_id)
+        self._ending.pop(group_id, None)
         return group
 
     def _end(self, group_ids: Sequence[str]) -> None:
         for group_id in group_ids:
             self._groups.pop(group_id, None)
             self._consumers.groups.pop(group_id, None)
-        self._ending.update(group_ids)
+            self._ending[group_id] = self._state.groups.by_id.get(group_id)
 
     # --- membership -------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class GroupCoordinator:
             caller.group, epoch if classic is None else max(epoch, classic.generation)
         )
         self._groups.pop(caller.group, None)
-        self._ending.discard(caller.group)
+        self._ending.pop(caller.group, None)
         self._consumers.groups[caller.group] = group
         return group
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from samelog.format.consumer_protocol import assigned_partitions, subscribed_topics
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.requests import Caller, Sync
+from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
 from tests.kafka.groups.group_client import Bench, subscription
 
 
@@ -395,6 +396,16 @@ def test_only_groups_without_members_are_deleted(bench: Bench) -> None:
     bench.answer(bench.coordinator.leave, [Caller("g", joined.member_id)])
     assert bench.answer(bench.coordinator.delete, ["g"]) == (ErrorCode.none,)
     assert not bench.machine.state.groups.by_id
+
+
+def test_a_deleted_group_that_a_command_creates_again_can_be_deleted_again(bench: Bench) -> None:
+    """`samelog group reset` and Spark's sources write positions without the coordinator."""
+    bench.commit(Caller("simple"))
+    for _ in range(2):
+        assert bench.answer(bench.coordinator.delete, ["simple"]) == (ErrorCode.none,)
+        assert bench.answer(bench.coordinator.delete, ["simple"]) == (ErrorCode.group_id_not_found,)
+        [number] = [*bench.machine.state.partitions][:1]
+        bench.machine.apply(CommitOffsets([("simple", [(number, CommittedOffset(3, -1, "", 1))])]))
 
 
 @given(st.binary(max_size=40))

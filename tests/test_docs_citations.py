@@ -111,7 +111,7 @@ def test_every_word_of_the_glossary_says_what_it_is_and_where() -> None:
 
 def test_every_link_between_pages_leads_somewhere() -> None:
     offenders = []
-    for page in [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(ROOT / "bench").glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "bench").glob("*.md")]:
         for target, heading in LINK.findall(page.read_text(encoding="utf-8")):
             if target.startswith("http"):
                 continue

@@ -17,7 +17,11 @@ from mkdocs.exceptions import Abort
 from samelog import __version__
 from scripts import site
 
-PAGES = [*site.ROOT.glob("*.md"), *site.ROOT.glob("docs/*.md"), site.ROOT / "bench" / "README.md"]
+PAGES = [
+    *site.ROOT.glob("*.md"),
+    *site.ROOT.glob("docs/**/*.md"),
+    site.ROOT / "bench" / "README.md",
+]
 STRUCTURE = re.compile(r"<(h\d|li|ol|pre|table|tr|ul)\b")
 LOADED = re.compile(r"<(?:script|img|iframe)[^>]* src=\"([^\"]*)|<link[^>]* href=\"([^\"]*)")
 

@@ -148,6 +148,13 @@ class KnownSchemas:
             write_json_file(self._fs, self._path(topic), found, durable=durable)
         return found
 
+    def forget(self, topic: str) -> None:
+        """Forget a topic that was deleted: the next one of its name has other schemas."""
+        with self._lock:
+            self._known.pop(topic, None)
+            if self._fs.exists(self._path(topic)):
+                self._fs.unlink(self._path(topic))
+
     def version(self, topic: str, version: int | None) -> tuple[int, Schema]:
         """A version of a topic's schema, or the newest one. Who asks for the newest and reaches
         nobody gets the newest that was heard of. Raises NoSchema.

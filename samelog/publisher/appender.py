@@ -246,6 +246,12 @@ class Appender:
 
         return KnownSchemas(OsFileSystem(), self._options.directory, self._options.config)
 
+    def _forget_schema(self, topic: str) -> None:
+        """Forget the schema of a topic that was deleted. In the shipper's thread."""
+        for each in (self._encoder, self._checks, self._known_schemas()):
+            if each is not None:
+                each.forget(topic)
+
     def _build(self, by_run: Sequence[RunPart]) -> list[Callable[[], None]]:
         """What is to be done, one after the other, each of it whole or not at all. All batches are
         built: one record that cannot be encoded refuses all.

@@ -134,6 +134,7 @@ class Publisher(Appender):
                 self._learned,
                 self._note_refused,
                 on_recreate=self._on_recreate,
+                on_left=self._forget_schema,
             )
         except BaseException:
             self._writer.close()

@@ -35,6 +35,11 @@ class RowChecks:
         self._known = known
         self._asked_at: dict[str, float] = {}
 
+    def forget(self, topic: str) -> None:
+        """Forget the schema of a topic that was deleted."""
+        self._known.forget(topic)
+        self._asked_at.pop(topic, None)
+
     def check(self, topic: str, values: GivenValues, headers: HeadersColumn | None) -> None:
         """Raises RowMisfit; nothing, as long as nobody says which schema the topic has."""
         known = self._known.known(topic)

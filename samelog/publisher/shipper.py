@@ -76,11 +76,13 @@ class Shipper:
         on_refused: Callable[[Sequence[RefusedRecord]], None] = lambda records: None,
         *,
         on_recreate: OnRecreate = OnRecreate.HOLD,
+        on_left: Callable[[str], None] = lambda topic: None,
     ) -> None:
         """Start shipping. `left`: the ends of earlier runs, which every wait covers, too;
         `on_topics`: told in another thread how many partitions topics have, and which are checked,
         when that is news; `on_refused`: told there of records that the cluster refused;
-        `on_recreate`: what becomes of unmerged bytes when their topic is deleted.
+        `on_recreate`: what becomes of unmerged bytes when their topic is deleted; `on_left`: told
+        there of each such topic.
 
         Raises:
             DirectoryInUse: the session is shipped already.
@@ -102,14 +104,18 @@ class Shipper:
         self._lock = lock_shipping(OsFileSystem(), path)
         self._thread = PUSH_THREADS.take()
         try:
-            self._follower = self._thread.run(self._start(path, config, on_recreate))
+            self._follower = self._thread.run(self._start(path, config, on_recreate, on_left))
         except BaseException:
             PUSH_THREADS.give_back(self._thread)
             self._lock.close()
             raise
 
     async def _start(
-        self, path: str, config: ClientConfig, on_recreate: OnRecreate
+        self,
+        path: str,
+        config: ClientConfig,
+        on_recreate: OnRecreate,
+        on_left: Callable[[str], None],
     ) -> ConfigFollower:
         shared = _SHARED.get(self._thread)
         if shared is None:
@@ -125,6 +131,7 @@ class Shipper:
         self._client = client
         client.beside.refused.on_kept = self._on_refused
         client.beside.recreation.option = on_recreate
+        client.beside.recreation.on_left = on_left
         client.start()
         follower = ConfigFollower(config, client.follow)
         follower.start()

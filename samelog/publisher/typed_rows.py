@@ -31,6 +31,13 @@ class RowEncoder:
         self._framed: dict[tuple[str, int], FrameWriter] = {}
         self._chosen: dict[str, tuple[int, Schema]] = {}
 
+    def forget(self, topic: str) -> None:
+        """Forget the schema of a topic that was deleted."""
+        self._known.forget(topic)
+        self._chosen.pop(topic, None)
+        for key in [key for key in self._framed if key[0] == topic]:
+            self._framed.pop(key, None)
+
     def columns(
         self,
         rows: Any,

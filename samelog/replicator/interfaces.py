@@ -112,6 +112,9 @@ class SessionIntake(Protocol):
         published to it is to be checked. Raises RequestRefused.
         """
 
+    def check_session(self, session: str, session_id: str) -> None:
+        """Raise RequestRefused (SESSION_CONFLICT) if this directory of a session is fenced."""
+
     async def check_topic(self, topic_id: str | None) -> None:
         """Raise RequestRefused (TOPIC_GONE) if the cluster has deleted the topic."""
 

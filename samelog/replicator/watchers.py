@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from samelog.wire.errors import ProtocolFault
 from samelog.wire.push.effects import ProgressTold, RunEnds
 from samelog.wire.refusals import RefusedBatch
 
@@ -41,6 +42,9 @@ class IntakeListener(Protocol):
 
     def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The cluster has closed a run at these ends."""
+
+    def on_session_retired(self, session_ids: Collection[str], why: ProtocolFault) -> None:
+        """These directories of the session are fenced."""
 
     def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """A group has closed its part of a run: it takes nothing more of what is named."""

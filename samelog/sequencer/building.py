@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -111,6 +111,9 @@ class ReplicaOwner(Protocol):
 
     def topic_changed(self, topic_id: str) -> None:
         """A topic has other settings, or is gone."""
+
+    def views_dropped(self, base_ids: Collection[str]) -> None:
+        """Views of these topics are gone."""
 
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""

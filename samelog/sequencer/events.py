@@ -87,6 +87,9 @@ class ApplyEvents(Protocol):
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""
 
+    def session_retired(self, session: str) -> None:
+        """The directory of a session was fenced."""
+
     def merge_committed(self, merge: Merge) -> None:
         """A merge instruction is committed, and queued for execution."""
 
@@ -127,6 +130,9 @@ class ApplyEvents(Protocol):
 
     def topic_changed(self, topic_id: str) -> None:
         """A topic has other settings or partitions, a new schema, or is gone."""
+
+    def views_dropped(self, base_ids: Collection[str]) -> None:
+        """Views of these topics are gone."""
 
     def leadership_changed(self) -> None:
         """This node became leader, ceased to be, or learnt of another one."""

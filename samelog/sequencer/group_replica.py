@@ -469,6 +469,12 @@ class GroupReplica:
     def topic_changed(self, topic_id: str) -> None:
         self._site.owner.topic_changed(topic_id)
 
+    def session_retired(self, session: str) -> None:
+        self.logs.intake.session_retired(session)
+
+    def views_dropped(self, base_ids: Collection[str]) -> None:
+        self._site.owner.views_dropped(base_ids)
+
     def leadership_changed(self) -> None:
         """Report everything to a new leader, which knows only what it is told."""
         self.raft.coordinator.leadership_changed()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,7 @@ from samelog.consensus import Role
 from samelog.format.errors import LogFormatError
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
-from samelog.sequencer.admin.parts import MembersDesk, NodeServices
+from samelog.sequencer.admin.parts import MembersDesk, NodeServices, parts_of
 from samelog.sequencer.admin.sessions import tell_holds
 from samelog.sequencer.admin.status import tell_state
 from samelog.sequencer.building import Seat
@@ -378,6 +378,16 @@ class Node:
     def topic_changed(self, topic_id: str) -> None:
         """A topic has other settings, or is gone."""
         self.data_groups.topic_changed(topic_id)
+
+    def views_dropped(self, base_ids: Collection[str]) -> None:
+        """Wake the readers of these topics' partitions, who may read views that are gone."""
+        for topic_id in base_ids:
+            topic = self.cluster.topics.get(topic_id)
+            for number in () if topic is None else topic.partition_numbers:
+                found = parts_of(self, number)
+                partition = found and found[0].merging.partitions.get(number)
+                if partition:
+                    partition.changed()
 
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""

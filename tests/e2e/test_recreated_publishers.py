@@ -12,11 +12,13 @@ from confluent_kafka import Producer
 
 from samelog import TopicDeleted
 from samelog.http.sidecar_api import shipping_view
+from samelog.publisher import RowMisfit
 from samelog.publisher.sidecar import PublisherSidecar
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.e2e.recreated import local_publisher, publisher_sidecar
 from tests.patience import PATIENCE_S
+from tests.typed.known import schema_text
 
 OLD, NEW = [b"old-%d" % n for n in range(20)], [b"new-%d" % n for n in range(5)]
 
@@ -157,3 +159,36 @@ def test_nothing_of_a_deleted_topic_is_left_beside_the_sessions(
         publisher.close()
         files = single.directory / "publishers" / "p" / "t-0"
         wait_for(lambda: not list(files.glob("log.*")), "the files are released")
+
+
+def test_rows_go_by_the_schema_of_the_new_topic(
+    single: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = single.directory / "schema.json"
+
+    def set_schema(*columns: str) -> None:
+        file.write_text(schema_text(*columns, value_format="json"))
+        run(single, "schema", "set", "t", str(file))
+
+    run(single, "topic", "create", "t")
+    set_schema("a int64")
+    with single.publisher("p") as publisher, single.subscriber("s", "t*") as subscriber:
+        publisher.append_rows([{"a": 1}])
+        publisher.wait_merged(timeout=PATIENCE_S)
+        wait_for(lambda: [r.values for r in subscriber.rows(timeout=0.2)] == [{"a": 1}], "the row")
+        caplog.set_level(logging.WARNING, "samelog")
+        recreate(single)
+        set_schema("b string")
+        wait_for(lambda: "next topic of that name" in caplog.text, "the publisher knows of it")
+        with pytest.raises(RowMisfit):
+            publisher.append_rows([{"a": 1}])
+        publisher.append_rows([{"b": "x"}])
+        publisher.wait_merged(timeout=PATIENCE_S)
+        found: list[object] = []
+
+        def reads() -> bool:
+            found.extend(row.values for row in subscriber.rows(timeout=0.2))
+            return bool(found)
+
+        wait_for(reads, "the new row")
+        assert found == [{"b": "x"}]

@@ -169,6 +169,31 @@ def test_users_come_and_go(secure: Secure, admin: AdminClient) -> None:
     assert code(described_users(admin, "nobody")) == 91
 
 
+def test_a_user_that_is_created_again_has_the_grants_of_its_name_only(
+    secure: Secure, admin: AdminClient, topic: str, user: str
+) -> None:
+    """Connections that are open stay; each new one needs the new password."""
+    done(admin.create_acls([binding(user, "WRITE", "TOPIC", topic)]))
+    producer = Producer(login(secure, user) | {"message.timeout.ms": 30_000})
+    errors: list[Any] = []
+
+    def send() -> None:
+        producer.produce(topic, b"value", on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(PATIENCE_S) == 0
+
+    wait_for(lambda: gets_in(login(secure, user)), "its login works")
+    send()
+    gone = UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_256)
+    done(admin.alter_user_scram_credentials([gone]))
+    wait_for(lambda: not gets_in(login(secure, user)), "its login is refused")
+    done(admin.alter_user_scram_credentials([upsertion(user, "new")]))
+    wait_for(lambda: gets_in(login(secure, user, "new")), "the new login works")
+    assert not gets_in(login(secure, user))
+    assert produces(login(secure, user, "new"), topic)
+    send()
+    assert errors == [None, None]
+
+
 def test_a_file_goes_before(secure: Secure, admin: AdminClient) -> None:
     done(admin.alter_user_scram_credentials([upsertion("ann", "another")]))
     options = login(secure, "ann", "another")

@@ -8,11 +8,15 @@ from unittest.mock import patch
 
 from samelog.config.tables.client import OnRecreate
 from samelog.format.positions import SessionPosition
+from samelog.publisher.typed_rows import RowEncoder
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.recreation import Recreation
+from samelog.replicator.push.served_session import PushSession
 from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge.planner import Planner
+from samelog.sequencer.node import Node
 from samelog.sequencer.raft.replica import Replica
 from samelog.store.merged.log import MergedLog
 from samelog.subscriber.engine import Engine
@@ -103,7 +107,32 @@ def decide_on_all_that_is_held() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def let_retired_sessions_stay() -> Iterator[None]:
+    """A directory that is retired is refused when it opens a run, and not before."""
+    with (
+        patch.object(PushSession, "on_session_retired", lambda self, session_ids, why: None),
+        patch.object(Intake, "check_session", lambda self, session, session_id: None),
+    ):
+        yield
+
+
+@contextmanager
+def let_readers_of_views_sleep() -> Iterator[None]:
+    """Readers of a view that is dropped learn of it when its base grows."""
+    with patch.object(Node, "views_dropped", lambda self, base_ids: None):
+        yield
+
+
+@contextmanager
+def keep_schemas_of_deleted_topics() -> Iterator[None]:
+    """A publisher encodes rows by the schema of a deleted topic."""
+    with patch.object(RowEncoder, "forget", lambda self, topic: None):
+        yield
+
+
 _TEST = "tests/replicator/test_recreation.py::"
+_ENDED = "tests/sequencer/test_ended_readings.py::"
 _HELD = "tests/sequencer/test_held_records.py::"
 RECREATION = (
     (340, forget_unmerged_bytes, _TEST + "test_unmerged_records_and_all_behind_them_are_held"),
@@ -123,6 +152,21 @@ RECREATION = (
         _HELD + "test_any_node_decides_for_a_publisher_at_another_one[ContinueSession]",
     ),
     (470, decide_on_all_that_is_held, _TEST + "test_a_decision_that_comes_late_concerns_nothing"),
+    (
+        471,
+        let_retired_sessions_stay,
+        _ENDED + "test_a_connected_publisher_learns_that_it_is_retired[True]",
+    ),
+    (
+        471,
+        let_readers_of_views_sleep,
+        _ENDED + "test_readers_of_a_view_are_woken_when_it_is_dropped",
+    ),
+    (
+        471,
+        keep_schemas_of_deleted_topics,
+        "tests/publisher/test_rows.py::test_a_deleted_topics_schema_is_forgotten",
+    ),
     (
         450,
         confuse_former_topics,

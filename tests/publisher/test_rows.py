@@ -100,6 +100,19 @@ def test_one_record_that_is_too_large_refuses_all_partitions(
         assert typed.positions.appended == {}
 
 
+def test_a_deleted_topics_schema_is_forgotten(
+    cluster: FakeCluster, known: Known, tmp_path: Path
+) -> None:
+    with publisher(cluster, tmp_path) as typed:
+        typed.append_rows([(1, "x")])
+        known.texts[0] = schema_text("b string")
+        typed._forget_schema("t")  # as the shipper does
+        with pytest.raises(RowMisfit):
+            typed.append_rows([(1, "x")])
+        typed.append_rows([("y",)])
+    assert marked(tmp_path) == [(b"1", b'{"a":1,"b":"x"}'), (b"1", b'{"b":"y"}')]
+
+
 def test_a_publisher_stays_with_its_version_until_it_is_asked_for_another(
     cluster: FakeCluster, known: Known, tmp_path: Path
 ) -> None:

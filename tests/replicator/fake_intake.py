@@ -203,6 +203,9 @@ class FakeIntake:
         self.cluster.topic_id(topic)
         return self.cluster.counts.setdefault(topic, max(1, partitions)), False
 
+    def check_session(self, session: str, session_id: str) -> None:
+        """This cluster fences none."""
+
     async def check_topic(self, topic_id: str | None) -> None:
         """Refuse a topic that was deleted."""
         if topic_id is not None and topic_id not in self.cluster.topics.values():

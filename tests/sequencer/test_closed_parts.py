@@ -115,7 +115,12 @@ def test_who_is_to_have_a_partition_says_so_before_it_has(
         """It is there."""
 
     cluster: Any = SimpleNamespace(
-        open_run=None, open_topic=None, end_run=None, check_topic=check_topic, watchers=Watchers()
+        open_run=None,
+        open_topic=None,
+        end_run=None,
+        check_session=None,
+        check_topic=check_topic,
+        watchers=Watchers(),
     )
     intake = RoutedIntake(cluster, machine, groups, Presence(1))
     opening = intake.open_input(identity="", session="s", run_id=RUN, topic="placed", partition=0)

@@ -20,8 +20,11 @@ from samelog.sequencer.state.commands import (
     DeleteTopicCommand,
     Expire,
     OpenInputCommand,
+    RetireSessionCommand,
 )
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.views.commands import CreateViewCommand
 from samelog.store.disk.files import OsFileSystem
 from tests.sequencer.test_session_store import machine_with_input, open_store
 
@@ -113,6 +116,15 @@ def test_a_session_that_expired_is_forgotten(world: World) -> None:
     asyncio.run(world.install())
     assert not world.directory.parent.exists()
     assert not world.store.opened
+
+
+def test_fenced_directories_and_dropped_views_are_told(world: World) -> None:
+    view = CreateViewCommand("e" * 32, "v", "a" * 32, "", [], 0, {}, "", "o", 1)
+    assert not isinstance(world.machine.apply(view), Rejection)
+    world.newer.apply(RetireSessionCommand("s"))
+    asyncio.run(world.install())
+    world.events.session_retired.assert_called_once_with("s")
+    world.events.views_dropped.assert_called_once_with({"a" * 32})
 
 
 def test_what_the_newer_state_has_stays(world: World) -> None:

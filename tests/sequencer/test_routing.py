@@ -106,6 +106,7 @@ def open_input(cluster: StateMachine, groups: Any, topic: str) -> None:
         open_topic=None,
         end_run=None,
         open_input=opened,
+        check_session=None,
         check_topic=check_topic,
         watchers=Watchers(),
     )

@@ -98,9 +98,9 @@ def test_a_reader_at_any_node_keeps_a_topic(tmp_path: Path, run_with: RunWith) -
     run_with(tmp_path, 3, body)
 
 
-def client_of(path: Path, node: Node) -> ClientConfig:
-    """Knows this node only."""
-    cluster = LocalCluster(str(path), ClusterOptions(nodes=3))
+def client_of(path: Path, node: Node, nodes: int = 3) -> ClientConfig:
+    """Knows this node only, of so many."""
+    cluster = LocalCluster(str(path), ClusterOptions(nodes=nodes))
     cluster.prepare()
     config = node.member.config
     return replace(cluster.client_config(), nodes=(config.advertise,), node_names=(config.name,))

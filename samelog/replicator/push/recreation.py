@@ -71,6 +71,8 @@ class Recreation:
     ) -> None:
         """`on_reset`: an input is shipped differently from now on."""
         self.option = OnRecreate.HOLD
+        self.on_left: Callable[[str], None] = lambda topic: None
+        """Called with the name of a topic that was deleted, once nothing more goes to it."""
         self.lets_go = False
         """Whether bytes of a deleted topic are dropped, because they can be had again."""
         self._session = session
@@ -184,6 +186,7 @@ class Recreation:
         if shipping is None or shipping.held is not None:
             return
         self._session.look_again()
+        self.on_left(name[0])
         begin = self._first_unmerged(name)
         if begin is None:
             self._go_on(name, self._end(name))

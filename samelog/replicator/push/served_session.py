@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -91,6 +91,7 @@ class PushSession(ReplicatorHandler):
         """Raises ProtocolFault when the peer may not push this session."""
         acks = shared.acks.acks
         self._receiver = PushReceiver(opened, hello, channel.identity, rights, intake, acks=acks)
+        intake.check_session(opened.session, opened.session_id)
         self._connection = channel
         self._roams = hello.roams
         self._intake = intake
@@ -350,6 +351,11 @@ class PushSession(ReplicatorHandler):
             self._shared.acks.send_channel(self._connection.number)
             self._receiver.run_closed(session, run_id, ends)
             self._send()
+
+    def on_session_retired(self, session_ids: Collection[str], why: ProtocolFault) -> None:
+        """End the session if its directory is fenced."""
+        if self._receiver.opened.session_id in session_ids:
+            fail(self._connection, why)
 
     def on_part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """What is still under way of it is merged already."""

@@ -35,6 +35,7 @@ from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.state.commands import RetireSessionCommand
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.session_index import node_of
 from samelog.sequencer.state.types import Input, Rejection, Session
 from samelog.wire.errors import FaultCode
 from samelog.wire.holds import HeldPart
@@ -69,6 +70,12 @@ class GroupInput(NamedTuple):
 
 async def retire_session(node: ServedNode, request: requests.RetireSession) -> SessionRetired:
     """Have a session fenced. Raises ChangeRefused, TimeoutError."""
+    writer = node_of(request.session)
+    if writer is not None:
+        text = f"node {node.peers.members.name(writer)} writes session {request.session!r}"
+        raise ChangeRefused(
+            FaultCode.SESSION_CONFLICT, text, "remove the node if it is lost for good"
+        )
     known = node.logs.machine.state.sessions.get(request.session)
     session_id = "" if known is None else known.session_id
     command = RetireSessionCommand(request.session, session_id, node.member.clock.wall_ms())

@@ -46,6 +46,7 @@ class RoutedIntake:
         self._cluster = cluster
         self.open_run, self.open_topic = cluster.open_run, cluster.open_topic
         self.end_run, self.check_topic = cluster.end_run, cluster.check_topic
+        self.check_session = cluster.check_session
         self._machine = machine
         self._groups = groups
         self._presence = presence

@@ -419,6 +419,9 @@ class DataReplica:
     def topic_changed(self, topic_id: str) -> None:
         """By the leader of this group, from what group 0 says."""
 
+    def views_dropped(self, base_ids: Collection[str]) -> None:
+        """Views are group 0's."""
+
     def run_changed(self, session: str) -> None:
         """Of this group's part: group 0 is told by `ending`."""
         self.unsettled.note(session)

@@ -39,6 +39,7 @@ from samelog.sequencer.ingest.batch_check import (
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.ingest.key_placement import KeyPlacement
 from samelog.sequencer.ingest.quotas import QuotaKeeper
+from samelog.sequencer.ingest.refusals import refused
 from samelog.sequencer.ingest.room import FREE_SPACE, Room
 from samelog.sequencer.ingest.runs import GROUP_BITS, RunIntake
 from samelog.sequencer.ingest.session_rounds import SessionRounds
@@ -48,7 +49,7 @@ from samelog.sequencer.merge.session_store import BeingMade, SessionStore
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import Merge, Range
-from samelog.sequencer.state.types import Input, Topic
+from samelog.sequencer.state.types import Input, Rejection, Topic
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, NoSuchFile
 from samelog.store.session.log import InputLog
@@ -489,6 +490,13 @@ class Intake(RunIntake):
             ends = self._opened(newest).ends
             self._tell_closed(session, newest.run_id, ends)
             self._to_release.update(entry.number for entry in self._machine.inputs_of(session))
+
+    def session_retired(self, session: str) -> None:
+        """End the connections of a session's fenced directories."""
+        known = self._machine.state.sessions[session]
+        why = refused(Rejection(*known.fence()))
+        for listener in self.watchers.of_session(session):
+            listener.on_session_retired(known.fenced_ids, why)
 
     def _tell_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """A data group closes its part; that all groups have closed theirs, group 0 says."""

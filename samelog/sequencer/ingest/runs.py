@@ -175,6 +175,12 @@ class RunIntake(ABC):
         known = await self._topic(check_topic_name(topic), max(partitions, 1) - 1)
         return known.partitions, is_checked(known.settings)
 
+    def check_session(self, session: str, session_id: str) -> None:
+        """Raise RequestRefused if this directory of a session is fenced, as far as is known now."""
+        known = self._machine.state.sessions.get(session)
+        if known is not None and session_id in known.fenced_ids:
+            raise refused(Rejection(*known.fence()))
+
     async def check_topic(self, topic_id: str | None) -> None:
         """Raise RequestRefused (TOPIC_GONE) if the cluster has deleted the topic; a topic that this
         replica does not know might only be newer than what it has applied.

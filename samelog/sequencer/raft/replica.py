@@ -71,16 +71,12 @@ from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCo
 from samelog.sequencer.state.transactions.changes import TRANSACTION_COMMANDS
 from samelog.sequencer.state.transactions.commands import SpanningCommand
 from samelog.sequencer.state.types import Input, Rejection, State
+from samelog.sequencer.state.views.commands import DropViewCommand
 
 log = logging.getLogger(__name__)
 
-RUN_CHANGES = (
-    OpenRunCommand,
-    CloseRun,
-    RetireSessionCommand,
-    OpenPlacedInput,
-    ClosePlacedRun,
-)
+RunChange = OpenRunCommand | CloseRun | RetireSessionCommand | OpenPlacedInput | ClosePlacedRun
+RUN_CHANGES = get_args(RunChange)
 PLACED = (PlaceTopic, PlacePartitions)
 TOPIC_CHANGES = (
     CreateTopicCommand,
@@ -179,12 +175,18 @@ class Replica:
         """Replace the state by the leader's: this node is too far behind for entries."""
         machine, pending = read_body(snapshot.data, self.supported)
         gone, sessions = self._lost_inputs(machine.state), self.machine.state.sessions.keys()
+        views = self.machine.state.schemas.views
+        dropped = {v.base_id for i, v in views.items() if i not in machine.state.schemas.views}
         self.machine.state = machine.state
         self.machine.reindex()
         self._let_go(gone, sessions)
         self.merging.drop_pending()
         self.start(pending, snapshot.last_index)
         self._release(self._cursors)
+        self._events.views_dropped(dropped)
+        for session in machine.state.sessions.values():
+            if session.fenced_ids:
+                self._events.session_retired(session.name)
         self._events.snapshot_installed()
         self._wake_waiters()
 
@@ -250,6 +252,7 @@ class Replica:
     def _apply_change(self, command: AnyCommand) -> Any:
         """Anything but a merge instruction."""
         gone, before = self._inputs_concerned(command), self._newest_run(command)
+        dropped = self._bases_of_dropped(command)
         outcome = self.machine.apply(command)
         if isinstance(outcome, Rejection):
             return outcome
@@ -261,13 +264,28 @@ class Replica:
             if isinstance(command, PLACED):
                 self._events.placement_changed()
         elif isinstance(command, RUN_CHANGES):
-            if self._newest_run(command) != before:
-                self._events.run_changed(command.session)
+            self._runs_changed(command, is_new=self._newest_run(command) != before)
         elif isinstance(command, UNIT_CHANGES):
             self._unit_changed(command)
+        elif dropped:
+            self._events.views_dropped(dropped)
         else:
             self._pass_on(command, outcome)
         return outcome
+
+    def _bases_of_dropped(self, command: AnyCommand) -> list[str]:
+        """The topic of a view that is about to be dropped."""
+        if not isinstance(command, DropViewCommand):
+            return []
+        view = self.machine.state.schemas.views.get(command.topic_id)
+        return [] if view is None else [view.base_id]
+
+    def _runs_changed(self, command: RunChange, *, is_new: bool) -> None:
+        """A run was opened or closed, or a session retired; `is_new`: the newest run has moved."""
+        if is_new:
+            self._events.run_changed(command.session)
+        if isinstance(command, RetireSessionCommand):
+            self._events.session_retired(command.session)
 
     def _pass_on(self, command: AnyCommand, outcome: Any) -> None:
         """What a command means here that is about neither topics nor runs."""

@@ -172,7 +172,7 @@ class Session(msgspec.Struct):
     def claim(self, command: OpenRunCommand) -> tuple[str, str] | None:
         """Why a directory may not speak for the session; it takes over a retired one."""
         if command.session_id in self.fenced_ids:
-            return "SESSION_FENCED", f"this directory of {self.name!r} was retired"
+            return self.fence()
         if self.identity != command.identity:
             return "SESSION_CONFLICT", f"session {self.name!r} belongs to {self.identity}"
         if self.session_id == command.session_id:
@@ -183,6 +183,10 @@ class Session(msgspec.Struct):
         self.session_id, self.retired = command.session_id, False
         self.forgotten = -1  # another directory, with numbers of its own
         return None
+
+    def fence(self) -> tuple[str, str]:
+        """Why a retired directory may not speak for the session."""
+        return "SESSION_FENCED", f"this directory of {self.name!r} was retired"
 
     def problem_with_run(self, command: OpenRunCommand) -> tuple[str, str] | None:
         """Why there can be no such run now; None if there can."""

@@ -109,8 +109,8 @@ def test_a_copy_of_a_directory_is_suspect_however_it_was_made(tmp_path: Path) ->
 
 
 def test_a_directory_knows_since_when_its_replicas_are_the_first_ones(tmp_path: Path) -> None:
-    """A life that was let in led the change that gave its member the only replica of a group, and
-    ended before that began. The next life took the replica for one that another directory might
+    """A readmitted life led the change that gave its member the only replica of a group, and ended
+    before that began. The next life took the replica for one that another directory might
     have had, and the group had no leader for ever (world 900000046 of converting groups).
     """
     directory = open_directory(tmp_path)

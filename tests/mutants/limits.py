@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -21,9 +21,9 @@ from samelog.sequencer.cluster.archiving import MemberViews
 from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.merge import merging, session_store
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.raft.write_room import WriteRoom
 from samelog.store.disk import dirty_files, disk_errors
 from samelog.store.disk.dirty_files import RoundFiles
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.os_file import OsFile
 
 
@@ -86,14 +86,13 @@ def halt_without_descriptors() -> Iterator[None]:
 @contextmanager
 def go_on_without_room() -> Iterator[None]:
     """A save that the disk had no room for counts as written."""
-    original = WriteRoom.writes
+    original = RaftStore.write
 
-    def writes(self: WriteRoom, store: RaftStore, effects: Effects) -> bool:
-        if not original(self, store, effects):
-            self.unwritten = None
-        return True
+    def write(self: RaftStore, effects: Effects) -> None:
+        with suppress(NoSpace):
+            original(self, effects)
 
-    with patch.object(WriteRoom, "writes", writes):
+    with patch.object(RaftStore, "write", write):
         yield
 
 

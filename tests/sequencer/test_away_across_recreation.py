@@ -96,6 +96,7 @@ def test_a_publisher_goes_on_or_holds_while_the_only_holder_is_away(
             publisher.append(value)
         await delete_topic_or_view(leader, DeleteTopic(topic, in_use=True, confirm=topic))
         await create_topic(leader, CreateTopic(topic, 1, {}, replication_factor=1))
+        await until(lambda: topic in others[0].cluster.names, "it is known")
         assert holder_of(others, topic) is not holder
         if unmerged:
             with pytest.raises(TopicDeleted):

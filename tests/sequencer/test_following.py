@@ -15,6 +15,7 @@ from samelog.sequencer.state.commands import (
     OpenInputCommand,
     OpenRunCommand,
 )
+from samelog.sequencer.state.types import Input
 from samelog.wire.errors import FaultCode
 from tests.sequencer.test_ending import TOPIC, data_group
 
@@ -38,6 +39,10 @@ class Pulls:
         await asyncio.get_running_loop().create_future()
 
 
+async def prepare(entry: Input) -> None:
+    """The files of an input are open."""
+
+
 @pytest.mark.parametrize("refusal", [FaultCode.NOT_READY, None])
 def test_who_has_nothing_to_give_keeps_nobody_awake(refusal: FaultCode | None) -> None:
     """A node that lost its directory has none of its own session; the others asked for ever."""
@@ -48,7 +53,7 @@ def test_who_has_nothing_to_give_keeps_nobody_awake(refusal: FaultCode | None) -
         session = f"kafka-{OTHER}"
         machine.apply(OpenRunCommand(session, "d", "i", 0, "r", None, None))
         machine.apply(OpenInputCommand(session, TOPIC, 0))
-        intake: Any = SimpleNamespace(position=lambda entry: (0, 0))
+        intake: Any = SimpleNamespace(prepare=prepare, position=lambda entry: (0, 0))
         others: Any = pulls
         clocks: Any = clock
         following = Following(
@@ -78,7 +83,9 @@ def test_an_input_that_goes_before_its_stream_begins_is_not_asked_for() -> None:
         session = f"kafka-{OTHER}"
         machine.apply(OpenRunCommand(session, "d", "i", 0, "r", None, None))
         machine.apply(OpenInputCommand(session, TOPIC, 0))
-        intake: Any = SimpleNamespace(position=lambda entry: machine.state.inputs[entry.number])
+        intake: Any = SimpleNamespace(
+            prepare=prepare, position=lambda entry: machine.state.inputs[entry.number]
+        )
         others: Any = pulls
         clock: Any = SimpleNamespace(now=lambda: 1.0)
         following = Following(

@@ -43,6 +43,7 @@ from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.raft.write_room import WriteRoom
 from samelog.sequencer.state.commands import AnyCommand, SetMembers, encode_commands
 from samelog.sequencer.state.placement.commands import SetReplicas
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault
 
 log = logging.getLogger(__name__)
@@ -293,7 +294,13 @@ class RaftGroup:
             return
         self._pumping = True
         try:
-            self._carry_out_all()
+            unwritten = self._room.unwritten
+            waits = unwritten is not None and not self._carry_out(unwritten)
+            while not waits and self.raft.touched:
+                effects = self.raft.take_effects()
+                if effects is NOTHING:
+                    break
+                waits = not self._carry_out(effects)
         except InvariantError:
             raise
         except OtherVersion as reason:
@@ -308,21 +315,19 @@ class RaftGroup:
         if self._after_pump is not None:
             self._after_pump()
 
-    def _carry_out_all(self) -> None:
-        unwritten = self._room.unwritten
-        if unwritten is not None and not self._carry_out(unwritten):
-            return
-        while self.raft.touched and (effects := self.raft.take_effects()) is not NOTHING:
-            if effects.send:
-                self._send_all(effects.send)
-            if not self._carry_out(effects):
-                return
-
     def _carry_out(self, effects: Effects) -> bool:
-        """All but what was sent at once; False: nothing, because there is no room to write it."""
+        """False: there is no room to write them, so the rest of them waits, too."""
+        if effects.send and effects is not self._room.unwritten:
+            self._send_all(effects.send)
         saves = bool(effects.entries or effects.snapshot) or effects.hard_state is not None
-        if saves and not self._room.writes(self._store, effects):
-            return False
+        if saves:
+            try:
+                self._store.write(effects)
+            except NoSpace as fault:
+                self._room.wait(effects, fault)
+                return False
+            if self._room.unwritten is not None:
+                self._room.found()
         if saves or effects.send_after_save:
             self._queue_save(effects)
         if effects.snapshot is not None:

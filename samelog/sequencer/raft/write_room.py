@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from samelog.consensus import Effects
 from samelog.runtime.log import log_event
-from samelog.sequencer.raft.store import RaftStore
 from samelog.store.disk.disk_errors import NoSpace
 
 log = logging.getLogger(__name__)
@@ -30,28 +29,18 @@ class WriteRoom:
         self._try_again = try_again
         self._timer: asyncio.TimerHandle | None = None
 
-    def writes(self, store: RaftStore, effects: Effects) -> bool:
-        """Write what is to be saved. False: there is no room, and it is tried again.
-
-        Raises:
-            DiskFault: another fault of the disk.
-        """
-        try:
-            store.write(effects)
-        except NoSpace as fault:
-            self._wait(effects, fault)
-            return False
-        if self.unwritten is not None:
-            self.unwritten = None
-            log_event(log, logging.WARNING, "takes part again: there is room")
-        return True
-
-    def _wait(self, effects: Effects, fault: NoSpace) -> None:
+    def wait(self, effects: Effects, fault: NoSpace) -> None:
+        """These could not be written: `try_again` is called in a while."""
         if self.unwritten is None:
             log_event(log, logging.ERROR, "takes no part until there is room", error=fault)
         self.unwritten = effects
         self.cancel()
         self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
+
+    def found(self) -> None:
+        """They are written."""
+        self.unwritten = None
+        log_event(log, logging.WARNING, "takes part again: there is room")
 
     def cancel(self) -> None:
         """Try no more by itself."""

@@ -23,8 +23,10 @@ from tests.cluster_sim.run import (
     outcome_of_recreating,
     outcome_of_recreating_in_groups,
     outcome_of_rotting,
+    outcome_of_sharing,
     run_world,
 )
+from tests.cluster_sim.shared_connections import sharing
 from tests.cluster_sim.task_deaths import Phase
 from tests.cluster_sim.world import World
 from tests.simulation.many import run_many, seeds_of
@@ -46,6 +48,8 @@ def _kind(
     arguments: argparse.Namespace,
 ) -> tuple[Callable[[int], Options], Callable[..., Any]]:
     """What makes a world of a seed, and what runs it."""
+    if arguments.sharing:
+        return sharing, outcome_of_sharing
     if arguments.rotting:
         return rotting, outcome_of_rotting
     if arguments.recreating and arguments.converting:
@@ -67,6 +71,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--converting", action="store_true", help="... that topics move into")
     parser.add_argument("--recreating", action="store_true", help="topics are created again")
     parser.add_argument("--rotting", action="store_true", help="publishers' files rot")
+    parser.add_argument("--sharing", action="store_true", help="sessions share connections")
     parser.add_argument("--skip", default="", help="numbers of faults to leave out: 3,17")
     parser.add_argument("--safety", type=float, help="seconds until everything is healed")
     parser.add_argument("--jobs", type=int, default=0, help="worlds at a time; 0: all processors")

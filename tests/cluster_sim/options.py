@@ -119,6 +119,8 @@ class Options:
     """It is one of `recreation.recreating`: topics are deleted and created again."""
     rots: bool = False
     """It is one of `rot.rotting`: publishers' files rot."""
+    shares: bool = False
+    """It is one of `shared_connections.sharing`: sessions share the connections of a process."""
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from samelog.format import _kernels as kernels
@@ -26,6 +27,7 @@ from tests.cluster_sim.first_keys import keyed_once
 from tests.cluster_sim.history import RunHistory, Written
 from tests.cluster_sim.inotify import SimInotify
 from tests.cluster_sim.process import Process
+from tests.cluster_sim.shared_connections import OtherSessions
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
@@ -49,11 +51,13 @@ class PublisherActor(Actor):
         self.session = f"s{number}"
         self.client: PushClient | None = None
         self.writer: SessionWriter | None = None
+        self.others: OtherSessions | None = None
         self.is_stopped_for_good = False
         self.was_restored = False
         """Whether an old copy of its directory was put back."""
         self.disk.on_unlink = self._unlinks
-        self._run_id = ""
+        self._tls: Any = None
+        """Of the running process, for all of its sessions."""
 
     @property
     def path(self) -> str:
@@ -63,33 +67,48 @@ class PublisherActor(Actor):
     # --- the program ------------------------------------------------------------------------------
 
     async def run(self, process: Process) -> None:
-        fs = self.file_system(process)
-        fs.make_directory(SESSIONS)
-        self.writer = SessionWriter.open(
-            fs,
-            self.path,
-            session=self.session,
-            budget_bytes=BUDGET_BYTES,
-            roll_bytes=self.world.options.roll_bytes,
-        )
-        self.client = PushClient(
-            self.path,
-            self.client_config(),
-            connections=PushConnections(
-                self.clock, random.Random(f"{process.name} {self.world.options.seed}")
-            ),
-            tls=cast(Any, self.tls()),
-            fs=fs,
-            on_progress=self._progressed,
-            new_inotify=cast(Any, lambda: SimInotify(self.disk)),
-        )
+        self.file_system(process).make_directory(SESSIONS)
+        seed = f"{process.name} {self.world.options.seed}"
+        connections, self._tls = PushConnections(self.clock, random.Random(seed)), self.tls()
+        self.writer = self.open_writer(process, self.session)
+        self.client = self.open_client(process, connections, self.session, self._progressed)
         self.client.start()
+        if self.world.options.shares:
+            self.others = OtherSessions(self, process, connections)
         while True:
             await asyncio.sleep(self.chance.expovariate(1 / self.world.options.append_every_s))
             if self.world.is_busy:
                 self._act()
             else:
                 await asyncio.sleep(REST_S)
+
+    def open_writer(self, process: Process, session: str) -> SessionWriter:
+        """Open a session's directory as its writer."""
+        return SessionWriter.open(
+            self.file_system(process),
+            f"{SESSIONS}/{session}",
+            session=session,
+            budget_bytes=BUDGET_BYTES,
+            roll_bytes=self.world.options.roll_bytes,
+        )
+
+    def open_client(
+        self,
+        process: Process,
+        connections: PushConnections,
+        session: str,
+        on_progress: Callable[[], None],
+    ) -> PushClient:
+        """Make what ships a session."""
+        return PushClient(
+            f"{SESSIONS}/{session}",
+            self.client_config(),
+            connections=connections,
+            tls=self._tls,
+            fs=self.file_system(process),
+            on_progress=on_progress,
+            new_inotify=cast(Any, lambda: SimInotify(self.disk)),
+        )
 
     def _act(self) -> None:
         writer = cast(SessionWriter, self.writer)
@@ -100,23 +119,26 @@ class PublisherActor(Actor):
             elif way < 0.1:
                 writer.take_unsynced().sync(writer._fs)
             else:
-                self._append(writer)
+                self.append(writer, self.session)
+                if self.others is not None:
+                    self.others.act()
         except DiskFull:
             self.world.trace.event(self.host, "has no room")
 
-    def _append(self, writer: SessionWriter) -> None:
+    def append(self, writer: SessionWriter, session: str) -> None:
+        """Append some records in a session."""
         options, chance = self.world.options, self.chance
         name = (f"t{chance.randrange(options.topics)}", chance.randrange(options.partitions))
         placed = self.world.spanning.places if options.follows_groups else ()
         if placed and chance.random() < SHARE_IN_GROUPS:
             name = chance.choice(placed)
         history = self.world.history
-        numbers = history.next_numbers(self.session, name, chance.choice((1, 1, 1, 2, 5)))
-        values = [make_value(self.session, n, options.value_bytes) for n in numbers]
+        numbers = history.next_numbers(session, name, chance.choice((1, 1, 1, 2, 5)))
+        values = [make_value(session, n, options.value_bytes) for n in numbers]
         unfit: list[int] = []
         if self.world.are_checked:
             values, unfit = spoilt(chance, options.misfits, values)
-        whose = self.session, values, numbers
+        whose = session, values, numbers
         data = (
             keyed(chance, options, values)
             if options.keys
@@ -130,13 +152,13 @@ class PublisherActor(Actor):
         output.write(data)
         position = output.position(writer._current_run())
         if position is None:
-            raise Violation("publishers write", f"{self.session} has written nothing")
+            raise Violation("publishers write", f"{session} has written nothing")
         run = writer.directory.run(position.run)
         run_id = "" if run is None else run.run_id
         end = position.roll, position.byte
         fit = [number for place, number in enumerate(numbers) if place not in unfit]
-        history.written(self.session, run_id, name, Written(end, fit, len(data)))
-        whose_run = self.session, run_id, name
+        history.written(session, run_id, name, Written(end, fit, len(data)))
+        whose_run = session, run_id, name
         self.world.misfits.written(whose_run, end, [values[place] for place in unfit])
 
     def failed(self, error: Exception) -> None:
@@ -148,7 +170,7 @@ class PublisherActor(Actor):
         raise Violation("publishers live", f"{self.host} ended: {error!r}") from error
 
     def gone(self) -> None:
-        self.client = self.writer = None
+        self.client = self.writer = self.others = None
 
     # --- what it is told --------------------------------------------------------------------------
 
@@ -175,7 +197,8 @@ class PublisherActor(Actor):
                 self.world.misfits.check_kept(self, run_ids[run], name, merged)
 
     def _unlinks(self, process: Process, path: str, inode: object) -> None:
-        if re.fullmatch(r"log\.\d+\.\d+", path.rsplit("/", 1)[1]):
+        is_data = re.fullmatch(r"log\.\d+\.\d+", path.rsplit("/", 1)[1])
+        if is_data and path.startswith(f"{self.path}/"):
             self.world.judge(self.world.checker.publisher_removes, self, path)
 
     # --- for the end ------------------------------------------------------------------------------
@@ -187,6 +210,8 @@ class PublisherActor(Actor):
             return f"{self.host} is down"
         if self.is_stopped_for_good:
             return ""
+        if self.others is not None and (waits := self.others.waits_for()):
+            return waits
         for run in client._session.runs:
             if run.run == writer._run:
                 run_id = self.world.rotting.own(self.session, run.run_id)

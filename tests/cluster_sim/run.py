@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from tests.cluster_sim.options import Options, converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating, recreating_in_groups
 from tests.cluster_sim.rot import rotting
+from tests.cluster_sim.shared_connections import sharing
 from tests.cluster_sim.task_deaths import Phase
 from tests.cluster_sim.violation import Violation
 from tests.cluster_sim.world import World
@@ -71,6 +72,9 @@ def again(options: Options) -> str:
     if options.rots:
         made = rotting
         parts.append("--rotting")
+    if options.shares:
+        made = sharing
+        parts.append("--sharing")
     if options.safety_s != made(seed).safety_s:
         parts.append(f"--safety {options.safety_s}")
     return "again: " + " ".join(parts)
@@ -155,3 +159,8 @@ def _outcome(options: Options, *, shrinks: bool) -> Result | str:
         return run_options(options)
     except SimulationFailed as failure:
         return str(shrunk(failure)) if shrinks else failure.summary
+
+
+def outcome_of_sharing(seed: int, *, shrinks: bool) -> Result | str:
+    """As outcome, of the world whose sessions share connections."""
+    return _outcome(sharing(seed), shrinks=shrinks)

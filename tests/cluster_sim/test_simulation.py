@@ -25,6 +25,7 @@ from tests.cluster_sim.options import converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating, recreating_in_groups
 from tests.cluster_sim.rot import rotting
 from tests.cluster_sim.run import SimulationFailed, run_options, run_seed, run_world
+from tests.cluster_sim.shared_connections import sharing
 from tests.cluster_sim.world import World
 from tests.mutants.publisher_damage import (
     go_on_before_it_is_merged,
@@ -32,6 +33,7 @@ from tests.mutants.publisher_damage import (
     send_the_rest_again,
     stop_at_damage,
 )
+from tests.mutants.push_sessions import one_session_ends_all
 from tests.mutants.recreation import count_from_the_start_of_files, forget_unmerged_bytes
 from tests.tiers import sampled
 
@@ -176,6 +178,19 @@ def test_worlds_that_rot_find_planted_bugs(bug: Mutant, seed: int, rule: str) ->
     with bug(), pytest.raises(SimulationFailed) as failed:
         run_options(rotting(seed))
     assert failed.value.rule == rule
+
+
+@pytest.mark.usefixtures("simulates")
+def test_worlds_hold_in_which_sessions_share_connections() -> None:
+    """One session of each process writes in bursts, and one is refused by all nodes."""
+    assert sum(run_options(sharing(seed)).acknowledged for seed in range(1, 7)) > 0
+
+
+@pytest.mark.usefixtures("simulates", "plants_bugs")
+def test_worlds_of_shared_connections_find_a_planted_bug() -> None:
+    with one_session_ends_all(), pytest.raises(SimulationFailed) as failed:
+        run_options(sharing(3))
+    assert failed.value.rule == "everything is merged in time"
 
 
 @pytest.mark.usefixtures("simulates")

@@ -138,7 +138,7 @@ class HeldRecords(AdminAnswer, frozen=True):
     size_bytes: int
 
 
-class DamagedRecords(AdminAnswer, frozen=True):
+class LostToDamage(AdminAnswer, frozen=True):
     """How many ranges of a partition's files a connected publisher has lost: they were damaged
     before they were shipped. Its log and its sidecar's status name them.
     """
@@ -158,7 +158,7 @@ class SessionInfo(AdminAnswer, frozen=True):
     unmerged_bytes: int
     dedup_id: str = ""
     held: tuple[HeldRecords, ...] = ()
-    damaged: tuple[DamagedRecords, ...] = ()
+    damaged: tuple[LostToDamage, ...] = ()
 
 
 class Status(AdminAnswer, frozen=True):

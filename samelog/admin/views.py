@@ -5,7 +5,7 @@ Invariant: as in `samelog.admin.answers`.
 
 from __future__ import annotations
 
-from samelog.admin.answers import AdminAnswer, DamagedRecords, HeldRecords
+from samelog.admin.answers import AdminAnswer, HeldRecords, LostToDamage
 
 
 class SessionPlace(AdminAnswer, frozen=True):
@@ -47,7 +47,7 @@ class SessionRow(AdminAnswer, frozen=True):
     dedup_id: str
     partitions: tuple[SessionPartition, ...]
     held: tuple[HeldRecords, ...] = ()
-    damaged: tuple[DamagedRecords, ...] = ()
+    damaged: tuple[LostToDamage, ...] = ()
 
 
 class PublisherSessions(AdminAnswer, frozen=True):

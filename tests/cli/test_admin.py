@@ -17,8 +17,8 @@ from msgspec.structs import asdict
 
 from samelog.admin import client as admin_client
 from samelog.admin.answers import (
-    DamagedRecords,
     HeldRecords,
+    LostToDamage,
     NodeInfo,
     NodeState,
     PartitionInfo,
@@ -267,7 +267,7 @@ def test_sessions_are_listed_with_held_bytes_and_damage(cluster: FakeCluster) ->
     session = structs.replace(
         status.sessions[0],
         held=(HeldRecords("t", 0, "id", 70), HeldRecords("t", 1, "id", 7)),
-        damaged=(DamagedRecords("t", 0, 2), DamagedRecords("t", 1, 1)),
+        damaged=(LostToDamage("t", 0, 2), LostToDamage("t", 1, 1)),
     )
     answer_all(cluster, structs.replace(status, sessions=(session,)))
     [found] = run_json(cluster, "session", "list")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from unittest.mock import patch
 
 from samelog.format import checked_json
@@ -17,7 +18,7 @@ from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.session_damage import SessionDamage
 from samelog.replicator.push.session_tail import RunTail
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.store.session import dead_runs
+from samelog.store.session import backlog_mark, dead_runs
 from samelog.store.session.log import InputLog
 from samelog.store.session.recovery import RunRecovery
 from samelog.wire.push.sender import PushSender
@@ -103,6 +104,17 @@ def forget_damage_above_the_mark() -> Iterator[None]:
 
 
 @contextmanager
+def mark_half_a_batch() -> Iterator[None]:
+    """A mark of bytes that wait is the size of the file, whatever its last batch lacks."""
+
+    def heads(file: object, start: int, stop: int) -> list[SimpleNamespace]:
+        return [SimpleNamespace(start=start, size=stop - start)]
+
+    with patch.object(backlog_mark, "batch_heads", heads):
+        yield
+
+
+@contextmanager
 def read_the_first_text_only() -> Iterator[None]:
     """A small file counts as unreadable if its first text is damaged."""
 
@@ -147,6 +159,7 @@ _PUSH = "tests/replicator/test_push_damage.py::"
 
 _WRITER = "tests/publisher/test_session_writer.py::"
 _JSON = "tests/format/test_checked_json.py::"
+_MARKS = "tests/replicator/test_backlog_marks.py::"
 _INPUT_LOG = "tests/store/test_input_log.py::"
 _STORE = "tests/sequencer/test_session_store.py::"
 
@@ -161,6 +174,7 @@ PUBLISHER_DAMAGE = (
         take_damage_for_a_torn_tail,
         _PUBLISHER + "test_an_intact_batch_behind_it_tells_damage_from_a_torn_tail",
     ),
+    (330, mark_half_a_batch, _MARKS + "test_a_mark_is_a_boundary_of_whole_batches"),
     (330, stop_at_damage, _PUSH + "test_a_missing_file_and_a_cut_one"),
     (
         332,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from samelog import Publisher
-from samelog.admin.answers import DamagedRecords
+from samelog.admin.answers import LostToDamage
 from samelog.admin.requests import (
     ContinueSession,
     CreateTopic,
@@ -121,7 +121,7 @@ def test_every_node_lists_what_a_publisher_lost_to_damage(
         place = tmp_path / "publishers"
         publishing = lose_a_record(place, client_of(tmp_path, reached))
         publisher = await asyncio.to_thread(lambda: next(publishing))
-        wanted = {"p": (DamagedRecords("t", 0, 1),)}
+        wanted = {"p": (LostToDamage("t", 0, 1),)}
         await until(lambda: all(damaged_records(node) == wanted for node in nodes), "all list it")
         [listed] = list_sessions(asked, ListSessions()).sessions
         [shown] = cluster_status(asked, GetStatus()).sessions

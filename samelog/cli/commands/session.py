@@ -55,8 +55,10 @@ def list_command(config: ClientConfig) -> None:
     if wants_json():
         print_json(sessions)
         return
-    columns = ("session", "identity", "run", "open", "unmerged bytes", "held bytes")
-    columns = (*columns, "damaged ranges", "dedup id")
+    columns = (
+        *("session", "identity", "run", "open"),
+        *("unmerged bytes", "held bytes", "damaged ranges", "dedup id"),
+    )
     print_table(columns, [_row(session) for session in sessions])
 
 

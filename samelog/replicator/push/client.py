@@ -19,9 +19,11 @@ from typing import NamedTuple
 from samelog.config.tables.client import ClientConfig, OnRecreate
 from samelog.format.directory_files import RunFile
 from samelog.format.errors import LogFormatError
+from samelog.format.positions import SessionPosition
 from samelog.replicator.cluster_pin import ClusterPin
 from samelog.replicator.interfaces import InputName, RollByte, RunEnds
 from samelog.replicator.known_nodes import KnownNodes
+from samelog.replicator.push.backlog_marks import BacklogMarks
 from samelog.replicator.push.connections import PushConnections
 from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.file_writer import FileWriter, in_thread
@@ -78,6 +80,7 @@ class _FilesBeside(NamedTuple):
     pin_writer: FileWriter
     refused: RefusedRecords
     recreation: Recreation
+    marks: BacklogMarks
 
 
 class PushClient:
@@ -109,8 +112,9 @@ class PushClient:
         self._progress = SessionProgress()
         clock = connections.clock
         recreation = Recreation(self._session, self._progress, clock, self._reset_input)
+        marks = BacklogMarks(self._session, self._merged_locally, clock)
         self.beside = _FilesBeside(
-            ClusterPin(fs, path), FileWriter(), RefusedRecords(fs, path), recreation
+            ClusterPin(fs, path), FileWriter(), RefusedRecords(fs, path), recreation, marks
         )
         self._nodes = KnownNodes(config)
         self._is_started = False
@@ -172,6 +176,7 @@ class PushClient:
             self._leave(link)
         await asyncio.sleep(0)  # the conversations' ends are reported in the next turn
         await end_all([] if self._releaser is None else [self._releaser])
+        await self.beside.marks.close()
         # They are cancelled; a second cancellation would interrupt the end of the connections.
         await asyncio.gather(*self._leaving, return_exceptions=True)
         try:
@@ -226,6 +231,7 @@ class PushClient:
         self._session.poll()
         self._go_on()
         self.beside.recreation.settle()
+        self.beside.marks.look()
         self.status_version += 1
         self._connect()
         for link in self._links:
@@ -485,6 +491,12 @@ class PushClient:
     def merged(self, run: int, name: InputName) -> RollByte:
         """What is merged, by all that is known, and by the positions that it is shipped at."""
         return self._progress.merged_as(run, name, self._session.layout(run, name))
+
+    def _merged_locally(self, run: int, name: InputName) -> SessionPosition:
+        """What is merged of a run, by the positions in its files."""
+        layout = self._session.layout(run, name)
+        place = self._progress.merged_as(run, name, layout)
+        return SessionPosition(run, *place) if layout is None else layout.local(place)
 
     # --- telling and releasing ----------------------------------------------------------------
 

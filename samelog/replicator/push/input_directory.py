@@ -13,16 +13,15 @@ from contextlib import suppress
 from samelog.format.directory_files import RunByte, RunFile, ShippingFile
 from samelog.format.errors import CorruptLog, OtherTopic
 from samelog.format.file_names import SHIPPING_FILE, TOPIC_FILE, RunNames, data_name, parse_names
-from samelog.format.marks import InputMarks
 from samelog.format.positions import SessionPosition
 from samelog.replicator.push.file_writer import FileWriter, in_thread
 from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.store.disk.directories import DirectoryWatch
-from samelog.store.disk.dirty_files import read_marks
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.disk.json_files import read_json_file, write_json_file
 from samelog.store.disk.quarantine import set_aside
+from samelog.store.session.backlog_mark import publisher_mark
 from samelog.store.session.directory import bind_topic
 from samelog.wire.push.layout import part_layout
 
@@ -84,9 +83,8 @@ class InputDirectory:
         place = (0, 0)
         if run.end is not None:
             place = run.end.get(os.path.basename(self.path), place)
-        elif (marks := read_marks(self._fs, self.path, InputMarks)) is not None:
-            own = ((mark.roll, mark.byte) for mark in marks.runs if mark.run == run.run)
-            place = next(own, place)
+        elif (mark := publisher_mark(self._fs, self.path, run.run)) is not None:
+            place = mark.roll, mark.byte
         return SessionPosition(run.run, *place)
 
     def ship_differently(self, shipping: ShippingFile, *, durable: bool = True) -> None:
@@ -165,6 +163,13 @@ class InputDirectory:
     def has_bytes(self, run: int) -> bool:
         """Whether it has files of a run, or files of earlier ones that the run carries."""
         return run in self.names or (bool(self.shipping.carried) and run == self.shipping.begin[0])
+
+    def file_end(self, run: int) -> SessionPosition | None:
+        """The end of the newest file of a run; None: it has no file. Raises DiskFault."""
+        if run not in self.names:
+            return None
+        roll = max(self.names[run].data)
+        return SessionPosition(run, roll, self._size(run, roll))
 
     def bytes_behind(self, begin: RunByte) -> int:
         """Bytes in the files from a local position on."""

@@ -198,6 +198,10 @@ class LocalSession:
         """The names of an input's files of a run."""
         return self._inputs[name].names.get(run, RunNames())
 
+    def file_end(self, run: int, name: InputName) -> SessionPosition | None:
+        """The end of the newest file of a run of an input; None: it has none. Raises DiskFault."""
+        return self._inputs[name].file_end(run)
+
     def ship_differently(
         self, name: InputName, shipping: ShippingFile, *, durable: bool = True
     ) -> None:

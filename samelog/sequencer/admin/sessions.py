@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from samelog.admin import requests
 from samelog.admin.answers import (
-    DamagedRecords,
     HeldRecords,
+    LostToDamage,
     SessionDecided,
     SessionInfo,
     SessionRetired,
@@ -92,7 +92,7 @@ def decide_holds(
     connected. Raises ChangeRefused.
     """
     name = request.session
-    parts = [part for part in _all_holds(node).get(name, ()) if part.size_bytes]
+    parts = held_records(node).get(name, ())
     if not parts:
         raise ChangeRefused(
             FaultCode.UNKNOWN_TOPIC,
@@ -142,11 +142,11 @@ def held_records(node: ServedNode) -> dict[str, tuple[HeldRecords, ...]]:
     }
 
 
-def damaged_records(node: ServedNode) -> dict[str, tuple[DamagedRecords, ...]]:
+def damaged_records(node: ServedNode) -> dict[str, tuple[LostToDamage, ...]]:
     """What publishers lost to damage that are connected to any member, by their sessions."""
     return {
         session: tuple(
-            DamagedRecords(part.topic, part.partition, part.damaged_ranges)
+            LostToDamage(part.topic, part.partition, part.damaged_ranges)
             for part in parts
             if part.damaged_ranges
         )
@@ -194,7 +194,7 @@ def session_info(
     session: Session,
     entries: Sequence[GroupInput],
     held: tuple[HeldRecords, ...] = (),
-    damaged: tuple[DamagedRecords, ...] = (),
+    damaged: tuple[LostToDamage, ...] = (),
 ) -> SessionInfo:
     """A session with its inputs, and what this node holds of it but has not merged."""
     run = session.runs[-1] if session.runs else None

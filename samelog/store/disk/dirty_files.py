@@ -37,10 +37,12 @@ class ReadOnly(LogFormatError):
     """A log that is open for reading only was asked to change, or one for writing to refresh."""
 
 
-def read_marks(fs: FileSystem, directory: str, kind: type[_Marks]) -> _Marks | None:
+def read_marks(
+    fs: FileSystem, directory: str, kind: type[_Marks], *, name: str = MARKS_FILE
+) -> _Marks | None:
     """The marks of a log directory; None when there are none, or none that can be trusted."""
     try:
-        data = fs.read_file(os.path.join(directory, MARKS_FILE), _MARKS_LIMIT_BYTES)
+        data = fs.read_file(os.path.join(directory, name), _MARKS_LIMIT_BYTES)
     except (NoSuchFile, CorruptLog):
         return None
     return decode_marks(data, kind)

@@ -19,6 +19,7 @@ from samelog.store.disk.batch_walk import valid_extent
 from samelog.store.disk.dirty_files import read_marks
 from samelog.store.disk.files import FileSystem
 from samelog.store.disk.quarantine import keep_copy
+from samelog.store.session.backlog_mark import publisher_mark
 from samelog.store.session.damage import find_damage
 from samelog.store.session.run import RunPosition
 
@@ -34,9 +35,7 @@ class DeadRuns:
     def end_of(self, run: int, names: RunNames) -> RunPosition:
         """Cut the torn tail of a run, durably; where the run ends. Raises DiskFault."""
         marks = read_marks(self.fs, self.directory, InputMarks)
-        mark = RunMark(run, 0, 0, 0)
-        if marks is not None:
-            mark = next((each for each in marks.runs if each.run == run), mark)
+        mark = publisher_mark(self.fs, self.directory, run) or RunMark(run, 0, 0, 0)
         roll = max((*names.data, *names.sealed), default=0)
         if roll not in names.data:
             return self._missing(run, names, roll, mark)

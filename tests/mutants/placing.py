@@ -32,6 +32,7 @@ from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskState
 from samelog.placement.values import PlacedGroup, Placement
 from samelog.sequencer.cluster.changes import Changes
+from samelog.sequencer.cluster.group_keeper import GroupKeeper
 from samelog.sequencer.cluster.keeper_steps import WantedGroup
 from samelog.sequencer.data_groups import ending
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
@@ -409,6 +410,13 @@ def found_groups_on_suspects() -> Iterator[None]:
 
 
 @contextmanager
+def found_groups_before_the_cluster_is_known() -> Iterator[None]:
+    """A new group begins on members that have yet to learn that the cluster has begun."""
+    with patch.object(GroupKeeper, "has_entries", lambda self, number: True):
+        yield
+
+
+@contextmanager
 def begin_without_a_majority() -> Iterator[None]:
     """Whoever an operator names holds a new group, be they away."""
     with patch.object(topics, "_check_majority", lambda table, members: None):
@@ -521,6 +529,7 @@ PLACING = (
     (254, say_nothing_of_unused_runs, _UNUSED),
     (254, name_only_what_came, _NOTED),
     (255, found_groups_on_suspects, _COUNTED),
+    (255, found_groups_before_the_cluster_is_known, _COUNTED),
     (255, begin_without_a_majority, _IN + _LISTED),
     (256, remove_who_just_gets_a_replica, _JUST),
     (256, take_in_anew_who_has_the_only_copy, _IN + _ANEW),

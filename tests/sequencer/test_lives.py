@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from samelog.consensus import encode_messages
+from samelog.sequencer.cluster.group_keeper import GroupKeeper
 from samelog.sequencer.cluster.lives import (
     BEGAN_BEFORE,
     LIVE_S,
@@ -195,27 +196,33 @@ def test_a_life_that_is_connected_is_not_displaced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_sure", "let_in", "is_up", "takes_in", "may_hold"),
+    ("is_sure", "let_in", "is_up", "takes_in", "match", "may_hold"),
     [
-        (True, "", True, True, True),
-        (False, "", True, True, False),
-        (False, "another", True, True, False),
-        (False, "e", True, True, True),
-        (True, "", False, True, False),
-        (True, "", True, False, False),
+        (True, "", True, True, 7, True),
+        (False, "", True, True, 7, False),
+        (False, "another", True, True, 7, False),
+        (False, "e", True, True, 7, True),
+        (True, "", False, True, 7, False),
+        (True, "", True, False, 7, False),
+        (True, "", True, True, 0, False),
+        (True, "", True, True, None, True),
     ],
 )
 def test_groups_begin_on_members_that_are_up_count_and_take_in(
-    *, is_sure: bool, let_in: str, is_up: bool, takes_in: bool, may_hold: bool
+    *, is_sure: bool, let_in: str, is_up: bool, takes_in: bool, match: int | None, may_hold: bool
 ) -> None:
-    """A group whose only member has yet to be let in would wait for ever: nobody lets it in."""
+    """A group whose only member has yet to be let in would wait for ever: no other member lets it
+    in. A member without entries may have to be let in (world 74 of --recreating --converting).
+    """
     anything: Any = None
     lives: Any = SimpleNamespace(met={1: life(is_sure=is_sure)}, own=lambda: life(is_sure=is_sure))
     presence: Any = SimpleNamespace(
         is_there=lambda number: is_up, takes_in=lambda number, now: takes_in
     )
     state = State(started={number: MemberLives(5, "e", let_in) for number in (0, 1)})
-    peers = PeerParts(
-        0, anything, lives, anything, anything, anything, anything, presence, anything
-    )
+    progress = None if match is None else SimpleNamespace(match=match)
+    raft = SimpleNamespace(progress=lambda number: progress)
+    keeper = object.__new__(GroupKeeper)
+    keeper._group = SimpleNamespace(raft=raft)  # type: ignore[assignment]
+    peers = PeerParts(0, anything, lives, anything, anything, anything, keeper, presence, anything)
     assert [peers.may_hold(number, state, 1.0) for number in (0, 1)] == [may_hold] * 2

@@ -165,6 +165,13 @@ class GroupKeeper:
             is_close=is_asked and self.is_close(number),
         )
 
+    def has_entries(self, number: int) -> bool:
+        """Whether a member has acknowledged entries to this leader; True on other nodes. A member
+        that was bootstrapped and has none becomes suspect when it hears that the cluster has begun.
+        """
+        progress = self._group.raft.progress(number)
+        return progress is None or progress.match > 0
+
     @property
     def may_prefer(self) -> bool:
         """Whether this member has led for long enough to give leadership to who is preferred."""

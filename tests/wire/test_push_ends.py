@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from samelog.wire.push import inputs
-from samelog.wire.push.effects import FileExtent, RollByte
+from samelog.wire.push.effects import (
+    FileExtent,
+    InputState,
+    ListFiles,
+    PushEffect,
+    RollByte,
+    ShippedInput,
+)
+from samelog.wire.push.inputs import RunInputs
+from samelog.wire.sender import Sender
 
 
 @pytest.mark.parametrize(
@@ -31,3 +40,21 @@ def test_a_run_ends_with_its_last_bytes(
     known = {roll: FileExtent(length, roll + 1) for roll, length in lengths.items()}
     files: Any = SimpleNamespace(part_end=end, extent=known.get)
     assert inputs._end_of_bytes(files) == told
+
+
+def test_files_that_vanish_before_they_are_sent_are_listed() -> None:
+    """Another connection had scanned them, so this one read nothing that could be missing: the run
+    never ended (world 930100 with rotting publishers).
+    """
+    effects: list[PushEffect] = []
+    sender = Sender(window_bytes=1000, read_bytes=100)
+    shipping: Any = RunInputs(None, None, effects, sender)  # type: ignore[arg-type]
+    files: Any = SimpleNamespace(first=(0, 0), end=(5, 0), extent=lambda roll: None)
+    shipped = ShippedInput(("t", 0), files)
+    shipped.state, shipped.handle = InputState.SHIPPING, 1
+    sender.add(1, 0, 0)
+    shipping.files_changed(shipped)
+    assert effects == []
+    files.first = (1, 0)
+    shipping.files_changed(shipped)
+    assert effects == [ListFiles(shipped)]

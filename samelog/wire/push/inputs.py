@@ -288,8 +288,6 @@ class RunInputs:
         shipped.state = InputState.SHIPPING
         self.sender.add(shipped.handle, position.roll, position.byte)
         self._offer(shipped)
-        if (position.roll, position.byte) < shipped.files.first:
-            self._effects.append(ListFiles(shipped))
         self._effects.append(SendMore())
 
     # --- leaving ------------------------------------------------------------------------------
@@ -370,8 +368,13 @@ class RunInputs:
         return True
 
     def _offer(self, shipped: ShippedInput) -> None:
-        """Tell the sender how far the file reaches that it is sending."""
+        """Tell the sender how far the file reaches that it is sending. If that file is gone, list
+        all: it was released, or is missing.
+        """
         stream = self.sender.streams[shipped.handle]
+        if (stream.file, stream.byte) < shipped.files.first:
+            self._effects.append(ListFiles(shipped))
+            return
         roll, extent = stream.file, shipped.files.extent(stream.file)
         if extent is not None and extent.end >= stream.byte:
             self.sender.available(shipped.handle, roll, extent.end, next_file=extent.next_file)

@@ -30,6 +30,7 @@ ALL = (
     "hostile",
     "groups",
     "partitions",
+    "descriptors",
     "spark",
     "plain",
 )

@@ -1,13 +1,13 @@
-"""What a hostile client costs another one: zstd bombs, or the longest requests of every Kafka API,
-as fast as they go, to each of three nodes.
+"""What a hostile client costs another one: zstd bombs, or the longest requests of every API of
+Kafka's protocol, samelog's own and HTTP, as fast as they go, to each of three nodes.
 
 The other client produces single records to the leader, open loop at a fixed rate, each time counted
 from when it was due. Quiet and hostile rounds alternate. The hostile client keeps a few batches
 under way on each connection and connects again whenever it is closed. Both are processes of their
 own, from addresses of their own.
 
-Requests (`--kind requests`) are pipelined 64 deep on two connections to each node; each has as many
-elements as a node takes.
+Requests (`--kind requests` for all protocols, or `kafka`, `native`, `http`) are pipelined 64 deep
+on two connections of each protocol to each node; each has as many elements as a node takes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from urllib.request import urlopen
 from bench.kafka.systems import create, plaintext
 from bench.kafka_requests import PRODUCE, TOPIC, leader_of
 from samelog.cli.local_cluster import LocalCluster
+from samelog.config.tables.client import ClientConfig
 from samelog.format.compression import Codec
+from tests.hostile_clients import PROTOCOLS, send_all
 from tests.kafka.batches import batch, packed
-from tests.kafka.hostile_client import CONNECTIONS, answered, requests, worst_frames
+from tests.kafka.hostile_client import answered
 from tests.kafka.test_producing import produce_tree
 from tests.kafka.wire import Wire, request
 
@@ -57,17 +59,19 @@ def bombs(address: Address, frame: bytes, sent: list[int]) -> None:
             continue
 
 
-def be_hostile(addresses: list[Address], kind: str, go: Event, counts: Any) -> None:
+def be_hostile(
+    addresses: list[Address], config: ClientConfig, kind: str, go: Event, counts: Any
+) -> None:
     """The hostile process: threads for each node; a round lasts as long as the process."""
     sent = [0]
-    if kind == "bombs":
-        bomb = packed(Codec.ZSTD, bytes(BOMB_BYTES))
-        work: Any = (bombs, request(PRODUCE, VERSION, produce_tree(TOPIC, bomb)))
-    else:
-        work = (requests, worst_frames())
+    bomb = packed(Codec.ZSTD, bytes(BOMB_BYTES)) if kind == "bombs" else b""
+    frame = request(PRODUCE, VERSION, produce_tree(TOPIC, bomb))
     go.wait()
-    for address in addresses * (1 if kind == "bombs" else CONNECTIONS):
-        threading.Thread(target=work[0], args=(address, work[1], sent), daemon=True).start()
+    if kind != "bombs":
+        send_all(config, PROTOCOLS if kind == "requests" else (kind,), sent)
+        addresses = []
+    for address in addresses:
+        threading.Thread(target=bombs, args=(address, frame, sent), daemon=True).start()
     while True:
         counts.value = sent[0]
         time.sleep(0.05)
@@ -124,7 +128,9 @@ def measure(cluster: LocalCluster, options: argparse.Namespace) -> dict[str, flo
     for _ in range(options.rounds):
         go, counts = multiprocessing.Event(), multiprocessing.Value("q")
         bad = multiprocessing.Process(
-            target=be_hostile, args=(addresses, options.kind, go, counts), daemon=True
+            target=be_hostile,
+            args=(addresses, cluster.client_config(), options.kind, go, counts),
+            daemon=True,
         )
         bad.start()
         quiet += produce_paced(address, options.rate, options.seconds)
@@ -156,7 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each half of a round")
-    parser.add_argument("--kind", choices=("bombs", "requests"), default="bombs")
+    parser.add_argument("--kind", choices=("bombs", "requests", *PROTOCOLS), default="bombs")
     parser.add_argument("--rate", type=int, default=100, help="records per second")
     parser.add_argument("--json", action="store_true", help="as one object")
     options = parser.parse_args()

@@ -1,18 +1,12 @@
-"""A client that sends the worst request of every Kafka API, as fast as it is answered.
-
-A program, too: `python -m tests.kafka.hostile_client HOST:PORT…`, two connections to each, until it
-is killed.
-"""
+"""A client that sends the worst request of every Kafka API, as fast as it is answered."""
 
 from __future__ import annotations
 
 import itertools
 import socket
-import sys
 import threading
 from contextlib import suppress
 
-from samelog.config.values import parse_address
 from tests.kafka.worst import worst_requests
 
 PIPELINED, CONNECTIONS = 64, 2
@@ -58,20 +52,3 @@ def answered(bad: socket.socket) -> bool:
     head = bad.recv(4, socket.MSG_WAITALL)
     size = int.from_bytes(head, "big")
     return len(head) == 4 and len(bad.recv(size, socket.MSG_WAITALL)) == size
-
-
-def main() -> None:
-    """Send requests to each address until the process ends."""
-    frames, sent = worst_frames(), [0]
-    threads = [
-        threading.Thread(target=requests, args=(parse_address(address), frames, sent), daemon=True)
-        for address in sys.argv[1:] * CONNECTIONS
-    ]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,7 @@
-"""A Kafka client that sends every API its worst request, beside publishers and subscribers.
+"""Clients that send every API of every protocol its worst request, beside publishers and
+subscribers.
 
-Invariant: the client is ended when the scenario heals.
+Invariant: the process of the clients is ended when the scenario heals.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ GAP_MAX_S = 3.0
 
 @scenario("hostile-requests")
 def hostile_requests(field: Field) -> None:
-    """The worst request of each Kafka API, 64 at once on two connections to each node: no election,
-    and no publisher waits longer than 3 s for an acknowledgement.
+    """The worst request of each API of Kafka's protocol, samelog's own and HTTP, 64 at once on two
+    connections of each to each node: no election, and no publisher waits longer than 3 s for an
+    acknowledgement.
     """
     field.wait_for(
         lambda: all(load.is_acknowledged() for load in field.publishers), "everybody ships"
     )
-    addresses = [str(node.kafka) for node in field.nodes if node.kafka is not None]
-    command = [sys.executable, "-m", "tests.kafka.hostile_client", *addresses]
+    command = [sys.executable, "-m", "tests.hostile_clients", str(field.client_file)]
     client = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     field.on_heal(client.wait)
     field.on_heal(client.kill)

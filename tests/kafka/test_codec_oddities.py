@@ -17,6 +17,7 @@ from tests.kafka.batches import batch, with_blob
 from tests.kafka.test_producing import consume, produce
 from tests.kafka.wire import Wire
 from tests.patience import PATIENCE_S
+from tests.spark.local import batch_reader, rows, values
 
 VALUES = [b"value %d, which is long enough" % number for number in range(5)]
 REFUSED = {ErrorCode.invalid_record, ErrorCode.corrupt_message}
@@ -57,3 +58,5 @@ def test_what_a_node_takes_every_reader_reads(
         topic, directory=copy, config=config, start="earliest", follow=False
     ) as records:
         assert [record.value for record in records] == expected
+    spark = batch_reader(config=world.cluster.client_file, subscribe=topic)
+    assert values(rows(spark, spark.partitions())) == expected

@@ -2,7 +2,7 @@
 on one node under `ulimit -n 1024`.
 
 A Kafka producer writes one record to each partition, so that every one has files, and then writes
-to all of them again in rounds, in which files are closed and opened. Every record has to be
+to all of them again in rounds, in which files are closed and opened. Every record must be
 acknowledged, and the node never opens more files than it may.
 """
 

@@ -39,6 +39,18 @@ def snapshots_before_it_is_gone() -> Iterator[None]:
 
 
 @contextmanager
+def hide_what_follows() -> Iterator[None]:
+    """A directory is not there while an older one of its path waits to be removed."""
+    original = TopicDirs.is_there
+
+    def is_there(self: TopicDirs, path: str, topic_id: str, index: int) -> bool:
+        return path not in self._leaving and original(self, path, topic_id, index)
+
+    with patch.object(TopicDirs, "is_there", is_there):
+        yield
+
+
+@contextmanager
 def remove_in_place() -> Iterator[None]:
     """The files of a directory are removed at its path."""
     with patch.object(topic_dirs, "remove_whole", lambda fs, path: fs.remove_tree(path)):
@@ -62,6 +74,11 @@ REMOVING = (
         26,
         snapshots_before_it_is_gone,
         _MANY + "test_a_snapshot_waits_until_a_deleted_topic_is_gone",
+    ),
+    (
+        481,
+        hide_what_follows,
+        _MANY + "test_a_repeated_removal_of_an_older_topic_hides_no_directory",
     ),
     (
         481,

@@ -178,3 +178,18 @@ def test_marks_are_written_some_at_once(
             assert all([k for k, _ in each].count(kind) <= SOME for each in rounds)
 
     run_with(tmp_path, 1, body)
+
+
+def test_a_repeated_removal_of_an_older_topic_hides_no_directory(tmp_path: Path) -> None:
+    """A restarted node applied the deletion of a topic again. It took the directory of the next
+    topic for the old one's, so it held no bytes for an entry that it had acknowledged, and cut that
+    entry: an acknowledged record was lost (world 124 of --recreating --converting).
+    """
+    fs, path = OsFileSystem(), str(tmp_path / "t-0")
+    os.mkdir(path)
+    Path(path, "whose").write_text("new")
+    dirs = TopicDirs(fs, lambda at: Path(at, "whose").read_text())
+    dirs.remove_later(path, "old", 0)
+    assert dirs.is_there(path, "new", 0)
+    assert dirs.remove_next()
+    assert Path(path, "whose").read_text() == "new"

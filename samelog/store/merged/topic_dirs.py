@@ -49,7 +49,10 @@ class TopicDirs:
 
     def is_there(self, path: str, topic_id: str, index: int) -> bool:
         """Whether `path` may be this topic's, or its directory is parked."""
-        is_in_place = path not in self._leaving and self._fs.exists(path)
+        leaving = self._leaving.get(path)
+        is_in_place = self._fs.exists(path)
+        if is_in_place and leaving is not None:  # a restarted node repeats an older removal
+            is_in_place = self._owner(path) != leaving[0]
         return is_in_place or self._fs.exists(_parked(path, topic_id, index))
 
     def park(self, path: str, topic_id: str, index: int) -> str:

@@ -177,7 +177,7 @@ def test_one_node_names_the_next(cluster: FakeCluster) -> None:
 def test_nodes_that_name_each_other_end_it(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin_client, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(admin_client, "TIMEOUT_S", 2.0)
     cluster.nodes[0].answer = lambda request: not_here(cluster, 1)
     cluster.nodes[1].answer = lambda request: not_here(cluster, 0)
     with pytest.raises(AdminError, match="ask n"):

@@ -58,13 +58,19 @@ def secure(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iter
         yield secure
 
 
-REFUSED = {"message.timeout.ms": 6000}
-"""Of a producer that nobody answers: librdkafka goes on trying."""
+REFUSED_MS = 6000
+"""Of a producer that gets no answer: librdkafka tries again until then."""
 
 
-def send(options: dict[str, Any], topic: str = "open", **more: Any) -> Any:
+def send(
+    options: dict[str, Any],
+    topic: str = "open",
+    *,
+    timeout_ms: int = int(PATIENCE_S * 1000),
+    **more: Any,
+) -> Any:
     """Produce one record: the error it ended with."""
-    producer = Producer(options | {"message.timeout.ms": int(PATIENCE_S * 1000)} | more)
+    producer = Producer(options | {"message.timeout.ms": timeout_ms} | more)
     errors: list[Any] = []
     producer.produce(topic, b"value", on_delivery=lambda error, _: errors.append(error))
     producer.flush(PATIENCE_S)
@@ -109,7 +115,7 @@ def test_mutual_tls_takes_the_identity_from_the_certificate(secure: Secure) -> N
     assert send(secure.options("mtls", **secure.certificate("client-local"))) is None
     nobody = secure.options("mtls", **secure.certificate("subscriber-nobody"))
     assert topics_seen(nobody) == set()
-    assert send(nobody, **REFUSED) is not None
+    assert send(nobody, timeout_ms=REFUSED_MS) is not None
 
 
 def test_mutual_tls_without_a_certificate_is_refused(secure: Secure) -> None:
@@ -206,7 +212,7 @@ def test_tokens_decide_who_is_let_in(secure: Secure) -> None:
     refuse(who(Issuer().token()))
     refuse(who(secure.issuer.token(aud="another")))
     assert "open" in topics_seen(who(secure.issuer.token(sub="reader")))
-    assert send(who(secure.issuer.token(sub="reader")), **REFUSED) is not None
+    assert send(who(secure.issuer.token(sub="reader")), timeout_ms=REFUSED_MS) is not None
     new = Issuer("new-")
     secure.jwks.write_bytes(new.key_set())
     wait_for(lambda: lets_in(who(new.token())), "the new keys")

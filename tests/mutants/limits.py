@@ -91,6 +91,7 @@ def go_on_without_room() -> Iterator[None]:
     def write(self: RaftStore, effects: Effects) -> None:
         with suppress(NoSpace):
             original(self, effects)
+        self.unwritten = None
 
     with patch.object(RaftStore, "write", write):
         yield

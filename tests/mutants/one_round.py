@@ -143,7 +143,7 @@ def late_by_held_rounds() -> Iterator[None]:
     def apply(self: RaftGroup, entry: Entry) -> None:
         proposed = dict(self._proposed)
         if entry.index in proposed:
-            self._bytes.rounds_s.append(self._clock.now() - proposed[entry.index])
+            self.entry_bytes.rounds_s.append(self._clock.now() - proposed[entry.index])
         original(self, entry)
 
     with patch.object(RaftGroup, "_apply", apply):

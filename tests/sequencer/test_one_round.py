@@ -146,7 +146,7 @@ class Leader:
         group: Any = SimpleNamespace(
             is_leader=True,
             raft=raft,
-            syncs_always=True,
+            entry_bytes=SimpleNamespace(sync_always=True),
             applied_index=0,
             propose=self._propose,
             rounds_s=(),

@@ -343,7 +343,7 @@ class Coordinator:
     @property
     def _plans_directly(self) -> bool:
         """Whether all members take entries with their bytes only."""
-        return self._machine.state.level >= ONE_ROUND and self._group.syncs_always
+        return self._machine.state.level >= ONE_ROUND and self._group.entry_bytes.sync_always
 
     def _direct_reach(
         self, entry: Input, reported: SessionPosition | None

@@ -97,7 +97,7 @@ class RaftGroup:
         self._clock = clock
         self._send = send
         self._applier = applier
-        self._bytes = entry_bytes
+        self.entry_bytes = entry_bytes
         self._saves: list[tuple[Effects, bool]] = []
         """Whose messages wait for the disk, and whether for a sync."""
         self._saver_waits: asyncio.Future[None] | None = None
@@ -129,11 +129,6 @@ class RaftGroup:
         return f"{fault}; {fault.remedy}" if isinstance(fault, HALTING) else ""
 
     @property
-    def syncs_always(self) -> bool:
-        """Whether what is acknowledged is on the disk."""
-        return self._bytes.sync_always
-
-    @property
     def is_leader(self) -> bool:
         """Whether this node leads and may plan: its own term's no-op is applied."""
         raft = self.raft
@@ -143,7 +138,7 @@ class RaftGroup:
     @property
     def rounds_s(self) -> Sequence[float]:
         """How long the newest rounds of syncs took."""
-        return self._bytes.rounds_s
+        return self.entry_bytes.rounds_s
 
     @property
     def elections(self) -> int:
@@ -192,7 +187,7 @@ class RaftGroup:
         """
         self.pump()
         if not self.halted:
-            self.raft.cut_unbacked(self._bytes.is_kept)
+            self.raft.cut_unbacked(self.entry_bytes.is_kept)
 
     def halt(self, reason: HistoryConflict | OtherVersion) -> None:
         """Take no part any more; the process stays, to say why."""
@@ -294,20 +289,13 @@ class RaftGroup:
             return
         self._pumping = True
         try:
-            unwritten = self._room.unwritten
-            waits = unwritten is not None and not self._carry_out(unwritten)
-            while not waits and self.raft.touched:
-                effects = self.raft.take_effects()
-                if effects is NOTHING:
-                    break
-                waits = not self._carry_out(effects)
-        except InvariantError:
-            raise
-        except OtherVersion as reason:
-            self.halt(reason)
-        except Exception as error:  # noqa: BLE001 - the seam: whoever called is not at fault
-            self._fault = error
-            self._on_fault(error)
+            if self._store.unwritten is not None:
+                self._carry_out(self._store.unwritten)
+                self._room.found()
+            while self.raft.touched and (effects := self.raft.take_effects()) is not NOTHING:
+                self._carry_out(effects)
+        except Exception as error:  # noqa: BLE001 - the seam: the caller is not at fault
+            self._failed(error)
         finally:
             self._pumping = False
         if self.raft.next_deadline() < self._timer.at:
@@ -315,19 +303,26 @@ class RaftGroup:
         if self._after_pump is not None:
             self._after_pump()
 
-    def _carry_out(self, effects: Effects) -> bool:
-        """False: there is no room to write them, so the rest of them waits, too."""
-        if effects.send and effects is not self._room.unwritten:
+    def _failed(self, error: Exception) -> None:
+        """Effects could not be carried out: wait for room, halt, or stop."""
+        match error:
+            case InvariantError():
+                raise error
+            case NoSpace() if self._store.unwritten is not None:
+                self._room.wait(error)
+            case OtherVersion():
+                self.halt(error)
+            case _:
+                self._fault = error
+                self._on_fault(error)
+
+    def _carry_out(self, effects: Effects) -> None:
+        """Raises NoSpace: only what needs no save was sent; `store.unwritten` has the effects."""
+        if effects.send:
             self._send_all(effects.send)
         saves = bool(effects.entries or effects.snapshot) or effects.hard_state is not None
         if saves:
-            try:
-                self._store.write(effects)
-            except NoSpace as fault:
-                self._room.wait(effects, fault)
-                return False
-            if self._room.unwritten is not None:
-                self._room.found()
+            self._store.write(effects)
         if saves or effects.send_after_save:
             self._queue_save(effects)
         if effects.snapshot is not None:
@@ -341,7 +336,6 @@ class RaftGroup:
             self._fail_lost_proposals()
             self._elections.note()
             self._applier.role_changed()
-        return True
 
     def _answer_reads(self, reads: Sequence[tuple[int, int | None]]) -> None:
         for context, index in reads:
@@ -351,7 +345,7 @@ class RaftGroup:
 
     def _queue_save(self, effects: Effects) -> None:
         needs_sync = effects.must_sync and (
-            self._bytes.sync_always or self._must_always_sync(effects)
+            self.entry_bytes.sync_always or self._must_always_sync(effects)
         )
         if not needs_sync and not self._saves:
             self._finish(effects)
@@ -506,7 +500,7 @@ class RaftGroup:
             if any(map(_NEEDS_SYNC, self._saves)):
                 began = self._clock.now()
                 await self._sync(tuple(self._saves))
-                self._bytes.rounds_s.append(self._clock.now() - began)
+                self.entry_bytes.rounds_s.append(self._clock.now() - began)
             for effects, _ in self._saves[:round_size]:
                 self._finish(effects)
             del self._saves[:round_size]
@@ -523,7 +517,7 @@ class RaftGroup:
         entries = [entry for effects, _ in saves for entry in effects.entries]
         try:
             file, mark = self._store.log.unsynced()
-            await self._bytes.sync(entries, () if file is None else (file,))
+            await self.entry_bytes.sync(entries, () if file is None else (file,))
             self._store.log.synced(mark)
         except DiskFault as fault:
             self._fault = fault

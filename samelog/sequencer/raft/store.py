@@ -43,6 +43,8 @@ class RaftStore:
         self.number = group
         """Of the group."""
         self.snapshot: Snapshot | None = None
+        self.unwritten: Effects | None = None
+        """What the disk had no room for."""
         self._fs = fs
         self._directory = os.path.join(log.directory, str(group))
         self._owner = FileOwner(log.cluster, group, log.node, replica)
@@ -152,7 +154,10 @@ class RaftStore:
     # --- writing ----------------------------------------------------------------------------------
 
     def write(self, effects: Effects) -> None:
-        """Append what the core wants saved; durable after the next sync. Raises DiskFault."""
+        """Append what the core wants saved; durable after the next sync. Raises DiskFault, NoSpace:
+        nothing counts as written, and `unwritten` has the effects.
+        """
+        self.unwritten = effects
         records: list[WalRecord] = []
         if effects.snapshot is not None:
             records = self._install(effects.snapshot)
@@ -160,6 +165,7 @@ class RaftStore:
         if effects.hard_state is not None:
             records.append(effects.hard_state)
         self.log.write(self._group, records)
+        self.unwritten = None
 
     def _install(self, snapshot: Snapshot) -> list[WalRecord]:
         self._write_snapshot(snapshot)

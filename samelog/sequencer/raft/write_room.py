@@ -1,7 +1,4 @@
-"""What a Raft group does when the disk has no room for what its core wants saved: it waits.
-
-Invariant: effects that found no room are written before any later ones.
-"""
+"""Waits for room on the disk, for a Raft group whose save found none."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from samelog.consensus import Effects
 from samelog.runtime.log import log_event
 from samelog.store.disk.disk_errors import NoSpace
 
@@ -24,25 +20,24 @@ class WriteRoom:
 
     def __init__(self, try_again: Callable[[], None]) -> None:
         """`try_again`: called when the write may succeed."""
-        self.unwritten: Effects | None = None
-        """Found no room; everything after them waits, too."""
         self._try_again = try_again
         self._timer: asyncio.TimerHandle | None = None
 
-    def wait(self, effects: Effects, fault: NoSpace) -> None:
-        """These could not be written: `try_again` is called in a while."""
-        if self.unwritten is None:
+    def wait(self, fault: NoSpace) -> None:
+        """There is no room: try again in a while."""
+        if self._timer is None:
             log_event(log, logging.ERROR, "takes no part until there is room", error=fault)
-        self.unwritten = effects
-        self.cancel()
+        else:
+            self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
 
     def found(self) -> None:
-        """They are written."""
-        self.unwritten = None
+        """The write has succeeded."""
         log_event(log, logging.WARNING, "takes part again: there is room")
+        self.cancel()
 
     def cancel(self) -> None:
-        """Try no more by itself."""
+        """Try no more."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None

@@ -105,7 +105,7 @@ def forget_damage_above_the_mark() -> Iterator[None]:
 
 @contextmanager
 def mark_half_a_batch() -> Iterator[None]:
-    """A mark of bytes that wait is the size of the file, whatever its last batch lacks."""
+    """A mark of waiting bytes is the size of the file, even if its last batch is incomplete."""
 
     def heads(file: object, start: int, stop: int) -> list[SimpleNamespace]:
         return [SimpleNamespace(start=start, size=stop - start)]

@@ -133,7 +133,7 @@ def test_nothing_is_committed_behind_a_failed_sync(tmp_path: Path) -> None:
 def test_a_save_without_room_waits_and_later_ones_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The node goes on when there is room, without being asked again."""
+    """The node continues by itself when there is room."""
     applied, faults = Applied(), list[Exception]()
 
     def full(self: AppendFile, data: bytes) -> int:

@@ -69,6 +69,8 @@ def measure(cluster: LocalCluster, options: argparse.Namespace) -> dict[str, flo
         opened.append(process.num_fds())
     if process.pid != node.pid or not process.is_running():
         raise RuntimeError("the node has ended")
+    if max(opened) > options.descriptors:
+        raise RuntimeError(f"the node has opened {max(opened)} files")
     return {
         "partitions": options.partitions,
         "descriptors_limit": options.descriptors,
@@ -87,12 +89,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="as one object")
     options = parser.parse_args()
-    own = resource.getrlimit(resource.RLIMIT_NOFILE)
     with (
         tempfile.TemporaryDirectory() as directory,
         LocalCluster(os.path.join(directory, "c"), ClusterOptions(nodes=1)) as cluster,
     ):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (options.descriptors, own[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (options.descriptors, options.descriptors))
         cluster.start()
         found = measure(cluster, options)
     words = "  ".join(f"{value:g} {name}" for name, value in found.items())

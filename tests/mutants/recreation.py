@@ -20,7 +20,21 @@ from samelog.sequencer.node import Node
 from samelog.sequencer.raft.replica import Replica
 from samelog.store.merged.log import MergedLog
 from samelog.subscriber.engine import Engine
+from samelog.wire.bounds import Ack
+from samelog.wire.push.effects import Reached, ShippedInput
+from samelog.wire.push.inputs import RunInputs, places_of
 from samelog.wire.push.layout import Layout, WirePlace
+
+
+@contextmanager
+def believe_unbound_handles() -> Iterator[None]:
+    """Positions count for an input before it is known which topic the node has opened."""
+
+    def acknowledged(self: RunInputs, shipped: ShippedInput, message: Ack) -> None:
+        self._effects.append(Reached(0, shipped.name, places_of(message)))
+
+    with patch.object(RunInputs, "acknowledged", acknowledged):
+        yield
 
 
 @contextmanager
@@ -131,10 +145,16 @@ def keep_schemas_of_deleted_topics() -> Iterator[None]:
         yield
 
 
+_INPUTS = "tests/wire/test_push_inputs.py::"
 _TEST = "tests/replicator/test_recreation.py::"
 _ENDED = "tests/sequencer/test_ended_readings.py::"
 _HELD = "tests/sequencer/test_held_records.py::"
 RECREATION = (
+    (
+        342,
+        believe_unbound_handles,
+        _INPUTS + "test_positions_of_a_deleted_topic_are_not_taken_for_the_next_ones",
+    ),
     (340, forget_unmerged_bytes, _TEST + "test_unmerged_records_and_all_behind_them_are_held"),
     (
         341,

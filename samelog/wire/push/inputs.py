@@ -14,7 +14,7 @@ from collections import deque
 from typing import NamedTuple
 
 from samelog.format.directory_files import RunFile
-from samelog.wire.bounds import RunEnd
+from samelog.wire.bounds import Ack, RunEnd
 from samelog.wire.effects import Send, SendMore
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (
@@ -39,7 +39,9 @@ from samelog.wire.push.effects import (
     InputState,
     ListFiles,
     LoseStart,
+    ProgressTold,
     PushEffect,
+    Reached,
     RollByte,
     RunFiles,
     ScanInput,
@@ -101,6 +103,8 @@ class RunInputs:
         self._waiting: deque[ShippedInput] = deque()
         self.unscanned: dict[ShippedInput, None] = {}
         """Inputs whose files may hold more than is known."""
+        self._early: dict[int, Ack] = {}
+        """By handle: what the node told before the input was bound."""
 
     def _send(self, message: AnyMessage) -> None:
         self._effects.append(Send(message))
@@ -245,6 +249,9 @@ class RunInputs:
             return
         if is_same:
             shipped.state, shipped.since = InputState.AHEAD, now
+            early = self._early.pop(shipped.handle, None)
+            if early is not None:
+                self.acknowledged(shipped, early)
             self._resume(shipped)
         else:
             self.unreadable(shipped, "the node knows another topic of that name", now)
@@ -354,6 +361,7 @@ class RunInputs:
         self.by_handle.pop(shipped.handle, None)
         self.sender.remove(shipped.handle)
         self.unscanned.pop(shipped, None)
+        self._early.pop(shipped.handle, None)
         shipped.handle, shipped.position = -1, None
 
     # --- shipping -----------------------------------------------------------------------------
@@ -433,7 +441,19 @@ class RunInputs:
             return False
         return True
 
-    def acknowledged(self, shipped: ShippedInput, durable: RollByte) -> None:
+    def acknowledged(self, shipped: ShippedInput, message: Ack) -> None:
+        """The node tells how far it and the cluster are. Before the input is bound, that may be
+        about a topic that was deleted: it waits, and is dropped with the handle.
+        """
+        if shipped.state is InputState.OPENING:
+            self._early[shipped.handle] = message
+            return
+        places = places_of(message)
+        self._vouched(shipped, places[0])
+        run, layout = self._run().run, shipped.files.layout
+        self._effects.append(Reached(run, shipped.name, places, layout))
+
+    def _vouched(self, shipped: ShippedInput, durable: RollByte) -> None:
         """The node vouches for everything below.
 
         That may be more than was sent: what is merged it can get from other nodes. It is sent all
@@ -489,6 +509,13 @@ class RunInputs:
             for name, shipped in sorted(self._inputs.items())
             if shipped.state is not InputState.GONE and not self._is_left_behind(shipped)
         )
+
+
+def places_of(message: Ack) -> ProgressTold:
+    """Durable, acknowledged and merged, as a node tells them."""
+    acknowledged = message.acknowledged_roll, message.acknowledged_byte
+    merged = message.merged_roll, message.merged_byte
+    return (message.durable_roll, message.durable_byte), acknowledged, merged
 
 
 def _end_of_bytes(files: RunFiles) -> RollByte:

@@ -59,7 +59,7 @@ from samelog.wire.push.effects import (
     StatusChanged,
     TopicTold,
 )
-from samelog.wire.push.inputs import OpenHandle, RunInputs
+from samelog.wire.push.inputs import OpenHandle, RunInputs, places_of
 from samelog.wire.push.layout import Layout
 from samelog.wire.refusals import RecordsRefused
 from samelog.wire.sender import Sender, SharedWindow
@@ -360,15 +360,12 @@ class PushSender:
 
     def acknowledged(self, message: Ack) -> None:
         """The node tells how far it and the cluster are with a handle."""
-        merged = message.merged_roll, message.merged_byte
-        durable = message.durable_roll, message.durable_byte
-        places = durable, (message.acknowledged_roll, message.acknowledged_byte), merged
         shipped = self.inputs.by_handle.get(message.handle)
         if shipped is not None and self._record is not None:
-            self.inputs.acknowledged(shipped, durable)
-            run = self._record.run
-            self.effects.append(Reached(run, shipped.name, places, shipped.files.layout))
+            self.inputs.acknowledged(shipped, message)
             return
+        places = places_of(message)
+        merged = places[2]
         watched = self._watched.get(message.handle)
         if watched is not None:
             self.effects.append(Reached(watched.run, watched.name, places, watched.layout))

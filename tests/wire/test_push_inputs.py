@@ -38,7 +38,7 @@ def reached(effects: list[Any]) -> list[Any]:
 
 def test_positions_of_a_deleted_topic_are_not_taken_for_the_next_ones() -> None:
     """A node that lagged opened the deleted topic and told how far it was there, before the
-    publisher had looked at the topic's id. The positions counted for the next topic: files whose
+    publisher had read the topic's id. The positions counted for the next topic: files whose
     records were nowhere merged were removed (world 97 of --recreating --converting).
     """
     inputs, shipped, effects = opening()

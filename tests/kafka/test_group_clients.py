@@ -18,6 +18,7 @@ from samelog.admin.requests import CreateTopic, DescribeGroup
 from tests.e2e.harness import World, wait_for
 from tests.kafka.features import each, shows
 from tests.kafka.group_clients import CLIENTS, Confluent, Reader
+from tests.patience import PATIENCE_S
 
 PARTITIONS = 6
 NAMES = itertools.count()
@@ -42,7 +43,7 @@ class Topic:
         producer = Producer({"bootstrap.servers": self._bootstrap, "log_level": 0})
         for number in range(self.written, self.written + count):
             producer.produce(self.name, str(number), partition=number % PARTITIONS)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
         self.written += count
 
     def read(

@@ -176,8 +176,9 @@ def test_who_was_cut_off_meets_those_that_came_since(tmp_path: Path, run_with: R
         await back.start()
         try:
             await session.send(there, batch(b"2"))
-            await until(lambda: offset(back) == 2, "it is in step again")
-            assert len({merged(node) for node in [*there, back]}) == 1
+            everybody = [*there, back]
+            await until(lambda: all(offset(node) == 2 for node in everybody), "all are in step")
+            assert len({merged(node) for node in everybody}) == 1
         finally:
             for node in (*there, back):
                 await node.stop()

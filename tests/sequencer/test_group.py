@@ -8,12 +8,16 @@ import asyncio
 import errno
 import random
 from collections.abc import Iterable
+from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from samelog.consensus import Effects, Entry, HardState, HistoryConflict, Raft, RaftConfig, Snapshot
+from samelog.consensus.effects import NOTHING
 from samelog.runtime.clock import ManualClock
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.member_log import MemberLog
@@ -161,6 +165,40 @@ def test_a_save_without_room_waits_and_later_ones_behind_it(
     assert not faults
     reopened = RaftStore.open(OsFileSystem(), open_log(tmp_path), 0)
     assert [entry.index for entry in reopened.entries] == [1, 2, 3]
+
+
+def test_a_save_without_room_sends_what_needs_no_save_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers to what was sent again would have it sent again."""
+    sent: list[int] = []
+
+    def full(self: AppendFile, data: bytes) -> int:
+        raise NoSpace("wal", "write", errno.ENOSPC)
+
+    async def main() -> None:
+        group = make_group(open_log(tmp_path), Applied(), Syncer())
+        group._send = lambda to, messages: sent.append(to)
+        state = HardState(1, 0, 0)
+        saved = replace(NOTHING, send=[(1, "append")], hard_state=state, must_sync=True)
+        waiting = [saved]
+        core: Any = SimpleNamespace(
+            touched=True,
+            take_effects=lambda: waiting.pop() if waiting else NOTHING,
+            next_deadline=lambda: inf,
+        )
+        group.raft = core
+        with monkeypatch.context() as patch:
+            patch.setattr(AppendFile, "append", full)
+            for _ in range(3):
+                group.pump()
+            assert group._store.unwritten is not None
+        group.pump()
+        assert group._store.unwritten is None
+        group._room.cancel()
+
+    asyncio.run(main())
+    assert sent == [1]
 
 
 async def two_leaders(path: Path, applied: list[Applied], syncer: Syncer) -> list[RaftGroup]:

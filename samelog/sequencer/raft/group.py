@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from samelog.consensus import (
     Configuration,
     Effects,
@@ -308,7 +310,8 @@ class RaftGroup:
         match error:
             case InvariantError():
                 raise error
-            case NoSpace() if self._store.unwritten is not None:
+            case NoSpace() if (unwritten := self._store.unwritten) is not None:
+                self._store.unwritten = replace(unwritten, send=[])  # that has left
                 self._room.wait(error)
             case OtherVersion():
                 self.halt(error)

@@ -376,7 +376,7 @@ def _end_dead_runs(fs: FileSystem, directory: SessionDirectory) -> None:
 def _dead_ends(
     fs: FileSystem, path: str, dead: Iterable[int], session: str
 ) -> dict[int, tuple[int, int] | None]:
-    """Where dead runs end in an input; None: its files cannot be read."""
+    """Return where dead runs end in an input, or None if its files cannot be read."""
     names, ends = parse_names(fs.list_directory(path)), dict[int, tuple[int, int] | None]()
     repaired = DeadRuns(fs, path, [])
     for run in names.keys() & dead:

@@ -60,7 +60,7 @@ def test_a_mirror_has_the_sources_bytes_and_goes_on_where_it_ended(pair: TwoClus
     assert [record.offset for record in records] == list(range(600))
 
 
-def test_nobody_else_writes_to_a_mirror(pair: TwoClusters) -> None:
+def test_only_the_mirror_writes_to_its_topics(pair: TwoClusters) -> None:
     publish(pair.source, "b", 10)
     pair.configure(["b"])
     with pair.sidecar():

@@ -11,7 +11,7 @@ from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.direct import QuietInputs
 from samelog.store.disk.files import File
-from samelog.store.session.making import NewInput
+from samelog.store.session.new_input import NewInput
 
 
 @contextmanager

@@ -213,7 +213,7 @@ def ask_too_early() -> Iterator[None]:
 
 
 @contextmanager
-def remove_what_nobody_knows() -> Iterator[None]:
+def remove_unknown_groups() -> Iterator[None]:
     """Files of a group that no table ever named are taken for those of one that ended."""
 
     def leftovers(table: Placement, there: Iterable[int]) -> Leftovers:
@@ -284,7 +284,7 @@ PASSING = (
     (136, begin_runs_twice, _RUNS),
     (136, void_what_is_coming, _COMES),
     (40, ask_too_early, _IN + "test_a_group_that_has_just_been_made_is_asked_again"),
-    (137, remove_what_nobody_knows, _LEFTOVERS),
+    (137, remove_unknown_groups, _LEFTOVERS),
     (137, say_that_all_is_here, _PHASES),
 )
 """Rule, bug, and the test that finds it."""

@@ -366,6 +366,6 @@ TYPED = (
     (
         195,
         keep_the_log_of_a_view,
-        _VIEWS + "test_a_log_that_begins_anew_gives_its_views_another_one",
+        _VIEWS + "test_a_new_log_gives_its_views_another_one",
     ),
 )

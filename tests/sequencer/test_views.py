@@ -144,7 +144,7 @@ def test_positions_in_a_view_are_its_own(machine: StateMachine) -> None:
     assert not machine.state.groups.by_id["g"].offsets
 
 
-def test_a_log_that_begins_anew_gives_its_views_another_one(machine: StateMachine) -> None:
+def test_a_new_log_gives_its_views_another_one(machine: StateMachine) -> None:
     machine.apply(create())
     before = named_topic(StateMachine.decode(machine.encode()).state, "big")
     machine.apply(HardReset("r1", 5, 1))

@@ -153,7 +153,7 @@ def test_nodes_are_asked_where_the_copy_lags_or_is_another_topics(
             rows(local, planned)
 
 
-def test_a_topic_made_anew_is_refused_by_driver_and_executors(world: World) -> None:
+def test_a_recreated_topic_is_refused_by_driver_and_executors(world: World) -> None:
     publish(world, "anew", 0, 10)
     journal = Journal(config=config(world), subscribe="anew", startingOffsets="earliest")
     assert journal.run() == [[], numbers(0, 10)]

@@ -189,14 +189,14 @@ def recreated(tmp_path: Path) -> Journal:
     return journal
 
 
-def test_a_topic_made_anew_is_refused(tmp_path: Path) -> None:
+def test_a_recreated_topic_is_refused(tmp_path: Path) -> None:
     journal = recreated(tmp_path)
     said = "t-0: wanted is offset 5 of the topic with id id-1, found is one with id id-2"
     with pytest.raises(TopicDeleted, match=said):
         journal.plan()
 
 
-def test_a_topic_made_anew_is_read_from_its_start_where_that_is_wanted(tmp_path: Path) -> None:
+def test_a_recreated_topic_is_read_from_its_start_on_request(tmp_path: Path) -> None:
     journal = recreated(tmp_path)
     journal.restart(failOnDataLoss=False)
     assert journal.run() == [numbers(100, 120)]

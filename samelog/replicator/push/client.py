@@ -26,7 +26,7 @@ from samelog.replicator.known_nodes import KnownNodes
 from samelog.replicator.push.backlog_marks import BacklogMarks
 from samelog.replicator.push.connections import PushConnections
 from samelog.replicator.push.conversation import PushConversation
-from samelog.replicator.push.file_writer import FileWriter, in_thread
+from samelog.replicator.push.file_writer import FileWriter
 from samelog.replicator.push.link import NodeStatus, PushLink
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.node_connection import PublisherEnd
@@ -399,8 +399,8 @@ class PushClient:
         return self.beside.pin.knows(cluster_id)
 
     async def on_cluster(self, cluster_id: str) -> None:
-        """It is the one of before, or the first one. Raises ProtocolFault, LogFormatError."""
-        await self.beside.pin_writer.run(in_thread(self.beside.pin.meet, cluster_id))
+        """See PushEvents."""
+        await self.beside.pin_writer.run(asyncio.to_thread(self.beside.pin.meet, cluster_id))
 
     def want_topic(self, topic: str, partitions: int) -> None:
         """Learn how many partitions it has; create it with so many, if it is not there."""

@@ -68,8 +68,8 @@ class PushEvents(ClusterKnowledge, Protocol):
         """Whether the session was shipped to the cluster with this id (empty: it has none yet)."""
 
     async def on_cluster(self, cluster_id: str) -> None:
-        """Note durably that the node's cluster has this id. Raises ProtocolFault if it is not the
-        one of before, LogFormatError.
+        """Note durably that the node's cluster has this id. Raises ProtocolFault if the session
+        belongs to another cluster, LogFormatError.
         """
 
     def on_reached(

@@ -6,15 +6,10 @@ Invariant: two threads never write the same file, and each write is finished onc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 _Value = TypeVar("_Value")
-
-
-async def in_thread(work: Callable[..., _Value], *args: Any) -> _Value:
-    """Do `work` in another thread."""
-    return await asyncio.get_running_loop().run_in_executor(None, work, *args)
 
 
 class FileWriter:

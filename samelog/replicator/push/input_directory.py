@@ -6,6 +6,7 @@ Invariant: `shipping` is what shipping.json says.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from contextlib import suppress
@@ -14,7 +15,7 @@ from samelog.format.directory_files import RunByte, RunFile, ShippingFile
 from samelog.format.errors import CorruptLog, OtherTopic
 from samelog.format.file_names import SHIPPING_FILE, TOPIC_FILE, RunNames, data_name, parse_names
 from samelog.format.positions import SessionPosition
-from samelog.replicator.push.file_writer import FileWriter, in_thread
+from samelog.replicator.push.file_writer import FileWriter
 from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.disk_errors import NoSpace
@@ -113,7 +114,7 @@ class InputDirectory:
             return False
         unbound = self._unbound
         try:
-            await in_thread(bind_topic, self._fs, self.path, topic_id)
+            await asyncio.to_thread(bind_topic, self._fs, self.path, topic_id)
         except OtherTopic:
             return False
         except NoSpace:

@@ -30,7 +30,7 @@ from samelog.store.disk.tail_memory import NOTHING_KEPT, TailMemory
 from samelog.store.merged.topic_dirs import TopicDirs
 from samelog.store.session.directory import SessionDirectory, read_topic_id
 from samelog.store.session.log import InputLog
-from samelog.store.session.making import NewInput
+from samelog.store.session.new_input import NewInput
 from samelog.store.session.run import RunPosition
 
 log = logging.getLogger(__name__)

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import pytest
 
+from tests.executor import execute
+
 
 class Script(Protocol):
     """Carries out commands."""
@@ -77,17 +79,8 @@ class ManualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Future[Any]:
         """Do it in the next turn."""
         future = self.create_future()
-        self.call_soon(self._execute, future, func, args)
+        self.call_soon(execute, future, func, args)
         return future
-
-    @staticmethod
-    def _execute(
-        future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]
-    ) -> None:
-        try:
-            future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - the seam: the caller gets it
-            future.set_exception(error)
 
 
 class LoopCommands(Commands):

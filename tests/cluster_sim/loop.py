@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from samelog.runtime.loop import is_abandoned
 from tests.cluster_sim.process import Process, ProcessDied
+from tests.executor import execute
 
 if TYPE_CHECKING:
     from tests.cluster_sim.network import Network
@@ -228,21 +229,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Do it a moment later, in one go: what a thread does may end before or after others."""
         future = self.create_future()
         delay = EXECUTOR_S * self.current.chance.uniform(0.1, 4)
-        self.call_later(delay, self._execute, future, func, args)
+        self.call_later(delay, execute, future, func, args)
         return future
-
-    @staticmethod
-    def _execute(
-        future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]
-    ) -> None:
-        try:
-            result = func(*args)
-        except Exception as error:  # noqa: BLE001 - the seam: it is whoever waits that gets it
-            if not future.done():
-                future.set_exception(error)
-        else:
-            if not future.done():
-                future.set_result(result)
 
     async def create_connection(self, factory: Any, host: str, port: int) -> Any:  # type: ignore[override]
         return await self.network.connect(self.current, factory, (host, port))

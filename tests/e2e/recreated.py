@@ -18,10 +18,25 @@ from tests.e2e.harness import World
 
 
 @contextmanager
+def _running(made: PublisherSidecar | SubscriberSidecar) -> Iterator[None]:
+    """Run a sidecar in a thread."""
+    thread = LoopThread("sidecar")
+
+    async def start() -> None:
+        made.start()
+
+    thread.run(start())
+    try:
+        yield
+    finally:
+        thread.run(made.stop())
+        thread.stop()
+
+
+@contextmanager
 def publisher_sidecar(world: World) -> Iterator[PublisherSidecar]:
     """A publisher sidecar, in a thread."""
     config = load_client(world.cluster.client_file)
-    thread = LoopThread("sidecar")
     made = PublisherSidecar(
         str(world.directory / "publishers"),
         config,
@@ -30,16 +45,8 @@ def publisher_sidecar(world: World) -> Iterator[PublisherSidecar]:
         clock=SystemClock(),
         random=random.Random(1),
     )
-
-    async def start() -> None:
-        made.start()
-
-    thread.run(start())
-    try:
+    with _running(made):
         yield made
-    finally:
-        thread.run(made.stop())
-        thread.stop()
 
 
 def local_publisher(world: World, session: str = "p", topic: str = "t") -> Publisher:
@@ -53,7 +60,6 @@ def local_publisher(world: World, session: str = "p", topic: str = "t") -> Publi
 def subscriber_sidecar(world: World, *topics: str) -> Iterator[SubscriberSidecar]:
     """A subscriber sidecar, in a thread."""
     config = load_client(world.cluster.client_file)
-    thread = LoopThread("sidecar")
     directory = world.directory / "copies"
     directory.mkdir(parents=True, exist_ok=True)
     made = SubscriberSidecar(
@@ -64,13 +70,5 @@ def subscriber_sidecar(world: World, *topics: str) -> Iterator[SubscriberSidecar
         clock=SystemClock(),
         random=random.Random(1),
     )
-
-    async def start() -> None:
-        made.start()
-
-    thread.run(start())
-    try:
+    with _running(made):
         yield made
-    finally:
-        thread.run(made.stop())
-        thread.stop()

@@ -1,4 +1,4 @@
-"""docs/design/recreation.md: each table has each kind of client, and each cited test exists."""
+"""docs/design/recreation.md: each section has each kind of client, and each cited test exists."""
 
 from __future__ import annotations
 
@@ -31,18 +31,17 @@ CLIENTS = [
     "mirror",
     "HTTP",
 ]
+CASE = re.compile(r"^- \*\*(.+?)\*\*: .+\n((?:  - .+\n)*)", re.MULTILINE)
+"""Clients, what happens to them, and the list of tests, where no line is wrapped."""
 CITED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 
-def tables() -> dict[str, list[list[str]]]:
-    """The cells of each section's rows, without the heads of the tables."""
-    parts = re.split(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+def cases() -> dict[str, list[tuple[list[str], str]]]:
+    """Return the cases of each section: clients, and the list of tests."""
+    text = re.sub(r"\n  (?!- )", " ", PAGE.read_text(encoding="utf-8"))
+    parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)[1:]
     return {
-        name: [
-            [cell.strip() for cell in line.strip("|").split("|")]
-            for line in text.splitlines()
-            if line.startswith("| ") and not line.startswith("| client |")
-        ]
+        name: [(clients.split(", "), tests) for clients, tests in CASE.findall(text)]
         for name, text in zip(parts[::2], parts[1::2], strict=True)
     }
 
@@ -54,23 +53,24 @@ def functions(path: Path) -> set[str]:
     return {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
 
 
-def test_each_table_has_each_kind_of_client() -> None:
-    found = tables()
+def test_each_section_has_each_kind_of_client_once() -> None:
+    found = cases()
     assert list(found) == OBJECTS
-    assert {name: [row[0] for row in rows] for name, rows in found.items()} == dict.fromkeys(
-        OBJECTS, CLIENTS
-    )
+    for name, of_section in found.items():
+        assert sorted(each for clients, _ in of_section for each in clients) == sorted(CLIENTS), (
+            name
+        )
 
 
-def test_each_cell_says_what_happens_and_cites_tests_that_exist() -> None:
+def test_each_case_cites_tests_that_exist() -> None:
     offenders = []
-    for name, rows in tables().items():
-        for client, says, cited in rows:
-            tests = CITED.findall(cited)
-            if not (says and tests):
-                offenders.append(f"{name}, {client}: no test")
+    for name, of_section in cases().items():
+        for clients, listed in of_section:
+            tests = CITED.findall(listed)
+            if not tests:
+                offenders.append(f"{name}, {clients}: no test")
             for file, function in tests:
                 path = ROOT / "tests" / file
                 if not path.is_file() or function not in functions(path):
-                    offenders.append(f"{name}, {client}: {file}::{function}")
+                    offenders.append(f"{name}, {clients}: {file}::{function}")
     assert offenders == []

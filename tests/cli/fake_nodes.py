@@ -22,6 +22,7 @@ from samelog.http.routes import HttpProblem, Route
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.wire.errors import FaultCode, ProtocolFault
+from tests.patience import PATIENCE_S
 
 CLUSTER = "fake"
 Answer = AdminAnswer | Exception | None
@@ -96,7 +97,7 @@ class FakeCluster:
         async def run() -> ResultT:
             return await work
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(PATIENCE_S)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -129,7 +130,7 @@ class FakeCluster:
             self.stop(index)
             self._call(self.nodes[index].application.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
 
     @property

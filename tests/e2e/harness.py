@@ -7,8 +7,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from samelog import Publisher, Record, Subscriber
 from samelog.admin.answers import NodeState, Status
@@ -16,19 +19,29 @@ from samelog.admin.client import node_status
 from samelog.admin.errors import AdminError
 from samelog.cli.local_cluster import LocalCluster, LocalNode
 from samelog.config.schema.render import to_toml
+from samelog.publisher import NotMerged
 from tests.patience import PATIENCE_S
 
-POLL_S = 0.05
+POLLS_S = (0.005, 0.01, 0.02, 0.05)
+"""Seconds before each of the first looks at a condition; the last for all later ones."""
 
 
 def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = PATIENCE_S) -> None:
     """Wait until `condition` holds; fail the test when it does not in time."""
     deadline = time.monotonic() + deadline_s
     between_looks = threading.Event()
+    pauses_s = chain(POLLS_S, repeat(POLLS_S[-1]))
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {deadline_s} s: {what}")
-        between_looks.wait(POLL_S)
+        between_looks.wait(next(pauses_s))
+
+
+def not_merged(publisher: Publisher) -> str:
+    """Return why the publisher's records are not merged, as far as it knows by now."""
+    with pytest.raises(NotMerged) as caught:
+        publisher.wait_merged(timeout=0.1)
+    return str(caught.value)
 
 
 class World:

@@ -15,6 +15,7 @@ from samelog.admin.mirror_requests import ListMirrors
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, Process
 from tests import forking
 from tests.e2e.harness import World, wait_for
+from tests.patience import PATIENCE_S
 
 
 class TwoClusters:
@@ -51,7 +52,7 @@ class TwoClusters:
         finally:
             if process.poll() is None:
                 process.kill()
-                process.wait(10)
+                process.wait(PATIENCE_S)
 
     def mirror(self, topic: str = "eu.t") -> MirrorInfo | None:
         """A mirror, as the destination knows it."""

@@ -23,7 +23,7 @@ from samelog.config.tables.shared import TlsFiles
 from samelog.replicator.client_errors import PublisherError
 from tests import forking
 from tests.e2e.commands import samelog
-from tests.e2e.harness import World, wait_for
+from tests.e2e.harness import World, not_merged, wait_for
 from tests.patience import PATIENCE_S
 
 
@@ -47,7 +47,7 @@ def test_plaintext_and_garbage_are_refused(single: World) -> None:
             (node.address.host, node.address.port), timeout=PATIENCE_S
         ) as raw:
             raw.sendall(data)
-            raw.settimeout(10)
+            raw.settimeout(PATIENCE_S)
             received = b""
             while block := raw.recv(4096):
                 received += block
@@ -113,13 +113,6 @@ def test_a_publish_that_is_refused_ends_at_once_with_one_sentence(single: World)
     )
     assert line.count("may not publish as session 's'") == 1
     alive(single, single.cluster.nodes[0])
-
-
-def not_merged(publisher: Publisher) -> str:
-    """Why nothing is merged, as far as the publisher knows by now."""
-    with pytest.raises(TimeoutError) as caught:
-        publisher.wait_merged(timeout=0.1)
-    return str(caught.value)
 
 
 def test_two_directories_cannot_claim_one_session(single: World) -> None:

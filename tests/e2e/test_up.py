@@ -106,7 +106,7 @@ def test_settings_under_kafkas_names_count(
     producer = Producer({"bootstrap.servers": boot, "message.max.bytes": 200_000})
     for size in (1000, 100_000):
         producer.produce("made", bytes(size), on_delivery=lambda error, _: errors.append(error))
-        assert producer.flush(20) == 0
+        assert producer.flush(PATIENCE_S) == 0
     assert [error and error.code() for error in errors] == [None, KafkaError.MSG_SIZE_TOO_LARGE]
     topics = producer.list_topics("made", timeout=PATIENCE_S).topics
     assert sorted(topics["made"].partitions) == [0, 1, 2]

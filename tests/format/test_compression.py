@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from samelog.format.compression import LIMIT_BYTES_DEFAULT, Codec, compress, decompress
 from samelog.format.errors import DecompressionError
 from tests.format.batches import damaged
+from tests.patience import PATIENCE_S
 
 ALL = list(Codec)
 PACKED = [codec for codec in ALL if codec != Codec.NONE]
@@ -192,7 +193,7 @@ def test_a_bomb_is_refused_in_little_memory(bomb: str) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

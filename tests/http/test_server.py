@@ -304,7 +304,7 @@ def test_a_change_is_written_down_when_its_client_has_gone(
             await asyncio.wait([change])
             if ends:
                 go_on.set()
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE_S):
                     while not caplog.messages:  # noqa: ASYNC110 - nobody tells
                         await asyncio.sleep(0)
 

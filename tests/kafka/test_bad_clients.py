@@ -93,7 +93,8 @@ def test_a_topic_that_is_not_there_and_is_not_made(plain: str, known: str) -> No
     told: Any = reader.poll(PATIENCE_S)
     assert told.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     reader.close()
-    assert "nowhere" not in AdminClient({"bootstrap.servers": plain}).list_topics(timeout=10).topics
+    admin = AdminClient({"bootstrap.servers": plain})
+    assert "nowhere" not in admin.list_topics(timeout=PATIENCE_S).topics
     assert is_served(plain, known)
 
 
@@ -187,7 +188,7 @@ def test_a_certificate_that_has_expired(strict: Secure, plain: str, known: str) 
     late = strict.options("mtls", **strict.certificate("subscriber-late"))
     assert errors_of(late) & {KafkaError._SSL, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
     good = strict.options("mtls", **strict.certificate("client-local"))
-    assert known in AdminClient(good).list_topics(timeout=10).topics
+    assert known in AdminClient(good).list_topics(timeout=PATIENCE_S).topics
     assert is_served(plain, known)
 
 

@@ -20,6 +20,7 @@ from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from tests.e2e.harness import World, wait_for
 from tests.kafka.wire import FETCH, Wire, fetch_tree, metadata
+from tests.patience import PATIENCE_S
 
 PLACES = [(topic, index) for topic in ("a", "b") for index in range(3)]
 Place = tuple[str, int]
@@ -227,7 +228,7 @@ def test_an_incremental_fetch_tells_what_has_changed(world: World, version: int)
         session = {"session_id": opened.session_id, "max_wait_ms": 100}
         nothing = fetch_tree(name, 0, **session, session_epoch=1) | {"topics": []}
         assert wire.ask(FETCH, version, nothing).responses == ()
-        producer.send(name, b"news").get(20)
+        producer.send(name, b"news").get(PATIENCE_S)
         producer.close()
         wait = {"max_wait_ms": 10_000}
         told = wire.ask(FETCH, version, nothing | wait | {"session_epoch": 2})
@@ -257,7 +258,7 @@ def test_kafka_python_reads_through_a_session(world: World) -> None:
         return len(found) >= count
 
     for number in range(12):
-        producer.send(name, b"%d" % number, partition=number % 3).get(20)
+        producer.send(name, b"%d" % number, partition=number % 3).get(PATIENCE_S)
         wait_for(partial(reads, number + 1), "the record")
     assert found == [(number % 3, b"%d" % number) for number in range(12)]
     used = [handler.next_metadata for handler in consumer._fetcher._session_handlers.values()]

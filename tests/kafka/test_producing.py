@@ -87,7 +87,7 @@ def test_confluent_with_every_codec_and_acks(boot: str, topic: str, acks: str, c
             headers=[("h", b"%d" % number)],
             on_delivery=lambda error, message: delivered.append((error, message.offset())),
         )
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert [error for error, _ in delivered] == [None] * 100
     if acks != "0":
         assert [offset for _, offset in delivered] == list(range(100))
@@ -113,7 +113,7 @@ def test_an_idempotent_producer_outlives_the_leader(world: World, boot: str, top
         producer.poll(0.002)
         if number == 200:
             leader.kill()
-    assert producer.flush(40) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert errors == []
     leader.start()
     world.wait_live(leader)
@@ -127,7 +127,7 @@ def test_an_idempotent_producer_outlives_the_leader(world: World, boot: str, top
 def test_kafka_records_reach_native_subscribers(world: World, boot: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": boot, "compression.codec": "zstd"})
     producer.produce(topic, b"value", key=b"key", headers=[("h", b"1")], timestamp=77_000)
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
     (record,) = world.read(1, name=topic, topic=topic)
     assert (record.key, record.value, record.timestamp) == (b"key", b"value", 77_000)
     assert record.headers == (("h", b"1"),)
@@ -300,7 +300,7 @@ def test_a_topic_has_a_codec_of_its_own(
     for codec in ("none", "gzip", "zstd"):
         producer = Producer({"bootstrap.servers": boot, "compression.codec": codec})
         producer.produce(name, b"value" * 99, key=b"key", headers=[("h", b"1")], timestamp=77)
-        assert producer.flush(20) == 0
+        assert producer.flush(PATIENCE_S) == 0
     for message in consume(boot, name, 3):
         found = message.value(), message.key(), message.headers(), message.timestamp()[1]
         assert found == (b"value" * 99, b"key", [("h", b"1")], 77)

@@ -13,6 +13,7 @@ import pytest
 from samelog import AsyncPublisher, Publisher
 from samelog.publisher import AppendTooLarge, BudgetExceeded, DiskFull, PublisherClosed
 from samelog.store.disk.files import DiskFault
+from tests.patience import PATIENCE_S
 from tests.publisher import reading
 from tests.store.full_disk import ROOM_BYTES, small_disk
 
@@ -101,7 +102,7 @@ def test_a_blocked_append_goes_on_when_something_is_released(tmp_path: Path) -> 
         thread.start()
         assert not appended.wait(0.3)
         release_first(tmp_path / "s")
-        assert appended.wait(10)
+        assert appended.wait(PATIENCE_S)
         thread.join()
 
 
@@ -120,7 +121,7 @@ def test_closing_ends_a_blocked_append(tmp_path: Path) -> None:
     thread.start()
     assert not ended.wait(0.3)
     publisher.close()
-    assert ended.wait(10)
+    assert ended.wait(PATIENCE_S)
     thread.join()
 
 
@@ -142,7 +143,7 @@ def test_an_event_loop_goes_on_while_an_append_waits_for_room(tmp_path: Path) ->
             _, pending = await asyncio.wait([waiting], timeout=0.3)
             assert pending
             release_first(tmp_path / "s")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 await waiting
 
     async def append_all(publisher: AsyncPublisher) -> None:

@@ -37,12 +37,12 @@ from samelog.store.disk.files import OsFileSystem
 from samelog.store.session.directory import SessionDirectory
 from samelog.wire.errors import FaultCode
 from samelog.wire.push import sender
+from tests.e2e.harness import not_merged, wait_for
 from tests.patience import PATIENCE_S
 from tests.publisher import reading
 from tests.publisher.nodes import running
 from tests.runtime.peers import until
 from tests.runtime.test_inotify import instances
-from tests.subscriber.merged import wait_for
 
 NAME = TopicPartition("t", 0)
 
@@ -186,13 +186,6 @@ def test_a_wait_in_a_loop_ends_when_the_quota_is_used_up(tmp_path: Path) -> None
         patch.object(nodes.world.nodes[0].intake, "open_run", side_effect=OVER),
     ):
         asyncio.run(main())
-
-
-def not_merged(publisher: Publisher) -> str:
-    """Why nothing is merged, as far as the publisher knows by now."""
-    with pytest.raises(NotMerged) as caught:
-        publisher.wait_merged(timeout=0.1)
-    return str(caught.value)
 
 
 def test_what_is_held_is_not_waited_for(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from samelog.runtime.inotify import (
     Mask,
     parse_events,
 )
+from tests.patience import PATIENCE_S
 from tests.runtime.peers import in_loop, until
 
 
@@ -30,7 +31,7 @@ def test_growth_of_a_file(tmp_path: Path) -> None:
     watch = inotify.add(str(path), Mask.MODIFY)
     assert inotify.read() == []
     path.write_bytes(b"x")
-    events = inotify.wait(5.0)
+    events = inotify.wait(PATIENCE_S)
     assert events[0] == Event(watch, Mask.MODIFY, "")
     inotify.close()
 
@@ -42,7 +43,7 @@ def test_names_in_a_directory(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "moved.tmp").touch()
     os.replace(tmp_path / "moved.tmp", tmp_path / "moved")
-    found = {(event.mask, event.name) for event in inotify.wait(5.0)}
+    found = {(event.mask, event.name) for event in inotify.wait(PATIENCE_S)}
     assert (Mask.CREATE, "new") in found
     assert (Mask.CREATE | Mask.IS_DIR, "sub") in found
     assert (Mask.MOVED_TO, "moved") in found
@@ -56,7 +57,7 @@ def test_a_removed_watch_and_a_deleted_file_say_so(tmp_path: Path) -> None:
     inotify = Inotify()
     watch = inotify.add(str(path), Mask.MODIFY | Mask.DELETE_SELF)
     path.unlink()
-    masks = [event.mask for event in inotify.wait(5.0)]
+    masks = [event.mask for event in inotify.wait(PATIENCE_S)]
     assert masks == [Mask.DELETE_SELF, Mask.IGNORED]
     with pytest.raises(OSError, match="watch"):
         inotify.remove(watch)
@@ -78,10 +79,10 @@ def test_waiting_in_a_thread_ends_with_the_event_or_the_time(tmp_path: Path) -> 
     inotify.add(str(path), Mask.MODIFY)
     assert inotify.wait(0.01) == []
     found: list[Event] = []
-    thread = threading.Thread(target=lambda: found.extend(inotify.wait(10.0)))
+    thread = threading.Thread(target=lambda: found.extend(inotify.wait(PATIENCE_S)))
     thread.start()
     path.write_bytes(b"x")
-    thread.join(10.0)
+    thread.join(PATIENCE_S)
     assert found
     inotify.close()
 

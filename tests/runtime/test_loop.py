@@ -17,6 +17,7 @@ import pytest
 from samelog.cli.node_process import _unhandled
 from samelog.format.errors import InvariantError
 from samelog.runtime.loop import EXIT_SOFTWARE, LoopThreads, crash, is_abandoned, run, spawn
+from tests.patience import PATIENCE_S
 from tests.runtime.peers import in_loop, until
 
 PROGRAM = """
@@ -52,7 +53,11 @@ print("survived")
 def test_a_broken_invariant_ends_the_process_at_once(statement: str) -> None:
     program = PROGRAM.format(statement=statement)
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert result.returncode == EXIT_SOFTWARE
     assert "two leaders" in result.stderr

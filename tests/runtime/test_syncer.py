@@ -17,6 +17,7 @@ from samelog.runtime.disk.pace import GAINED_AFTER
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.runtime.disk.threads import DiskCall, DiskThreads
 from samelog.store.disk.files import DiskFault, File, OsFileSystem
+from tests.patience import PATIENCE_S
 from tests.runtime.peers import in_loop, until
 
 
@@ -61,7 +62,7 @@ class Disk:
         self._threads.submit(self._carry_out, number, name)
 
     def _carry_out(self, number: int, name: str) -> None:
-        self.gate.wait(10.0)
+        self.gate.wait(PATIENCE_S)
         self.synced.append(name)
         error = errno.EIO if name in self.failing else 0
         assert self._loop is not None

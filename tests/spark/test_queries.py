@@ -24,11 +24,11 @@ from samelog.spark.payload.payload import kafka_schema
 from tests.archiver.test_copying import COPIED, copy_typed
 from tests.e2e import harness
 from tests.e2e.commands import samelog
-from tests.e2e.harness import World
+from tests.e2e.harness import World, wait_for
 from tests.spark.cluster import config, publish
 from tests.spark.driver import copy
 from tests.spark.queries import Injected, Query
-from tests.subscriber.merged import Growing, numbers, wait_for
+from tests.subscriber.merged import Growing, numbers
 
 pytestmark = pytest.mark.timeout(400)  # the first one also starts the session
 

@@ -19,6 +19,7 @@ from samelog.store.disk import os_file
 from samelog.store.disk.directories import make_durable_directory
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, NoSuchFile, OsFileSystem
+from tests.patience import PATIENCE_S
 from tests.store.storage import FS
 
 
@@ -215,7 +216,7 @@ def test_closing_waits_for_a_sync_in_another_thread(
 
     def slow_sync(descriptor: int) -> None:
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE_S)
         os.fsync(descriptor)
         synced.append(descriptor)
 
@@ -223,11 +224,11 @@ def test_closing_waits_for_a_sync_in_another_thread(
     file = FS.open(tmp_path / "f", create=True)
     thread = threading.Thread(target=file.datasync)
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE_S)
     file.close()
     os.fstat(file.fileno())  # still open
     go_on.set()
-    thread.join(10)
+    thread.join(PATIENCE_S)
     assert synced == [file.fileno()]
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(file.fileno())

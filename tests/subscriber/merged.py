@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from samelog.format import _kernels as kernels
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
-from tests.patience import PATIENCE_S
 
 FS = OsFileSystem()
 
@@ -69,13 +66,3 @@ class Growing:
 def numbers(start: int, stop: int) -> list[bytes]:
     """Values by which records can be told."""
     return [b"%06d" % number for number in range(start, stop)]
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until `condition` holds; fail the test when it does not in time."""
-    deadline = time.monotonic() + PATIENCE_S
-    between_looks = threading.Event()
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {PATIENCE_S} s: {what}")
-        between_looks.wait(0.01)

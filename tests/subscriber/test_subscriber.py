@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from samelog import Record, Subscriber
 from samelog.subscriber import OffsetNotHere, SubscriberClosed, UnknownTopic
+from tests.e2e.harness import wait_for
 from tests.patience import PATIENCE_S
-from tests.subscriber.merged import Growing, numbers, wait_for
+from tests.subscriber.merged import Growing, numbers
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ test-all: setup ## all tests but the campaigns
 	@sh "$(HERE)/scripts/clients.sh" kcat java helm kustomize
 	@$(PYTHON) -m pytest -n $(ALL_WORKERS) $(ARGS)
 
-console-test: setup ## every page of the console in headless Chromium (ARGS=--record: write pictures and trees anew)
+console-test: setup ## every page of the console in headless Chromium (ARGS=--record: rewrite pictures and trees)
 	@command -v chromium > /dev/null || { echo "console-test: skipped, there is no chromium: apt-get install chromium" >&2; }
 	@$(PYTHON) $(if $(filter --record,$(ARGS)),-m tests.console.showing,-m pytest tests/console tests/http/test_console.py $(ARGS))
 
@@ -55,7 +55,7 @@ spark-versions: setup ## Spark's tests and pages of docs/ with other versions of
 	@sh "$(HERE)/scripts/clients.sh" java mvn
 	@sh "$(HERE)/scripts/spark_versions.sh" $(ARGS)
 
-docs: setup ## write the tables of docs/ that are made from code anew, and the site in build/site
+docs: setup ## rewrite the tables of docs/ that are made from code, and the site in build/site
 	@$(PYTHON) -m tests.kafka.test_docs
 	@$(PYTHON) -m tests.http.test_docs
 	@$(PYTHON) -m tests.http.test_runbooks

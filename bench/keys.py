@@ -1,7 +1,7 @@
 """How fast keys are looked up and stored, by how many there are: `python -m bench.keys --keys N`.
 
 What a leader and its index do for each record, without the cluster around them: decode keys, look
-them up, leave out what is known, write what is left anew, read keys back, store them durably in a
+them up, leave out what is known, rewrite the rest, read keys back, store them durably in a
 thread. A tenth of the records repeat a key. Rates are of records that are judged, and of the wall.
 """
 

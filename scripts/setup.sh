@@ -155,7 +155,7 @@ build_kernels() {
     rm -f .setup.log
 }
 
-# The scripts in a virtual environment name its path: in a moved tree it is made anew.
+# The scripts in a virtual environment name its path: in a moved tree it is recreated.
 if ! [ -x "$VENV_PYTHON" ] || { [ -f "$PATH_STAMP" ] && ! is_current "$PATH_STAMP" "$(pwd -P)"; }; then
     create_venv
 fi

@@ -1,7 +1,7 @@
 """Scenarios: scripts of commands, each followed by everything that happens because of it.
 
 A file is a sequence of blocks, separated by empty lines: comments (#), one or more commands,
-`----`, the expected trace. Run pytest with --rewrite to record traces anew, and review the diff.
+`----`, the expected trace. Run pytest with --rewrite to record traces again, and review the diff.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ def with_tables(text: str, tables: Mapping[str, str]) -> str:
 
 
 def write_tables(page: Path, tables: Callable[[Path], Mapping[str, str]]) -> None:
-    """Write them anew; `tables` gets an empty directory."""
+    """Rewrite the tables; `tables` gets an empty directory."""
     with TemporaryDirectory() as directory:
         made = tables(Path(directory))
     page.write_text(with_tables(page.read_text(encoding="utf-8"), made), encoding="utf-8")

@@ -56,7 +56,7 @@ def sections() -> dict[str, str]:
 
 
 def test_numbers_of_rules_rise_and_none_is_given_twice() -> None:
-    """A number may be left out: what cites a rule is not written anew when others come."""
+    """A number may be left out: citations of a rule do not change when others are added."""
     found = [" ".join(heading) for heading in HEADING.findall(invariants())]
     rules = sorted({int(name.split()[1]) for name in found if name.startswith("Rule ")})
     assert found == [*(f"Invariant {n}" for n in range(1, 10)), *(f"Rule {n}" for n in rules)]

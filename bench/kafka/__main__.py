@@ -1,7 +1,7 @@
 """samelog beside Apache Kafka 4.4.0 and NATS JetStream on this machine: `make bench-kafka`.
 
 Runs what is missing of the rounds, one after another, and adds each to bench/results/kafka.jsonl;
-the table and charts are written anew after each. It may be interrupted at any time and goes on
+the table and charts are rewritten after each. It may be interrupted at any time and goes on
 there; rounds of other code or other amounts do not count.
 """
 

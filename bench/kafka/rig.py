@@ -57,7 +57,7 @@ class Rig:
         self._round = None
 
     def of_round(self, number: int) -> None:
-        """Have what this round needs: started anew for each."""
+        """Start what this round needs, again for each round."""
         if self._round == number:
             return
         self.close()

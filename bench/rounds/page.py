@@ -1,6 +1,6 @@
 """Writes what rounds came to: NAME.json with all rows, NAME.md with tables, and charts beside them.
 
-Invariant: all of it is made from the lines alone, anew after each round.
+Invariant: all of it is made from the lines alone, again after each round.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs what is missing of a comparison, a round of a measure at a time, and writes the page anew
+"""Runs what is missing of a comparison, a round of a measure at a time, and rewrites the page
 after each; it may be interrupted at any time.
 
 A measure that failed twice is not tried again in the same run. Invariant: a round is added whole or

@@ -244,7 +244,7 @@ class LevelRaised(AdminAnswer, frozen=True):
 class GroupPlacement(AdminAnswer, frozen=True):
     """A Raft group: who has a replica, who leads (None: nobody is known to), how many replicas it
     shall have, how many entries each member lacks, by the node that leads it (else empty), whether
-    it has yet to begin its logs anew, as a hard reset asked, of the replica at the node that
+    it has yet to restart its logs for a hard reset, of the replica at the node that
     answers, by its name: newest term and index, and that it counts for nothing; who only reads it.
     """
 

@@ -313,7 +313,7 @@ def topic_schemas(
     versions, topic_id = page.versions, page.topic_id
     while page.more:
         page = ask(config, ListSchemas(topic, len(versions) + 1, partition))
-        if page.topic_id != topic_id:  # reset, or made anew meanwhile
+        if page.topic_id != topic_id:  # reset, or recreated meanwhile
             return topic_schemas(config, topic, partition)
         versions += page.versions
     return msgspec.structs.replace(page, versions=versions)

@@ -116,8 +116,8 @@ class KnownSchemas:
             raise kind(f"the schema of topic {topic!r} cannot be learnt: {error}") from error
         if of not in (None, page.topic_id):
             raise NoSchema(
-                f"topic {topic!r} was made anew, or its log was: what was in force in the old one "
-                "is not known any more"
+                f"topic {topic!r} was recreated, or its log was restarted: the schema in force in "
+                "the old log is unknown"
             )
         texts = tuple(each.schema for each in page.versions)
         told = {} if partition is None else {partition: (page.next_offset, page.since)}

@@ -158,11 +158,9 @@ class GetIdentity(AdminRequest[Whoami], frozen=True):
 
 
 class ResetCluster(ConfirmedRequest[ClusterReset], frozen=True):
-    """Begin Raft's log, or (hard) the logs of all topics, anew."""
+    """Restart Raft's log, or (hard) the logs of all topics."""
 
-    hard: Annotated[
-        bool, Meta(description="Begin the logs of all topics anew, too: docs/resets.md.")
-    ]
+    hard: Annotated[bool, Meta(description="Restart the logs of all topics, too: docs/resets.md.")]
     reset_id: (
         Annotated[
             str,

@@ -250,7 +250,7 @@ OPERATIONS = (
         ask.VoidRecords,
     ),
     _change(
-        "/reset", "Begin Raft's log, or all topics' logs, anew.", ask.ResetCluster, repeatable=True
+        "/reset", "Restart Raft's log, or all topics' logs.", ask.ResetCluster, repeatable=True
     ),
     _change(
         "/groups/{group}/reset",

@@ -1,7 +1,7 @@
 """How far this node is with a compaction that was ordered.
 
-Invariant: what goes on is waited for: by archiving, unless disks are full, and before it is ordered
-anew. What has stopped is waited for no longer than an hour.
+Invariant: archiving (unless disks are full) and the next order wait for a compaction that makes
+progress. They wait no longer than an hour for one that has stopped.
 """
 
 from __future__ import annotations

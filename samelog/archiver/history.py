@@ -322,7 +322,7 @@ class ArchiveHistory:
             return
 
     def _is_former(self, path: str) -> bool:
-        """Whether it is of a log that was begun anew: that is set aside, and so is its history."""
+        """Whether it belongs to a log that was restarted: the log is set aside with its history."""
         log_id = os.path.basename(path).rpartition("-")[0]
         return any(log_id in each.former_logs for each in self._machine.state.topics.values())
 

@@ -216,7 +216,7 @@ class Core:
     # --- time -------------------------------------------------------------------------------------
 
     def restart_election_timer(self) -> None:
-        """Wait anew, for a random time, before campaigning; a suspect node lets others begin."""
+        """Draw a new random wait before campaigning; a suspect node lets others begin."""
         self.patience.draw(self.random.random())
         times = 1 if self.may_vote else SUSPECT_PATIENCE
         self.election_deadline = self.now + times * self.patience.wait_s

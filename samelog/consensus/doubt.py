@@ -35,7 +35,7 @@ class Doubt:
         return True
 
     def answered(self, index: int) -> None:
-        """The leader of `term` knows that the node began anew, and had committed up to `index`."""
+        """The leader of `term` knows that the node restarted, and had committed up to `index`."""
         if self._index is None:
             self._index = index
 

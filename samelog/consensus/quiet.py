@@ -6,7 +6,7 @@ without them. They have timers, and wake the others when they can be heard of ag
 
 From then on somebody else must tell whether the members of the group live
 (samelog.wire.pair_liveness). Any message, proposal or read wakes a replica; a leader that wakes
-speaks at once, and proves anew that a majority answers.
+speaks at once, and proves again that a majority answers.
 
 Invariant: only who holds nothing but committed entries rests. A follower that rests follows the
 leader of its term; a leader rests with a majority. Nothing is proved by rest.

@@ -242,7 +242,7 @@ class Raft(Core):
         replication.start_transfer(self, self.leadership, to)
 
     def peer_restarted(self, node: int) -> None:
-        """A peer began anew, perhaps with an empty disk: it must say again what it holds."""
+        """A peer restarted, perhaps with an empty disk: it must say again what it holds."""
         self.touched = True
         if self.leadership is not None and node in self.leadership.progress:
             replication.peer_restarted(self.leadership, node)
@@ -323,8 +323,8 @@ class Raft(Core):
         self.patience.heard = heard
 
     def wake(self, now: float) -> None:
-        """Wake because another replica of the group does not rest, is silent, or has begun anew. To
-        be called before any message of that replica is stepped.
+        """Wake because another replica of the group does not rest, is silent, or has restarted.
+        Call it before stepping any message of that replica.
         """
         self.now = now
         self.touched = True

@@ -123,7 +123,7 @@ def on_append_reply(core: Core, sender: int, message: AppendReply) -> None:
         core.trust.ahead[sender] = match
         return
     if 0 < message.stream < progress.first_stream:
-        return  # what it acknowledged before it lost entries, or began anew
+        return  # what it acknowledged before it lost entries, or restarted
     if message.counts != progress.counts:
         _trust(lead, sender, progress, message.counts)
     progress.accepted(match, message.stream)
@@ -238,7 +238,7 @@ def _answer_reads(core: Core, lead: Leadership) -> None:
 
 
 def _trust(lead: Leadership, sender: int, progress: Progress, counts: bool) -> None:
-    """A follower lost its memory, or is trusted again: it must say anew what it holds."""
+    """A follower lost its memory, or is trusted again: ask it again what it holds."""
     progress.counts = counts
     _forget(lead, sender, progress, progress.match)
 

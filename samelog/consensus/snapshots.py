@@ -1,7 +1,7 @@
 """A follower's side of receiving a snapshot in chunks, and what a leader sends.
 
 Invariant: the bytes held are a prefix of exactly one snapshot of one leader's term; any other chunk
-starts anew. What is sent reaches at least to where the log begins.
+starts over. A sent snapshot reaches at least to the beginning of the log.
 """
 
 from __future__ import annotations

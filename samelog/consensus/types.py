@@ -90,7 +90,7 @@ class RaftConfig:
 
     heartbeat_s: float = 0.1
     election_timeout_s: float = 0.4
-    """Drawn anew from [1, 2) times this value for each wait, more while a node is late itself. A
+    """Drawn from [1, 2) times this value for each wait, more while a node is late itself. A
     node's configuration says another one."""
     max_append_bytes: int = 60 << 10
     """A message with an entry that is longer is the only one under way to a follower: such messages

@@ -105,8 +105,8 @@ def _record_batch(
 
 
 def _place(arrow: Any, topic: str, partition: int, rows: int) -> list[Any]:
-    """The columns topic and partition. Those of the last few logs are kept: making them anew was a
-    tenth of the time of a table of small records.
+    """The columns topic and partition. Those of the last few logs are kept: filling them again was
+    a tenth of the time of a table of small records.
     """
     kept = _kept(arrow, topic, partition)
     if rows > len(kept[0]):

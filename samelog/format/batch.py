@@ -170,7 +170,7 @@ def slice_batch(batch: Buffer, skip: int) -> bytes:
     - baseTimestamp becomes the timestamp of the first kept record: the old baseTimestamp plus the
       record's timestamp delta, as signed 64-bit numbers that wrap. maxTimestamp becomes the highest
       such timestamp of the kept records, but is left alone in LogAppendTime batches.
-    - Each kept record is written anew: its attributes byte, its timestamp minus the new
+    - Each kept record is rewritten: its attributes byte, its timestamp minus the new
       baseTimestamp, its place in the new batch as offset delta, then key, value and headers.
       Length, deltas, key length and value length are varints of the fewest bytes; the header count
       and the headers are copied byte by byte.
@@ -195,12 +195,12 @@ def leave_out(data: Buffer, runs: Sequence[int]) -> bytearray:
     left out, so many stay, and so on. The first number may be 0; behind the last run all stay.
 
     The rule, which every node must follow to the byte: a batch of which all stays is copied. One of
-    which nothing stays is gone. Any other is written anew as `slice_batch` does, with the
+    which nothing stays is gone. Any other is rewritten as `slice_batch` does, with the
     records that stay instead of the last ones; baseOffset and baseSequence grow by the number of
     records before the first that stays.
 
     Raises:
-        CorruptBatch: a batch is invalid, or a record of one that is written anew.
+        CorruptBatch: a batch is invalid, or a record of one that is rewritten.
         DecompressionError: such a batch cannot be unpacked, or takes more than the default limit.
         ValueError: the runs are of more records than there are.
     """

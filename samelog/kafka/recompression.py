@@ -1,7 +1,7 @@
 """`compression.type` of a topic: the codec in which batches of Kafka's producers are stored there.
 
-A batch of another codec is compressed anew by the node that takes it, before it is in any log: so
-all nodes have the same bytes.
+The node that accepts a batch of another codec recompresses it before it is in any log, so that all
+nodes have the same bytes.
 
 Invariant: a batch is stored in the codec of its topic, whatever its producer chose.
 """

@@ -31,4 +31,4 @@ class BatchRefused(MirrorError):
 
 
 class NotFollowing(MirrorError):
-    """What was brought has not become the mirror's: the partition is looked at anew."""
+    """Records were sent and did not become the mirror's: the partition is examined again."""

@@ -94,7 +94,7 @@ class MirrorSidecar:
         self.progress.destination_fault = reason
 
     async def _run_with(self, destination: Destination, rounds: MirrorRounds) -> None:
-        """MirrorRounds, until the session has to be opened anew."""
+        """Run MirrorRounds until the session must be reopened."""
         while not self.progress.is_over:
             waiting = rounds.gate.begin()
             try:

@@ -127,7 +127,7 @@ class DrainMember(TableChange, frozen=True, tag=13):
 
 
 class GroupBegunAnew(TableChange, frozen=True, tag=14):
-    """A group has begun its logs anew, as a hard reset asked; its terms are at least `term`."""
+    """A group has restarted its logs for a hard reset; its terms are at least `term`."""
 
     number: Unsigned32
     reset_id: str
@@ -195,7 +195,7 @@ def _start(placement: Placement, change: StartTask) -> None:
         if other is not None:
             raise PlacementRefused("OCCUPIED", f"task {other.number} has group {number}")
         if task.partition is not None and number in placement.resetting:
-            raise PlacementRefused("RESETTING", f"group {number} begins its logs anew")
+            raise PlacementRefused("RESETTING", f"group {number} is restarting its logs")
     if task.number != placement.next_task:
         raise PlacementRefused("OVERTAKEN", "other tasks were begun meanwhile")
     if task.replica is not None:

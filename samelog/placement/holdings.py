@@ -46,7 +46,7 @@ class Holdings:
             self.plan(group, task.gets, task.loses)
 
     def forget(self, number: int) -> None:
-        """A group is planned anew, or gone."""
+        """Forget a group that is planned again, or gone."""
         for member in self.members.pop(number, ()):
             self.held[member].discard(number)
         if number in self.preferred:

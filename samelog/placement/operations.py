@@ -118,8 +118,8 @@ def check_removal(table: PlacementTable, name: str) -> None:
 
 
 def check_readmission(table: PlacementTable, name: str, *, has_all: bool) -> None:
-    """Raises PlacementRefused where a member that is to begin anew has forgotten nothing
-    (`has_all`), and something is nowhere else.
+    """Raise PlacementRefused if a member to be readmitted has lost nothing (`has_all`) and holds
+    the only copy of something.
     """
     member = _member(table, name)
     alone = _alone(table, member.number) if has_all and table.is_heard(member.number) else []

@@ -135,7 +135,7 @@ class PlacementPlanner:
     # --- what is needed ---------------------------------------------------------------------------
 
     def _think_again(self, states: MemberStates) -> None:
-        """Judge the groups anew of which something may be different."""
+        """Judge again the groups that may have changed."""
         moved, self._states = states.changed_since(self._states), states
         groups = self._touched_by(moved)
         if moved or groups:

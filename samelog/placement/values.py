@@ -225,7 +225,7 @@ class BegunAnew(OwnPlacement):
     """What hard resets and recoveries leave in the table of group 0."""
 
     resetting: dict[int, str] = {}
-    """Groups that have yet to begin their logs anew -> the reset that they have to do."""
+    """Groups that have yet to restart their logs -> the reset that they owe."""
     skipped: NumbersLeftOut = msgspec.field(default_factory=NumbersLeftOut)
 
 
@@ -297,7 +297,7 @@ class Placement(BegunAnew):
         return member not in self.draining and not self.sites.only_reads(member)
 
     def is_resetting(self, partition: int) -> bool:
-        """Whether the group of a partition has yet to begin its log anew."""
+        """Whether the group of a partition has yet to restart its log."""
         placed = self.partitions.get(partition)
         return placed is not None and placed.group in self.resetting
 

@@ -2,7 +2,7 @@
 
 A new session is noticed with watchdog, and by looking now and then. A session that somebody else
 ships (an embedded publisher) is left alone, and taken over when that one ends. A session whose
-directory was away (removed, unmounted) is taken up anew when there is one of its name again: it may
+directory was away (removed, unmounted) is opened again when a directory of its name is back: it may
 be another one.
 
 Invariant: one push client for each session; a session that cannot be shipped keeps no other
@@ -160,7 +160,7 @@ class PublisherSidecar:
 
     def _let_go(self, path: str) -> None:
         """Ship a session's former directory no more; what is there now is looked at afterwards."""
-        log.warning("%s was away, or is another directory: it is taken up anew", path)
+        log.warning("%s was away, or is another directory: it is opened again", path)
         self._ending[path] = spawn(self._end(path, self._shipped.pop(path)), "end of shipping")
 
     async def _end(self, path: str, shipped: _Shipped) -> None:

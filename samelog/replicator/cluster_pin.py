@@ -1,6 +1,6 @@
 """Which cluster a client's directory belongs to, kept beside what was shipped or copied.
 
-Two clusters may have one name, and one may be made anew at the addresses of another: only the id,
+Two clusters may have one name, and one may be created at the addresses of another: only the id,
 which a cluster has from its first entry on, tells them apart.
 
 Invariant: nothing is shipped to, or copied from, another cluster than the first one that was met,

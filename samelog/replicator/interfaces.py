@@ -54,7 +54,7 @@ class RequestRefused(ProtocolFault):
     """The node will not do what was asked; the code decides whether asking again makes sense.
 
     Out of `open_*` it answers the request. Out of the other calls it ends the connection, after
-    which the sender asks for the position anew; but TOPIC_GONE only ends the input.
+    which the sender asks for the position again; but TOPIC_GONE only ends the input.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 def keep_freed_memory() -> None:
     """Have the C library keep freed blocks of up to some MiB for the next use.
 
-    By default glibc returns them to the kernel at once and gets them anew, zeroed, page by page:
+    By default glibc returns them to the kernel at once and gets them back zeroed, page by page:
     for data that passes through in pieces of 64 KiB and more, that was a quarter of the CPU time of
     sending. Does nothing where there is no mallopt.
     """

@@ -43,7 +43,7 @@ class MergingEvents(Recording, Protocol):
     """Of the merged logs."""
 
     def partition_opened(self, number: int) -> None:
-        """The merged log of a partition is open, perhaps begun anew."""
+        """The merged log of a partition is open, perhaps restarted."""
 
     def partition_stalled(self, number: int) -> None:
         """A partition may need merged bytes from a peer to go on."""

@@ -2,8 +2,8 @@
 
 For a cluster that has lost its majority for ever, and for one whose Raft log nobody can go on
 with (a soft reset). Input positions, dedup state, output positions, topics and sessions are kept;
-Raft's log, term and membership begin anew, the term far above the old one, so that merged bytes of
-both lives can be told apart. Nodes of the old cluster are told that they are no members.
+Raft's log, term and membership are replaced, the term far above the old one, so that merged bytes
+of both lives can be told apart. Nodes of the old cluster learn that they are no members.
 
 Invariant: nothing is deleted, what is replaced is set aside; a crash at any moment leaves either
 the old directory, or the new one, or one that does not vote and says so.

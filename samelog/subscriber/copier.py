@@ -217,7 +217,7 @@ class Copier:
         self._client.follow(self._config, topics, logs)
 
     def begin_anew(self, topic: str, partition: int) -> str:
-        """Set the copy of a log aside that the cluster began anew: the id of the new one. Raises
+        """Set aside the copy of a log that the cluster restarted; return the new log's id. Raises
         CopyStopped, or NoSpace, after which it can be tried again.
         """
         return self._thread.run(self._begin_anew((topic, partition)))

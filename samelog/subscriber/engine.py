@@ -409,7 +409,7 @@ class Engine:
             self._begin_anew(reset)
 
     def _begin_anew(self, reset: LogReset) -> None:
-        """Leave the copy of a log that was begun anew, all of which was handed out. Raises
+        """Leave the copy of a log that was restarted, all of which was handed out. Raises
         LogReset, if there is no rule for it.
         """
         name = reset.topic, reset.partition
@@ -423,8 +423,8 @@ class Engine:
         self._finder.note_new(names)
 
     def allow_anew(self, name: Name) -> None:
-        """What was wanted of a log that was begun anew means nothing. Raises LogReset, if there is
-        no rule for it.
+        """Drop the position wanted in a log that was restarted. Raises LogReset, if there is no
+        rule for it.
         """
         self._finder.begin_anew(*name)
 

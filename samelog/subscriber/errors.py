@@ -70,15 +70,15 @@ class CopyStopped(SubscriberError):
 
 
 class LogReset(SubscriberError):
-    """The cluster began the topic's log anew (a hard reset): offsets mean other records now. What
-    the local copy of the old log holds was handed out.
+    """The cluster restarted the topic's log (a hard reset): offsets mean other records now. All
+    records in the local copy of the old log were handed out.
     """
 
     def __init__(self, topic: str, partition: int) -> None:
         super().__init__(
-            f"the log of {topic}-{partition} was begun anew by a hard reset of the cluster, and "
+            f"the log of {topic}-{partition} was restarted by a hard reset of the cluster, and "
             "old offsets mean nothing any more; set auto_offset_reset to 'earliest' or 'latest' to "
-            "begin anew (the copy of the old log is set aside)"
+            "start over (the copy of the old log is set aside)"
         )
         self.topic, self.partition = topic, partition
 

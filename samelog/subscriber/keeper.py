@@ -82,7 +82,7 @@ class NoKeeper:
         """Do nothing: no fault is known."""
 
     def begin_anew(self, topic: str, partition: int) -> str:
-        """Do nothing: the process that keeps the copies begins them anew."""
+        """Do nothing: the process that keeps the copies restarts them."""
         return ""
 
     def share(self, held: Mapping[tuple[str, int], Share]) -> None:

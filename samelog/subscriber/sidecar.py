@@ -1,7 +1,7 @@
 """Keeps copies of topics for subscribers that only read local files.
 
 While the directory is away (removed, unmounted) nothing is copied and all files are let go of; when
-it is back, the copies in it are opened anew, and go on where they end. On a full disk copying is
+it is back, the copies in it are reopened, and continue where they end. On a full disk copying is
 tried again and again: what does not fit ends the connection, not the copy.
 
 Invariant: as for the pull client: one process keeps the copies of a directory, and a copy is a
@@ -122,7 +122,7 @@ class SubscriberSidecar:
         is_there = self.directory.is_there
         if self.client is not None and not (is_there and self.client.directory.is_in_place()):
             if is_there:
-                log.warning("copies in %s were replaced: all are opened anew", self.directory.path)
+                log.warning("copies in %s were replaced: all are reopened", self.directory.path)
             await self._close()
         if self.client is None and is_there:
             await self._open_again()

@@ -142,7 +142,7 @@ class StartFinder:
         self._store = store
         self._is_shared = is_shared
         self._anew: set[tuple[str, int]] = set()
-        """Partitions whose logs were begun anew since the start."""
+        """Partitions whose logs were restarted since the start."""
         self._new: set[str | tuple[str, int]] = set()
         """Topics and partitions that were created after the start."""
 
@@ -217,7 +217,7 @@ class StartFinder:
                 raise OffsetNotHere(reader.topic, reader.partition, offset, known.start, known.end)
 
     def begin_anew(self, topic: str, partition: int) -> None:
-        """The log was begun anew: what was wanted of the old one means nothing. Raises LogReset."""
+        """Drop the position wanted in a log that was restarted. Raises LogReset."""
         if self._reset is AutoOffsetReset.ERROR:
             raise LogReset(topic, partition)
         if not self._is_shared:  # the group's positions say which log they are of

@@ -207,7 +207,7 @@ class TailReader:
 
         Raises:
             OffsetNotHere: they were archived meanwhile.
-            LogReset: the log was begun anew.
+            LogReset: the log was restarted.
             CorruptLog: they are damaged.
             DiskFault: the disk fails.
         """
@@ -277,7 +277,7 @@ class TailReader:
         Raises:
             CorruptLog: bytes that must be whole by now are not.
             OffsetNotHere: the segment was archived.
-            LogReset: the log was begun anew.
+            LogReset: the log was restarted.
         """
         self._read_start()
         if self._file is None:
@@ -294,7 +294,7 @@ class TailReader:
             self._check_batch()
 
     def _comes_again(self) -> bool:
-        """Whether what was read is still to come: it was compacted, and is being copied anew."""
+        """Whether what was read is still to come: it was compacted, and is being copied again."""
         first, end = self.bounds()
         return first <= self._base and end < self.next_offset
 

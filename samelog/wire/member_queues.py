@@ -54,7 +54,7 @@ class ControlQueue:
         return frame
 
     def clear(self) -> None:
-        """The connection is over: whatever was on its way is told anew, or repeated by Raft."""
+        """The connection is over: lost messages are sent again, or repeated by Raft."""
         self._urgent.clear()
         self._others.clear()
         self._room = {True: URGENT_BYTES, False: OTHER_BYTES}

@@ -6,8 +6,8 @@ the members exchange one beat, however many groups are quiet between them: a dig
 term) that the sender leads and that are quiet. Who follows the same in the same terms agrees, and
 each quiet group counts as if its leader had been heard, and its follower. A digest that differs is
 answered with the list, and whatever differs is woken: it has heartbeats of its own again, until its
-leader makes it quiet anew. So a leader that was deposed, and a follower that stepped down, halted
-or began anew, are found within a beat, though the member that they are part of lives.
+leader makes it quiet again. So a leader that was deposed, and a follower that stepped down, halted
+or restarted, are found within a beat, though the member that they are part of lives.
 
 This decides only whom to suspect. Votes, commits and reads are proved by the group's own messages.
 

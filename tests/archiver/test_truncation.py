@@ -157,7 +157,7 @@ def test_a_partition_that_is_begun_anew_begins_where_the_others_do(
         path = node.logs.merging.partitions[1].log.path
         node.logs.merging.compare([])
         node.logs.merging._rebuild(1, node.logs.merging.partitions[1], "test")
-        await until(lambda: offset(node) == 6 and is_archived(node, 4), "copied anew")
+        await until(lambda: offset(node) == 6 and is_archived(node, 4), "copied again")
         log = node.logs.merging.partitions[1].log
         assert (log.path, log.start_offset) == (path, 4)
         assert log.checksum == nodes[1].logs.merging.partitions[1].log.checksum

@@ -29,7 +29,7 @@ def all_tables(known: Sequence[Result]) -> dict[str, str]:
 
 
 def write() -> None:
-    """Write them anew."""
+    """Rewrite the tables."""
     write_tables(PAGE, lambda _: all_tables(read()))
 
 

@@ -263,7 +263,7 @@ def _figures(place: SoakField, findings: Findings, began: float, finished: float
 
 
 def main() -> None:
-    """Go on where the last part ended; anew if it did not end well."""
+    """Continue where the last part ended; start over if that failed."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that everything is undone
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=int, default=10)

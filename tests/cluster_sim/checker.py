@@ -274,11 +274,11 @@ class Checker:
             self._reset(actor, state)
 
     def _reset(self, actor: NodeActor, state: State) -> None:
-        """All logs begin anew, with higher epochs than any before."""
+        """All logs restart, with higher epochs than any before."""
         if state.epochs.first <= self._epoch:
             raise Violation("resets fence", f"epochs from {state.epochs.first}, {self._epoch} were")
         self.lineage.was_reset(state, self.committed)
-        self.world.trace.event(actor.host, "begins all logs anew")
+        self.world.trace.event(actor.host, "restarts all logs")
 
     def _merge_committed(self, actor: NodeActor, part: Range) -> None:
         machine = actor.node.raft.replica.machine  # type: ignore[union-attr]

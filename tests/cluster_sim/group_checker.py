@@ -120,7 +120,7 @@ class GroupChecker:
         checker = self._world.checker
         if checker.lineage.begun_anew(name, log_id, checker.committed):
             self._fenced[name] = self._epochs.get(name, 0)
-            self._world.trace.event("group", f"begins {name} anew as {log_id}")
+            self._world.trace.event("group", f"restarts {name} as {log_id}")
 
     def _merge_committed(self, group: int, state: State, epoch: int, part: Range) -> None:
         entry = state.inputs.get(part.input)
@@ -140,7 +140,7 @@ class GroupChecker:
             self._check_durable(group, entry.session, name, part)
 
     def _check_epoch(self, name: InputName, epoch: int) -> None:
-        """Epochs of a log that was begun anew are above those of the log before."""
+        """Epochs of a log that was restarted are above those of the log before."""
         if epoch <= self._fenced.get(name, -1):
             raise Violation("resets fence", f"{name} has epoch {epoch}, as before its reset")
         self._epochs[name] = max(self._epochs.get(name, 0), epoch)

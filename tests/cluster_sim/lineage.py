@@ -56,13 +56,13 @@ class Lineage:
         self.told(state)
         for name, ids in self._ids.items():
             if before.get(name) == len(ids):
-                raise Violation("resets begin anew", f"{name} goes on in {ids[-1]}")
+                raise Violation("resets restart logs", f"{name} continues in {ids[-1]}")
         for key, reached in committed.items():
             if not self.is_placed(key[2][0]):
                 self._give_up(key, reached, self._ids[key[2][0]][-2])
 
     def begun_anew(self, name: Name, log_id: str, committed: Committed) -> bool:
-        """The group of a partition has begun its log anew, as Raft said that it shall: what was
+        """The group of a partition has restarted its log, as Raft said that it shall: what was
         committed in the group by now belongs to the log before. Whether that is news.
         """
         ids, before = self._ids[name[0]], self._newest(name)

@@ -16,7 +16,7 @@ from samelog.sequencer.state.types import State
 
 @contextmanager
 def merge_again_in_groups() -> Iterator[None]:
-    """A data group that begins its logs anew forgets how far sessions were merged."""
+    """A data group that restarts its logs forgets how far sessions were merged."""
     original = reset_state.begin_group_anew
 
     def begin(state: State, command: BeginAnew) -> Any:
@@ -31,7 +31,7 @@ def merge_again_in_groups() -> Iterator[None]:
 
 @contextmanager
 def epochs_of_groups_do_not_rise() -> Iterator[None]:
-    """The logs that a data group begins anew have the leader epochs of the old ones."""
+    """The logs that a data group restarts have the leader epochs of the old ones."""
     original = reset_state._renumber
 
     def renumber(state: State, topic: Any, log: Any) -> dict[int, int]:

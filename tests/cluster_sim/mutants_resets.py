@@ -13,7 +13,7 @@ from samelog.sequencer.state.types import State
 
 @contextmanager
 def begin_anew_under_the_old_id() -> Iterator[None]:
-    """A log that a hard reset began anew has the id of the old one."""
+    """A log that a hard reset restarted has the id of the old one."""
     with patch.object(reset_state, "log_id", lambda topic_id, reset_id: topic_id):
         yield
 

@@ -162,7 +162,7 @@ class Operator:
         if table.tasks or draining or table.are_paused or table.declined:
             return f"tasks are under way: {table.tasks}, {newest.placing.waits}"
         if table.resetting:
-            return f"groups have yet to begin anew: {table.resetting}"
+            return f"groups have yet to restart their logs: {table.resetting}"
         for node in nodes:
             if left := _left_behind(node, table):
                 return f"{node.member.config.name}: {left}"

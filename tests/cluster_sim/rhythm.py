@@ -1,4 +1,4 @@
-"""When a world is busy: publishers write and things fail, then most of it rests, then anew.
+"""When a world is busy: publishers write and things fail, then most of it rests, and so on.
 
 Real clusters are quiet most of the time. What goes wrong behind a rest, or across one, is another
 thing than what goes wrong under load: what is cut off stays so until others have long gone on,

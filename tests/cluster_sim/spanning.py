@@ -37,7 +37,7 @@ PARTITIONS_MOST = 3
 IDENTITY = "samelog://publisher/stager"
 LOOK_S, REST_S = 0.2, 0.3
 TRIES = 12
-"""Then a writer gives its attempt up, and stages the batch anew."""
+"""Then a writer gives its attempt up, and stages the batch again."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class StagingClient(RemoteClient):
         self._rival = Rival(self)
 
     def go_on(self) -> None:
-        """Stage the next batch, or this one anew, unless the world is at rest."""
+        """Stage the next batch, or this one again, unless the world is at rest."""
         is_over = not (self.world.is_busy and self.world.spanning.places)
         left = next(filter(self._is_left, self.attempts), None) if is_over else None
         self.is_at_rest = is_over and left is None

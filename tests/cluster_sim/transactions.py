@@ -1,7 +1,7 @@
 """Transactional producers of a simulated world, and what must come of their transactions.
 
 A producer is a Kafka client outside of the cluster: it asks the node that leads, gives its batches
-to any node, and when no answer comes it begins anew with a higher epoch. Two of them share each
+to any node, and without an answer it starts over with a higher epoch. Two of them share each
 transactional id, so that they fence each other. Nothing but the network between client and node is
 made up: nodes run the coordinator and the producers' log that the Kafka listener runs.
 
@@ -146,7 +146,7 @@ class TransactionalClient(RemoteClient):
     @property
     def _who(self) -> tuple[str, int, int]:
         if self._producer is None:
-            raise ApiError(ErrorCode.producer_fenced, "it has begun anew")
+            raise ApiError(ErrorCode.producer_fenced, "it has started over")
         return self.transactional_id, self._producer.producer_id, self._producer.epoch
 
     async def _add(self, node: Services, attempt: Attempt) -> None:

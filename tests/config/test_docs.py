@@ -1,4 +1,4 @@
-"""docs/configuration.md says what the tables of keys say. `make docs` writes its lists anew."""
+"""docs/configuration.md says what the tables of keys say. `make docs` rewrites its lists."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_texts_that_change_are_put_into_files_all_at_once(
     [held] = (state / "clients").iterdir()
     link = os.readlink(held / "tls")
     assert load_client(str(file)).tls == before
-    assert os.readlink(held / "tls") == link  # nothing was written anew
+    assert os.readlink(held / "tls") == link  # nothing was rewritten
     rotate(pki, CertificateRole.SUBSCRIBER, "ewr")
     assert enrol(pki, file).exit_code == 0
     assert load_client(str(file)).tls == before

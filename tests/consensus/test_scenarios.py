@@ -99,7 +99,7 @@ class GroupScript(scenario_files.Commands):
         self.group.cuts.add((int(node), int(to)))
 
     def do_introduce(self, node: str, to: str) -> None:
-        """`introduce N M`: M hears that N has begun anew."""
+        """`introduce N M`: M learns that N has restarted."""
         self.group[int(to)].peer_restarted(int(node))
         self.group.settle()
 

@@ -1,7 +1,7 @@
 """Pages of a seeded node in a browser: their names and sizes, and what there is to see and hear.
 
 `python -m tests.console.showing` writes the pictures of docs/, the recorded accessibility trees and
-the version of Chromium that showed them anew.
+the version of Chromium that showed them last.
 """
 
 from __future__ import annotations

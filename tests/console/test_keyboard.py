@@ -23,7 +23,7 @@ REACHED = f"""(() => {{
 
 
 async def fresh(page: Page, base: str, name: str) -> None:
-    """Load a page anew: nothing of it has the focus."""
+    """Reload a page: nothing of it has the focus."""
     await page.go("about:blank")
     await page.until("!document.getElementById('main')")
     await page.go(f"{base}#/{PAGES[name]}")

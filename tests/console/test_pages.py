@@ -342,7 +342,7 @@ async def _check_closed() -> None:
     async with console() as (page, base, _):
         await show(page, base, "alarms")
         await page.value("document.querySelector('details').open = false")
-        await page.value("dispatchEvent(new HashChangeEvent('hashchange'))")  # it is drawn anew
+        await page.value("dispatchEvent(new HashChangeEvent('hashchange'))")  # it is redrawn
         await page.until("document.getElementById('main').dataset.ready === 'true'")
         opened = "[...document.querySelectorAll('details')].map((each) => each.open)"
         first, *others = await page.value(opened)

@@ -1,4 +1,4 @@
-"""Clients that are told by an HTTPS server all that they need, and told anew while they run."""
+"""Clients that get all their settings from an HTTPS server, and updates while they run."""
 
 from __future__ import annotations
 

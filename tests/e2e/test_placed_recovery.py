@@ -116,7 +116,7 @@ def test_a_group_that_lost_its_majority_goes_on_with_the_replica_that_is_left(
 
         for each in concerned:
             recover(each)
-        wait_for(lambda: has_leaders(world, alive[0], 2), "the copies are made anew")
+        wait_for(lambda: has_leaders(world, alive[0], 2), "the copies are rebuilt")
         publish(world, "after", 60, cluster.client_file)
         wanted = written("before", "after", count=60)
         assert subscribed(world, "copies", 120, cluster.client_file) == wanted

@@ -105,7 +105,7 @@ def test_subscribers_and_publishers_across_it(world: World, topic: str, tmp_path
         assert reset(world) == []
         groups = ask(world.cluster.client_config(), GetPlacement()).groups
         assert not any(each.is_resetting for each in groups)
-        with pytest.raises(LogReset, match="was begun anew"):
+        with pytest.raises(LogReset, match="was restarted"):
             take(strict, 1)
         publish(world, topic, *numbers("new", 6))
         assert take(easy, 6) == numbers("new", 6)
@@ -129,7 +129,7 @@ def test_who_is_away_does_it_later_and_new_partitions_are_of_the_new_log(
         groups = ask(world.cluster.client_config(), GetPlacement()).groups
         return not any(each.is_resetting for each in groups)
 
-    wait_for(has_all_done, "all groups have begun anew")
+    wait_for(has_all_done, "all groups have restarted their logs")
     admin = AdminClient({"bootstrap.servers": world.cluster.client_config().kafka_bootstrap})
     (more,) = admin.create_partitions([NewPartitions(topic, 4)]).values()
     more.result(PATIENCE_S)
@@ -281,7 +281,7 @@ def numbers_in(data: bytes) -> list[int]:
 
 
 def test_streams_that_are_open_go_on_across_it(world: World, topic: str, tmp_path: Path) -> None:
-    """A publisher writes and a subscriber reads all the while, and nobody opens anything anew: each
+    """A publisher writes and a subscriber reads all the while, and neither reopens anything: each
     record is in the old log or in the new one, once and in order, and the copy is the nodes' log.
     """
     options: dict[str, Any] = {"config": world.cluster.client_file, "auto_offset_reset": "earliest"}

@@ -63,7 +63,7 @@ def test_nothing_is_done_without_confirmation(world: World) -> None:
 
 
 def test_subscribers_across_both_resets(world: World) -> None:
-    """One that wants an error gets one, one that has another rule begins anew; the copies are
+    """One that wants an error gets one, one that has another rule starts over; the copies are
     those of the nodes, the old ones are kept.
     """
     publish(world, *numbers("old", 5))
@@ -80,7 +80,7 @@ def test_subscribers_across_both_resets(world: World) -> None:
         before = world.copied_bytes("strict")
         done = reset(world, "--hard")
         assert done["not_yet"] == []
-        with pytest.raises(LogReset, match="t-0 was begun anew"):
+        with pytest.raises(LogReset, match="t-0 was restarted"):
             strict.batch(1, 30)
         publish(world, *numbers("new", 3))
         got: list[str] = []
@@ -172,10 +172,10 @@ def test_an_idempotent_producer_goes_on_across_it(world: World) -> None:
         producer.produce("t", b"%06d" % n, on_delivery=note)
         producer.poll(0.001)
         if n == 150:
-            assert producer.flush(30) == 0
+            assert producer.flush(PATIENCE_S) == 0
         if n == 300:
             reset(world, "--hard")
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert wrong == []
     status = world.status(world.leader())
     assert status is not None
@@ -199,7 +199,7 @@ def consumer(world: World, group: str, **options: object) -> Consumer:
 def consume(
     reader: Consumer, count: int, *, may_begin_again: bool = False
 ) -> list[tuple[int, str]]:
-    """The next records: (offset, value). A consumer that is given the partition anew, having
+    """The next records: (offset, value). A consumer that is assigned the partition again, having
     committed nothing, may begin again.
     """
     found: list[tuple[int, str]] = []
@@ -258,7 +258,7 @@ def test_what_was_committed_before_means_nothing_after_it(world: World) -> None:
 
 @pytest.mark.parametrize("rule", ["earliest", "error"])
 def test_local_readers_of_a_sidecars_copies_across_it(world: World, rule: str) -> None:
-    """The sidecar begins anew by itself; whoever reads its files notices."""
+    """The sidecar starts over by itself; readers of its files notice."""
     publish(world, *numbers("old", 5))
     copies = str(world.directory / "kept")
     arguments = ["sidecar", "subscriber", "--topic", "t"]

@@ -475,7 +475,7 @@ def slice_batch(data: bytes, skip: int) -> bytes:
 
 
 def with_some(batch: Batch, staying: list[bool]) -> bytes:
-    """A batch written anew with the records that stay."""
+    """Rewrite a batch with the records that stay."""
     skip, sequence = staying.index(True), batch.base_sequence
     kept = [each for at, each in enumerate(read_records(batch, decompress)) if staying[at]]
     times = [wrap(batch.base_timestamp + each.timestamp_delta) for each in kept]

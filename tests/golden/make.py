@@ -1,4 +1,4 @@
-"""Makes the golden files anew: `python -m tests.golden.make`. Needed only when a format changes.
+"""Makes the golden files: `python -m tests.golden.make`. Needed only when a format changes.
 
 A real cluster of three nodes in one process, a real publisher and a real subscriber, over real TLS:
 what one node has on its disk, the publisher's directory, and the frames of three connections.
@@ -23,6 +23,7 @@ from samelog.wire.frames import FrameType, encode_frame
 from samelog.wire.messages import ConnectionRole, Hello
 from tests.golden.facts import facts
 from tests.golden.frames import FRAMES_KEPT, describe, split
+from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import Session, batch, leader_of, offset, run_with, until
 
 HERE = Path(__file__).parent
@@ -104,7 +105,7 @@ def publish_and_read(cluster: LocalCluster, path: Path) -> None:
             value = VALUE if number >= SMALL else b"small"
             publisher.append(b"%d: %b" % (number, value), partition=number % 3 // 2)
             if number < SMALL:
-                publisher.wait_merged(10)
+                publisher.wait_merged(PATIENCE_S)
     with Subscriber(
         "golden", directory=str(path / "copies"), config=config, start="earliest"
     ) as records:

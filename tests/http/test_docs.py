@@ -1,4 +1,4 @@
-"""docs/rest.md says what the routes say. `make docs` writes its tables anew."""
+"""docs/rest.md says what the routes say. `make docs` rewrites its tables."""
 
 from __future__ import annotations
 

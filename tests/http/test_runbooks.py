@@ -1,4 +1,4 @@
-"""The console's runbooks are those of docs/operations.md. `make docs` writes them anew."""
+"""The console's runbooks are those of docs/operations.md. `make docs` rewrites them."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def alerts() -> str:
 
 
 def test_the_alerts_are_those_of_prometheus() -> None:
-    """`make docs` writes them anew."""
+    """`make docs` rewrites them."""
     assert OPERATORS_ALERTS.read_text(encoding="utf-8") == alerts()
     assert CHARTS_ALERTS.read_bytes() == ALERTS.read_bytes()
     rule = find(render("overlays/prod"), "PrometheusRule", "rt-sequencer")

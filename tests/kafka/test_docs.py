@@ -1,4 +1,4 @@
-"""docs/kafka.md says what the registry and the tests say. `make docs` writes its tables anew."""
+"""docs/kafka.md says what the registry and the tests say. `make docs` rewrites its tables."""
 
 from __future__ import annotations
 

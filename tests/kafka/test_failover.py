@@ -82,7 +82,7 @@ def test_a_transaction_outlives_the_leader(world: World, boot: str, topic: str) 
 def test_a_transaction_of_kafka_python_outlives_the_leader(
     world: World, boot: str, topic: str
 ) -> None:
-    """It forgets a request if its coordinator refuses the connection: then its user begins anew."""
+    """It forgets a request if its coordinator refuses the connection: then its user starts over."""
 
     def begun() -> KafkaProducer:
         producer = KafkaProducer(bootstrap_servers=boot, transactional_id=topic)

@@ -67,7 +67,7 @@ def test_a_lag_exporter_agrees_with_group_describe(
     world: World, boot: str, topic: str, group: str
 ) -> None:
     """New commits come while it waits; it goes on behind a change of leader, and has the same as
-    who reads all of it anew, from nodes that were restarted.
+    who reads all of it again, from nodes that were restarted.
     """
     produce(boot, topic, 20)
     commit(boot, group, topic, 3)
@@ -91,10 +91,10 @@ def test_a_lag_exporter_agrees_with_group_describe(
         follow_until(exporter, key, 15)
         assert len(set(exporter.places)) == len(exporter.places), "nothing came twice"
         assert leader.kafka is not None
-        with LagExporter(str(leader.kafka)) as anew:
-            follow_until(anew, key, 15)
-            assert anew.committed == exporter.committed
-            assert set(anew.places) <= set(exporter.places)
+        with LagExporter(str(leader.kafka)) as second:
+            follow_until(second, key, 15)
+            assert second.committed == exporter.committed
+            assert set(second.places) <= set(exporter.places)
         admin = AdminClient({"bootstrap.servers": boot})
         admin.delete_consumer_groups([group])[group].result(PATIENCE_S)
         follow_until(exporter, key, None)

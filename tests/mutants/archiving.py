@@ -18,7 +18,7 @@ from samelog.store.merged.recovery import MergedRecovery
 
 @contextmanager
 def unreadable_is_archived() -> Iterator[None]:
-    """A log whose start cannot be read begins anew behind all its files."""
+    """A log whose start cannot be read restarts behind all its files."""
     original = partition_file.claim
 
     def claim(fs: FileSystem, directory: str, wanted: PartitionFile, **how: Any) -> PartitionFile:

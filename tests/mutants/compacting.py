@@ -128,7 +128,7 @@ def fill_the_disk() -> Iterator[None]:
 
 @contextmanager
 def read_on_in_another_file() -> Iterator[None]:
-    """Who follows a copy reads on where it was, though what was compacted begins anew there."""
+    """A reader of a copy continues where it was, although the compacted segment is copied again."""
     with patch.object(MergedTail, "_is_other", lambda self, base: False):
         yield
 
@@ -149,14 +149,14 @@ def read_where_it_was() -> Iterator[None]:
 
 @contextmanager
 def miss_what_comes_again() -> Iterator[None]:
-    """A reader of a copy gives up when the segment that it has read begins anew."""
+    """A reader of a copy gives up when the segment that it has read is copied again."""
     with patch.object(TailReader, "_comes_again", lambda self: False):
         yield
 
 
 @contextmanager
 def forget_what_was_written() -> Iterator[None]:
-    """What a node said that it wrote is thrown away when its log is opened anew."""
+    """Reopening its log makes a node drop files that it reported as written."""
     with patch.object(Generations, "_read_written", lambda self: None):
         yield
 

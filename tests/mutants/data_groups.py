@@ -386,7 +386,7 @@ def take_voters_for_whole() -> Iterator[None]:
 
 @contextmanager
 def recover_group_0_alone() -> Iterator[None]:
-    """A recovery begins group 0 anew, and forgets the data groups."""
+    """A recovery restarts group 0, and forgets the data groups."""
     with patch.object(recovery, "_replicas", lambda fs, log: iter(())):
         yield
 

@@ -128,7 +128,7 @@ def believe_a_leader_that_is_behind() -> Iterator[None]:
 
 @contextmanager
 def old_crc_for_new_bytes() -> Iterator[None]:
-    """A batch that is compressed anew keeps the CRC that its producer wrote."""
+    """A recompressed batch keeps the CRC that its producer wrote."""
     original = recompression.recompressed
 
     def recompressed(batch: memoryview, *how: Any) -> bytes:

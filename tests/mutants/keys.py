@@ -202,7 +202,7 @@ def keep_digests_of_void_records() -> Iterator[None]:
 
 @contextmanager
 def throw_away_for_any_error() -> Iterator[None]:
-    """An index that cannot be opened is made anew, whatever the reason."""
+    """An index that cannot be opened is rebuilt for any reason."""
 
     def fault(path: str, operation: str, error: Exception) -> CorruptLog:
         return CorruptLog(path, 0, str(error))

@@ -127,7 +127,7 @@ def seal_what_is_forbidden() -> Iterator[None]:
 
 @contextmanager
 def copy_what_was_given_up() -> Iterator[None]:
-    """An order to copy that comes late begins anew what was undone."""
+    """A late order to copy restarts a move that was undone."""
     original = passing._copy
 
     def copy(state: State, command: PassPartition) -> Any:

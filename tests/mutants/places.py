@@ -14,7 +14,7 @@ from samelog.store.session.log import InputLog
 
 @contextmanager
 def keep_what_was_cut() -> Iterator[None]:
-    """What is in memory stays there when the log is cut, and begins anew behind it."""
+    """Bytes in memory stay there when the log is cut, and newer ones follow them."""
     wrote, read = LogTail.wrote, LogTail.read
 
     def write_on(self: LogTail, layout: int, *place: Any) -> None:

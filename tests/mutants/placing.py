@@ -274,7 +274,7 @@ def cancel_without_forbidding() -> Iterator[None]:
 
 @contextmanager
 def founders_for_ever() -> Iterator[None]:
-    """A member that was there when its group began begins it anew with an empty replica."""
+    """A founding member of a group restarts it with an empty replica."""
     with patch.object(PlacedGroup, "is_founder", lambda self, member: member in self.founders):
         yield
 

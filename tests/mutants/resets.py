@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from samelog.placement.changes import GroupBegunAnew
 from samelog.placement.values import Placement
 from samelog.replicator.interfaces import LogSource
-from samelog.sequencer.data_groups import anew
+from samelog.sequencer.data_groups import resets
 from samelog.sequencer.data_groups.routing import RoutedLogs
 from samelog.sequencer.spanning import steps
 from samelog.sequencer.state import machine, reset_state
@@ -45,7 +45,7 @@ def open_what_was_reset() -> Iterator[None]:
 
 @contextmanager
 def obey_older_resets() -> Iterator[None]:
-    """A group begins anew as it is told, though it has done a newer reset."""
+    """A group executes a reset although it has executed a newer one."""
 
     def is_older(state: State, log: Any) -> bool:
         topic = state.topics.get(log.topic_id)
@@ -81,21 +81,21 @@ def open_the_log_of_old() -> Iterator[None]:
 
     def opening(cluster: State, number: int) -> OpenPartition:
         topic = cluster.topics[cluster.placement.partitions[number].topic_id]
-        return anew._plain_opening(number, topic)
+        return resets._plain_opening(number, topic)
 
-    with patch.object(anew, "opening", opening):
+    with patch.object(resets, "opening", opening):
         yield
 
 
 @contextmanager
 def tell_before_it_is_done() -> Iterator[None]:
-    """Group 0 is told that a group has begun anew as soon as it shall."""
+    """A group reports a reset as done as soon as it is ordered."""
 
     def begun(here: State, cluster: State, group: int) -> GroupBegunAnew | None:
         reset_id = cluster.placement.resetting.get(group)
         return GroupBegunAnew(group, reset_id, here.epochs.first) if reset_id else None
 
-    with patch.object(anew, "begun_anew", begun):
+    with patch.object(resets, "begun_anew", begun):
         yield
 
 

@@ -53,7 +53,7 @@ def cut_for_who_is_away() -> Iterator[None]:
 
 @contextmanager
 def begin_without_a_log() -> Iterator[None]:
-    """A node whose Raft log is gone begins an empty one, and promises anew what it has promised."""
+    """A node whose Raft log is gone begins an empty one, and repeats promises that it has given."""
     with patch.object(startup, "check_has_log", lambda fs, path: None):
         yield
 

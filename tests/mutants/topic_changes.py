@@ -49,7 +49,7 @@ def tell_of_every_election() -> Iterator[None]:
 
 @contextmanager
 def number_what_waits() -> Iterator[None]:
-    """Numbers begin anew with what the topic does not have."""
+    """Event numbers restart with the events that the topic does not have."""
     original = events.note_events
 
     def note(state: State, found: Sequence[Happened]) -> None:

@@ -74,7 +74,7 @@ def forget_shared_texts() -> Iterator[None]:
 
 @contextmanager
 def begin_logs_without_a_version() -> Iterator[None]:
-    """No version is in force in a partition that is new, or begins anew."""
+    """No version is in force in a partition that is new, or restarts."""
     original = State.add_partition
 
     def add_partition(self: State, topic: Topic) -> None:
@@ -265,7 +265,7 @@ def retype_what_views_need() -> Iterator[None]:
 
 @contextmanager
 def keep_the_log_of_a_view() -> Iterator[None]:
-    """A view's log has the id of before, though its base's log was begun anew."""
+    """A view's log keeps its id, although its base's log was restarted."""
     with patch.object(view_changes, "log_of_view", lambda topic_id, base: topic_id):
         yield
 

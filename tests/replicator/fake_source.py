@@ -73,7 +73,7 @@ class FakeMerged(_Listeners):
     def lose_everything(self) -> None:
         """Go on with an empty log."""
         self.log.close()
-        self.log = self._open(self.path.with_name("anew"))
+        self.log = self._open(self.path.with_name("restarted"))
 
     def suspect(self, base_offset: int) -> None:
         """Remember that somebody complained."""

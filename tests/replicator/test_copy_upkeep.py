@@ -1,4 +1,4 @@
-"""Copies are made durable while they are begun anew, dropped or moved."""
+"""Copies are made durable while they are restarted, dropped or moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster is wiped and made anew under its old name and addresses, and a client comes back."""
+"""A cluster is wiped and recreated under its old name and addresses, and a client comes back."""
 
 from __future__ import annotations
 

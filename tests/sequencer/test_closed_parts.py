@@ -133,7 +133,7 @@ def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(
     tmp_path: Path, run_with: RunWith
 ) -> None:
     """Found by benchmarks, as a refusal that ended the connection: what it was late with was
-    merged, so its files were gone. It began anew, and took all of it a second time.
+    merged, so its files were gone. It started over, and took all of it a second time.
     """
 
     async def body(nodes: list[Node]) -> None:
@@ -176,7 +176,7 @@ def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(
         again = await opened(intakes[2], 0)
         assert again.end == end
         await asyncio.sleep(0)
-        assert log.sessions.opened[number].runs() == [], "nothing begins anew"
+        assert log.sessions.opened[number].runs() == [], "nothing restarts"
 
     run_with(tmp_path, 3, body)
 

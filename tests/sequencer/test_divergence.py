@@ -53,7 +53,7 @@ def test_who_differs_is_found_at_a_change_of_leader(tmp_path: Path, run_with: Ru
         spoil(odd)
         before = odd.logs.merging.partitions[1]
         await change_leader([leader, other])
-        await until(lambda: odd.logs.merging.partitions[1] is not before, "begun anew")
+        await until(lambda: odd.logs.merging.partitions[1] is not before, "copied again")
         await until(lambda: offset(odd) == 3, "copied")
         assert len({merged(node) for node in nodes}) == 1
         assert [node.logs.merging.divergences for node in (leader, other, odd)] == [0, 0, 1]
@@ -122,7 +122,7 @@ def test_who_lags_is_compared_when_it_gets_there(tmp_path: Path, run_with: RunWi
         await until(lambda: checked(slow) == 4, "the others agree")
         assert (offset(slow), before.fault) == (3, None)
         slow.logs.merging._try_again(1)
-        await until(lambda: slow.logs.merging.partitions[1] is not before, "begun anew")
+        await until(lambda: slow.logs.merging.partitions[1] is not before, "copied again")
         await until(lambda: offset(slow) == 4, "copied")
         assert len({merged(node) for node in nodes}) == 1
 

@@ -8,7 +8,7 @@ import pytest
 
 from samelog.placement.changes import GroupBegunAnew, StartTask
 from samelog.placement.tasks import PlacementTask, TaskKind
-from samelog.sequencer.data_groups import anew
+from samelog.sequencer.data_groups import resets
 from samelog.sequencer.levels import GROUP_RECOVERY, GROUPS
 from samelog.sequencer.state.commands import (
     Merge,
@@ -65,7 +65,7 @@ def contents(cluster: StateMachine) -> list[int]:
 
 
 def owed(group: StateMachine, cluster: StateMachine) -> BeginAnew | None:
-    found = anew.owed_reset(group.state, cluster.state, GROUP, contents(cluster))
+    found = resets.owed_reset(group.state, cluster.state, GROUP, contents(cluster))
     return None if found is None else BeginAnew(found[0], 78, TERM, found[1])
 
 
@@ -121,9 +121,9 @@ def test_group_0_is_told_once_the_group_has_done_it(
     cluster: StateMachine, group: StateMachine
 ) -> None:
     cluster.apply(RESET)
-    assert anew.begun_anew(group.state, cluster.state, GROUP) is None
+    assert resets.begun_anew(group.state, cluster.state, GROUP) is None
     begin_anew(group, cluster)
-    told = anew.begun_anew(group.state, cluster.state, GROUP)
+    told = resets.begun_anew(group.state, cluster.state, GROUP)
     assert told == GroupBegunAnew(GROUP, "r1", TERM)
     assert cluster.state.placement.is_resetting(3)
     cluster.apply(ChangePlacement(-1, [told]))
@@ -131,7 +131,7 @@ def test_group_0_is_told_once_the_group_has_done_it(
     assert not cluster.state.placement.is_resetting(3)
     assert cluster.state.placement.partitions[3].first_epoch == EPOCH_STEP + TERM
     assert cluster.state.placement.partitions[4].first_epoch == 0
-    assert anew.begun_anew(group.state, cluster.state, GROUP) is None
+    assert resets.begun_anew(group.state, cluster.state, GROUP) is None
     again: Any = cluster.apply(ChangePlacement(-1, [told]))
     assert again.code == "OVERTAKEN"
 
@@ -150,7 +150,7 @@ def test_an_older_reset_says_nothing_of_a_newer_one(
     assert late is not None
     group.apply(late)
     assert group.state.topics[TOPIC].partition_numbers == before
-    told = anew.begun_anew(group.state, cluster.state, GROUP)
+    told = resets.begun_anew(group.state, cluster.state, GROUP)
     assert told is not None
     assert told.reset_id == "r2"
     refused: Any = group.apply(newest)
@@ -170,7 +170,7 @@ def test_a_group_that_had_not_opened_it_opens_the_new_log(cluster: StateMachine)
     group = StateMachine()
     assert owed(group, cluster) is not None, "it says that it has nothing of the old one"
     begin_anew(group, cluster)
-    command = anew.opening(cluster.state, 3)
+    command = resets.opening(cluster.state, 3)
     assert isinstance(command, OpenNewLog)
     group.apply(command)
     topic = group.state.topics[TOPIC]
@@ -178,7 +178,7 @@ def test_a_group_that_had_not_opened_it_opens_the_new_log(cluster: StateMachine)
     assert topic.former_logs == [TOPIC]
     assert group.state.placement.epoch_bases == {3: EPOCH_STEP}
     assert group.topic_of_log(topic.log_id) is topic
-    assert isinstance(anew.opening(group_0().state, 1), OpenPartition)
+    assert isinstance(resets.opening(group_0().state, 1), OpenPartition)
 
 
 def test_later_partitions_and_moves_are_of_the_new_log(
@@ -188,7 +188,7 @@ def test_later_partitions_and_moves_are_of_the_new_log(
     begin_anew(group, cluster)
     version = cluster.state.placement.version
     cluster.apply(PlacePartitions(version, TOPIC, 3, [], [GROUP]))
-    group.apply(anew.opening(cluster.state, 5))
+    group.apply(resets.opening(cluster.state, 5))
     assert sorted(group.state.partitions) == [3, 5]
     assert group.state.topics[TOPIC].partition_numbers == [3, 4, 5]
     assert owed(group, cluster) is None
@@ -233,7 +233,7 @@ def test_entries_and_snapshots_bring_it_along(cluster: StateMachine, group: Stat
     cluster.apply(RESET)
     command = begin_anew(group, cluster)
     assert decode_commands(encode_commands([command])) == [command]
-    opened = anew.opening(cluster.state, 3)
+    opened = resets.opening(cluster.state, 3)
     assert decode_commands(encode_commands([opened])) == [opened]
     assert command.logs == [NewLog(TOPIC, group.state.topics[TOPIC].log_id, [3, 4], [1000, 1000])]
     for machine in (cluster, group):

@@ -348,7 +348,7 @@ def test_a_divergent_partition_is_set_aside_and_copied_anew(
         partition.log._chain.checksum ^= 1  # as if other bytes had been merged here
         for _ in range(3):  # across the offset at which checksums are compared
             await session.send(nodes, batch(*values))
-        await until(lambda: nodes[1].logs.merging.partitions[1] is not partition, "begun anew")
+        await until(lambda: nodes[1].logs.merging.partitions[1] is not partition, "copied again")
         assert partition.fault is not None
         await until(lambda: all(offset(node) == 12000 for node in nodes), "all merged")
         assert len({merged(node) for node in nodes}) == 1

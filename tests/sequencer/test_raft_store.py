@@ -162,7 +162,7 @@ def test_the_log_goes_on_when_a_record_found_no_room(
 def test_the_log_goes_on_in_its_file_when_there_is_no_room_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    """Whether it is begun anew, or too large."""
+    """Return whether it is restarted, or too large."""
     monkeypatch.setattr(member_log, "FILE_BYTES", 1000)
     store = open_store(tmp_path)
     fill(store, 1, 2, size)

@@ -54,7 +54,7 @@ VALUE_AT = 100
 def away_and_back(
     path: Path, count: int, while_away: Callable[[Node], None], run_with: RunWith
 ) -> list[Node]:
-    """Merge so many records on three nodes, in several instructions; start anew, one node without
+    """Merge so many records on three nodes, in several instructions; restart, one node without
     its merged log, once `while_away` was given the follower that it asks first. Returns the nodes.
     """
 

@@ -32,7 +32,7 @@ class Peer:
         self.forget()
 
     def forget(self) -> None:
-        """It begins anew."""
+        """Restart it."""
         self.places: dict[int, SessionPosition] = {}
         self.merged: dict[int, int] = {}
         self.cursors: dict[int, int] = {}

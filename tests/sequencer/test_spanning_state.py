@@ -136,9 +136,9 @@ def test_one_group_that_refuses_is_enough(cluster: StateMachine) -> None:
 def test_a_batch_that_is_begun_anew_gives_the_first_attempt_up(cluster: StateMachine) -> None:
     cluster.apply(begin())
     cluster.apply(OpenRunCommand("z", "z", "i", 0, "run-z", None, None, "sink"))
-    anew = [StagedPart("z", "run-z", [(1, 0, 10)])]
-    assert code(cluster.apply(begin(writer="other", parts=anew))) == "STAGE_BUSY"
-    cluster.apply(begin(parts=anew))
+    later = [StagedPart("z", "run-z", [(1, 0, 10)])]
+    assert code(cluster.apply(begin(writer="other", parts=later))) == "STAGE_BUSY"
+    cluster.apply(begin(parts=later))
     assert (decision(cluster, 1), decision(cluster, 2)) == (Decision.ABORT, Decision.NONE)
 
 

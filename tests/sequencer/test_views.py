@@ -183,10 +183,10 @@ def test_a_view_is_found_as_by_looking_at_all(commands: list[Any]) -> None:
     for command in commands:
         machine.apply(command)
         found = machine.state.schemas.index
-        anew = StateMachine.decode(machine.encode()).state.schemas.index
+        rebuilt = StateMachine.decode(machine.encode()).state.schemas.index
         for each in ("by_name", "by_log", "by_number"):
-            assert getattr(found, each) == getattr(anew, each)
-        orders = [{base: [*views] for base, views in i.by_base.items()} for i in (found, anew)]
+            assert getattr(found, each) == getattr(rebuilt, each)
+        orders = [{base: [*views] for base, views in i.by_base.items()} for i in (found, rebuilt)]
         assert orders[0] == orders[1]  # new partitions have their numbers in this order
 
 

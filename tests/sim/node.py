@@ -142,7 +142,7 @@ class SimNode:
 
     def receive(self, sender: int, boot: int, message: RaftMessage) -> None:
         """A message arrives. Before the first one of a life of its sender comes the word that it
-        began anew; what is left of an older life may come later.
+        restarted; messages of an older life may arrive later.
         """
         self.meet(sender, boot)
         self.raft.step(sender, message, self.now)

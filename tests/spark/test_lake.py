@@ -189,7 +189,7 @@ def test_a_checkpoint_stands_for_the_versions_before_it(
 
 
 def refuses(spark: SparkSession, lake: Lake) -> None:
-    """Other columns, another partitioning, a query that begins anew, a lake that is not there."""
+    """Other columns, another partitioning, a query that starts over, a lake that does not exist."""
     table = lake.table(spark)
     with pytest.raises(LakeError, match="has other columns: key"):
         table.write(table.read().drop("key"), "x")

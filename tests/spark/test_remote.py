@@ -154,17 +154,17 @@ def test_nodes_are_asked_where_the_copy_lags_or_is_another_topics(
 
 
 def test_a_recreated_topic_is_refused_by_driver_and_executors(world: World) -> None:
-    publish(world, "anew", 0, 10)
-    journal = Journal(config=config(world), subscribe="anew", startingOffsets="earliest")
+    publish(world, "recreated", 0, 10)
+    journal = Journal(config=config(world), subscribe="recreated", startingOffsets="earliest")
     assert journal.run() == [[], numbers(0, 10)]
     admin = world.cluster.client_config()
-    ask(admin, DeleteTopic("anew", in_use=True, confirm="anew"))
-    ask(admin, CreateTopic("anew", 1, {}))
-    world.wait_offset(0, "anew")
+    ask(admin, DeleteTopic("recreated", in_use=True, confirm="recreated"))
+    ask(admin, CreateTopic("recreated", 1, {}))
+    world.wait_offset(0, "recreated")
     with pytest.raises(TopicDeleted, match=r"the topic with id .* is gone"):
         journal.read(1)
     journal.restart()
-    with pytest.raises(TopicDeleted, match="anew-0: wanted is offset 10 of the topic with id"):
+    with pytest.raises(TopicDeleted, match="recreated-0: wanted is offset 10 of the topic with id"):
         journal.plan()
 
 

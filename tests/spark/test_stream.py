@@ -178,7 +178,7 @@ def test_a_range_that_is_reversed(tmp_path: Path) -> None:
 
 
 def recreated(tmp_path: Path) -> Journal:
-    """A query that has read 5 records of a topic that was made anew since, with more records."""
+    """A query that has read 5 records of a topic that was recreated since, with more records."""
     Growing(tmp_path).count(0, 5)
     journal = Journal(directory=tmp_path, subscribe="t", startingOffsets="earliest")
     journal.run()

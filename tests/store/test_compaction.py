@@ -23,9 +23,9 @@ from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.merged.check import check_all, find_copies
 from samelog.store.merged.generations import read_compacted
 from samelog.store.merged.log import MergedLog
+from tests.e2e.harness import wait_for
 from tests.store.compacting import KeyedLog, Order, random_log, read_all, rewrite
 from tests.store.storage import TOPIC_ID, open_merged, sync_merged
-from tests.subscriber.merged import wait_for
 
 
 @settings(deadline=None)
@@ -311,20 +311,20 @@ def test_what_takes_the_place_of_damage_stays(tmp_path: Path) -> None:
     keyed.log.close()
     file = tmp_path / "log" / segment_name(0, LOG)
     file.write_bytes(file.read_bytes()[:-10])
-    anew = KeyedLog(open_merged(tmp_path / "log"))
-    assert anew.log.damaged
-    assert anew.log.generations.segments == []
+    again = KeyedLog(open_merged(tmp_path / "log"))
+    assert again.log.damaged
+    assert again.log.generations.segments == []
     for number in range(9):
         if number == 4:
-            anew.log.roll()
-        anew.append([(b"key %d" % number, b"value")])
-    anew.log.roll()
-    sync_merged(anew.log)
-    anew.log.save_marks()
-    anew.log.close()
+            again.log.roll()
+        again.append([(b"key %d" % number, b"value")])
+    again.log.roll()
+    sync_merged(again.log)
+    again.log.save_marks()
+    again.log.close()
     opened = open_merged(tmp_path / "log")
     assert not opened.damaged
-    assert read_all(opened) == anew.records
+    assert read_all(opened) == again.records
     opened.close()
 
 

@@ -55,7 +55,7 @@ def test_what_is_open_waits_and_what_was_aborted_never_comes(
         assert len(present(subscriber)) == 9  # markers are no records
 
 
-STEPS = st.sampled_from(["plain", "send", "commit", "abort", "roll", "read", "seek", "anew"])
+STEPS = st.sampled_from(["plain", "send", "commit", "abort", "roll", "read", "seek", "again"])
 COUNTS, PRODUCERS = st.integers(1, 30), st.integers(1, 3)
 
 

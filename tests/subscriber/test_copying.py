@@ -34,12 +34,13 @@ from samelog.subscriber import (
 from samelog.subscriber.sidecar import SubscriberSidecar
 from samelog.subscriber.waiter import Waiter
 from samelog.wire.pull.copies import CopyState
+from tests.e2e.harness import wait_for
 from tests.patience import PATIENCE_S
 from tests.publisher.nodes import Nodes, running
 from tests.replicator.fake_source import FakeSource, segment_files
 from tests.runtime.peers import until
 from tests.runtime.test_inotify import instances
-from tests.subscriber.merged import Growing, numbers, wait_for
+from tests.subscriber.merged import Growing, numbers
 
 TOPIC = "flights"
 
@@ -177,7 +178,7 @@ def test_an_offset_that_no_node_has_is_refused(tmp_path: Path) -> None:
             made.subscriber(start=1000) as subscriber,
             pytest.raises(OffsetOutOfRange, match=r"1000 is not in \[0, 100\]"),
         ):
-            subscriber.batch(timeout=10)
+            subscriber.batch(timeout=PATIENCE_S)
         with made.subscriber("other", start=1000, auto_offset_reset="earliest") as subscriber:
             assert read(subscriber, 100) == numbers(0, 100)
 
@@ -226,7 +227,7 @@ def test_a_topic_that_is_not_there_is_an_error_where_nothing_is_waited_for(tmp_p
         ) as subscriber,
         pytest.raises(UnknownTopic, match="other"),
     ):
-        subscriber.batch(timeout=20)
+        subscriber.batch(timeout=PATIENCE_S)
 
 
 def test_the_end_of_a_reader_is_the_clusters(tmp_path: Path) -> None:
@@ -332,7 +333,7 @@ def test_a_deleted_topic_is_told_after_its_records(tmp_path: Path) -> None:
         made.nodes.do(made.source.delete)
         assert read(subscriber, 9) == numbers(101, 110)
         with pytest.raises(TopicDeleted, match="topic 'flights' was deleted"):
-            subscriber.batch(timeout=10)
+            subscriber.batch(timeout=PATIENCE_S)
 
 
 def test_a_sidecar_warns_of_a_deleted_topic(
@@ -469,7 +470,7 @@ def test_who_may_not_subscribe_is_told(tmp_path: Path) -> None:
             Subscriber(TOPIC, directory=tmp_path / "c", config=nodes.world.config()) as subscriber,
             pytest.raises(CopyStopped, match="NOT_AUTHORISED"),
         ):
-            subscriber.batch(timeout=10)
+            subscriber.batch(timeout=PATIENCE_S)
 
 
 def test_one_process_keeps_a_directorys_copies(tmp_path: Path) -> None:
@@ -539,7 +540,7 @@ def test_a_sidecar_goes_on_where_its_copies_end_when_the_directory_is_back(tmp_p
             await sidecar.check_directory()
             assert sidecar.fault == ""
             await until(lambda: has(110))
-            shutil.rmtree(kept / f"{TOPIC}-0")  # an operator wants this copy anew
+            shutil.rmtree(kept / f"{TOPIC}-0")  # an operator wants a new copy
             await sidecar.check_directory()
             await until(lambda: has(110))
             await sidecar.stop()

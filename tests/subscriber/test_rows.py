@@ -114,7 +114,7 @@ def test_lists_of_versions_count_for_the_log_that_they_are_of(copies: Copies) ->
     (copies.root / "schemas" / "t.json").unlink()
     with copies.reader() as reader:
         for _ in range(2):  # nothing is skipped by an error
-            with pytest.raises(NoSchema, match="was made anew"):
+            with pytest.raises(NoSchema, match="was recreated"):
                 reader.rows()
 
 

@@ -199,7 +199,7 @@ def test_timestamps_are_found(tmp_path: Path) -> None:
 
 
 def test_what_was_compacted_may_come_again(tmp_path: Path) -> None:
-    """A copy begins a segment anew, of which the reader has read more than has come so far."""
+    """A copy fetches a segment again, of which the reader has read more than was fetched so far."""
     keyed = KeyedLog(open_merged(tmp_path))
     for number in range(4):
         keyed.append([(b"key", b"%d" % number)])

@@ -178,16 +178,16 @@ def _shown(number: int, step: dict[str, Any]) -> str:
 @client_option
 @json_option
 def reset(config: ClientConfig, *, soft: bool | None, confirm: str | None, wait_s: float) -> None:
-    """Begin Raft's log (--soft) or the logs of all topics (--hard) anew, on all nodes.
+    """Restart Raft's log (--soft) or the logs of all topics (--hard), on all nodes.
 
     --soft: every node takes a snapshot and lets go of Raft's log before it. Positions, dedup state,
     topics, sessions, groups and all records stay; clients notice nothing.
 
-    --hard: EVERY TOPIC BEGINS ANEW AT OFFSET 0. WHAT IT HELD CAN NO LONGER BE READ; the old files
+    --hard: EVERY TOPIC RESTARTS AT OFFSET 0. WHAT IT HELD CAN NO LONGER BE READ; the old files
     stay on each node, in merged/replaced, until somebody removes them. Topics, settings, sessions
     and dedup state stay; committed offsets of consumer groups go. What publishers had not got
     merged before is merged into the new logs, exactly once. Old positions are refused: subscribers
-    get LogReset, or begin anew as their auto_offset_reset says; Kafka consumers are fenced by a new
+    get LogReset, or start over as their auto_offset_reset says; Kafka consumers are fenced by a new
     leader epoch and new topic ids.
 
     A node that is away does the same when it comes back. If no leader can be elected any more, see
@@ -210,8 +210,8 @@ def reset(config: ClientConfig, *, soft: bool | None, confirm: str | None, wait_
         logs = {each.topic: each.log_id for each in done.topics}
         print_json({"hard": not soft, "index": done.index, "logs": logs, "not_yet": away})
     else:
-        what = "Raft's log begins" if soft else f"the logs of {len(done.topics)} topics begin"
-        talk(f"done: {what} anew behind entry {done.index}; samelog status keeps the event")
+        what = "Raft's log restarts" if soft else f"the logs of {len(done.topics)} topics restart"
+        talk(f"done: {what} behind entry {done.index}; samelog status keeps the event")
         for trouble in away:
             talk(f"{trouble}; it does the same when it is back")
 
@@ -260,12 +260,13 @@ def _sort(answers: Sequence[Status | AdminError], index: int) -> tuple[list[str]
 
 
 def _groups_behind(config: ClientConfig) -> list[str]:
-    """Data groups that have yet to begin their logs anew."""
+    """Data groups that have yet to restart their logs."""
     try:
         known = ask(config, GetPlacement()).groups
     except AdminError as error:
         return [str(error)]
-    return [f"group {each.group} has not begun anew yet" for each in known if each.is_resetting]
+    behind = [each.group for each in known if each.is_resetting]
+    return [f"group {number} has not restarted its logs yet" for number in behind]
 
 
 def _applied(status: Status) -> int:

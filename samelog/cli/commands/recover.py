@@ -69,7 +69,7 @@ def command() -> None:
 @client_option
 @json_option
 def node(config: ClientConfig, *, name: str, confirm: str | None, wait_s: float) -> None:
-    """Take in anew the node NAME, whose data directory was lost, under another number.
+    """Readmit the node NAME, whose data directory was lost, under another number.
 
     Start it with an empty directory first, without --bootstrap: it receives everything, but has no
     vote, because it forgot what it had promised. The others let it in by themselves when it has
@@ -120,10 +120,10 @@ def majority_lost(config_file: str, *, confirm: str | None, others: Sequence[str
 @confirm_option("CLUSTER")
 @json_option
 def soft_reset(config_file: str, *, confirm: str | None) -> None:
-    """Begin Raft anew on this node, and keep all positions.
+    """Restart Raft on this node, and keep all positions.
 
     Kept are input positions, dedup state, output positions, topics and sessions; Raft's log, term
-    and membership begin anew with this node as the only voter. Stop all nodes first, and choose
+    and membership restart with this node as the only voter. Stop all nodes first, and choose
     the one with the highest last entry. Then start it, and bring the others back with empty
     directories: samelog node add.
 
@@ -225,7 +225,7 @@ def data_group(config: ClientConfig, *, group: int, name: str | None, confirm: s
     RECORDS THAT WERE ACKNOWLEDGED MAY BE LOST: those that had reached only the lost nodes. Choose
     the node with the highest newest entry (run this without --from to see it), and never start a
     lost node with its old directory again: what it has of the group is set aside then. The group's
-    other copies are made anew by themselves.
+    other copies are rebuilt automatically.
 
     \b
     Examples:

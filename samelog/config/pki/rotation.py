@@ -129,7 +129,7 @@ def revoke_file(directory: str, path: str) -> str:
 
 
 def refresh_lists(directory: str) -> None:
-    """Write the lists anew: of an authority that revoked nothing, an empty one. Raises PkiError."""
+    """Rewrite the lists; an authority that revoked nothing has an empty one. Raises PkiError."""
     authority, key = read_authority(directory)
     others = [each for each in _authorities(directory) if each != authority]
     signers = ((authority, key), *_signers(directory, others))

@@ -36,7 +36,7 @@ class _Reader:
         self._wake = asyncio.Event()
 
     def put(self, event: bytes) -> None:
-        """Queue an event; a reader that has too many waiting starts anew with a document."""
+        """Queue an event; a reader that has too many waiting starts over with a document."""
         self._events.append(event)
         self._bytes += len(event)
         if self._bytes > READER_BYTES_MAX and len(self._events) > 1:

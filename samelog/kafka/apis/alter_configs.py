@@ -66,7 +66,7 @@ RESOURCES = Parts(("resources",), ("responses",))
     33, "AlterConfigs", 0, 2, flexible_from=2, parts=RESOURCES, notes="Topics and groups only."
 )
 async def alter_configs(call: NodeCall, request: Any) -> AlterConfigsResponse:
-    """Sets all settings of topics and groups anew; those not named have their default again.
+    """Replaces all settings of topics and groups; those not named get their default again.
 
     The older of two ways, see IncrementalAlterConfigs (44). The settings of one are changed all or
     not at all.
@@ -129,7 +129,7 @@ def _takes_back_throttles(call: NodeCall, resource: Any) -> bool:
 
 
 def _operation(asked: Any) -> int | None:
-    """None: all settings are set anew."""
+    """Return the operation; None: all settings are replaced."""
     found: int | None = getattr(asked, "config_operation", None)
     return found
 

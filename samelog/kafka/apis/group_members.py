@@ -128,7 +128,7 @@ class HeartbeatResponse(ResponseBody, frozen=True):
     notes="Heartbeats are not replicated. A new coordinator gives a whole session timeout.",
 )
 def heartbeat(call: NodeCall, request: Any) -> Reply:
-    """A member lives; learns whether the group divides its partitions anew."""
+    """A member lives; it learns whether the group rebalances."""
     group, instance_id = request.group_id, getattr(request, "group_instance_id", None)
     caller = Caller(group, request.member_id, instance_id, request.generation_id)
     return ask_coordinator(

@@ -158,8 +158,8 @@ class Joining:
     def _tell_replaced(
         self, group: ClassicGroup, request: Join, old_leader: str | None, waiter: Requester
     ) -> None:
-        """A leader that came back need not assign anew; one that can't be told so is not told that
-        it leads.
+        """Spare a leader that came back another assignment. If its protocol version cannot say so,
+        the answer does not name it as leader.
         """
         leads = group.leader == request.fresh_id
         skips = request.may_skip_assignment

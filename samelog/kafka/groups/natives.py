@@ -41,8 +41,8 @@ class MembersOfGroup(Protocol):
 
 
 def first_epoch(wall_ms: int) -> int:
-    """From where a group counts its epochs: seconds, so that a group that was deleted and made anew
-    goes on above its old epochs, which members' own databases may remember (T29).
+    """Return a group's first epoch, in seconds. So a group that was deleted and created again
+    continues above its old epochs, which members' own databases may remember (T29).
     """
     return max(0, wall_ms - FIRST_MS) // 1000
 

@@ -209,7 +209,7 @@ class CopiesBroker(SidecarBroker):
     def changed(self, copy: Copy) -> None:
         """A copy has grown, or its state is another one."""
         if copy.log.topic_id not in self._by_id:
-            self._seen = -1  # it was begun anew
+            self._seen = -1  # its log was restarted
         stream = self._streams.get(copy.name)
         if stream is not None:
             stream.changed()

@@ -4,8 +4,8 @@ Batches were checked as the nodes will check them, because one that they refused
 behind it. A batch goes into the session's file at once and is answered when the disk has it. What
 is asked for meanwhile shares the next sync. Offsets are the cluster's to give, so none is told.
 
-A session whose directory has gone (removed, unmounted) is opened anew when there is one again, and
-so is one that could not be opened because the disk was full.
+A session whose directory has gone (removed, unmounted) is reopened when there is one again, and so
+is one that could not be opened because the disk was full.
 
 Retries of idempotent producers are recognised before they are written. A session's records carry no
 producer ids of others, so the cluster cannot tell a retry from a new batch: the sidecar does, for

@@ -106,7 +106,7 @@ class KafkaCluster:
     # --- topics -----------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Learn brokers and topics anew. Raises SourceUnreadable."""
+        """Fetch brokers and topics again. Raises SourceUnreadable."""
         request = {
             "topics": None,
             "allow_auto_topic_creation": False,

@@ -3,7 +3,7 @@ watermark, with all that transactions left (docs/mirror.md, M3).
 
 Kafka does not say when a group committed. So a position has the time at which it was seen first.
 
-Invariant: a topic is fetched by its id, so that one that was made anew under its name gives nothing
+Invariant: a topic is fetched by its id, so that one that was recreated under its name gives nothing
 (M1); each fetch says the leader epoch of the batch before, so that a log that was cut is noticed
 (M2).
 """

@@ -320,7 +320,7 @@ class PullClient:
         self.on_change(copy)
 
     def on_cut(self, copy: Copy, base: int) -> None:
-        """What the copy has from `base` on is copied anew: the cluster has compacted it."""
+        """Copy the log from `base` on again: the cluster has compacted it."""
         self._upkeep.cut(copy, base, keep=self._config.subscriber.keep)
         self.on_change(copy)
 
@@ -329,7 +329,7 @@ class PullClient:
         log.error("copying of %s-%d has stopped: every node says: %s", *copy.name, copy.fault)
 
     def on_begun_anew(self, copy: Copy) -> None:
-        """The cluster began its log anew: so does the copy, if it is to."""
+        """The cluster restarted the log: restart the copy, if that is configured."""
         if self._options.begins_anew:
             asyncio.get_running_loop().call_soon(self._begin_anew_if_still, copy)
 
@@ -338,7 +338,7 @@ class PullClient:
             self.begin_anew(copy)
 
     def begin_anew(self, old: Copy) -> None:
-        """The cluster began this log anew: so does the copy; the old one is set aside. If the disk
+        """Restart the copy of a log that the cluster restarted; set the old copy aside. If the disk
         is full, `fault` says so, and it can be tried again; if it fails, copying of it has stopped.
         """
         try:

@@ -66,7 +66,7 @@ class PullEvents(Protocol):
         """Every node refuses to go on with it."""
 
     def on_begun_anew(self, copy: Copy) -> None:
-        """The cluster began its log anew."""
+        """The cluster restarted the copy's log."""
 
     def on_taken(self, copy: Copy) -> None:
         """A node near the reader shall give the copy from now on."""

@@ -3,8 +3,8 @@
 A copy begins at the start of the segment that holds the wanted offset, so that its files are those
 of the nodes, byte for byte.
 
-Invariant: a copy's bytes are never cut or replaced here; what does not fit is refused. What the
-cluster has compacted since is set aside, before it comes anew.
+Invariant: a copy's bytes are never cut or replaced here; what does not fit is rejected. Bytes that
+the cluster has compacted since are set aside before they are copied again.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Copy(PulledCopy):
         aside = self.log.cut_back(max(base, start), keep=True)
         if base < start:
             self.log.start_at(base, checksum=0)
-        text = "%s-%d: what is behind offset %d was compacted, and is copied anew; aside: %s"
+        text = "%s-%d: what is behind offset %d was compacted, and is copied again; aside: %s"
         log.info(text, *self.name, base, ", ".join(map(os.path.basename, aside)))
         return aside
 

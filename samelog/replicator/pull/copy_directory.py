@@ -1,4 +1,4 @@
-"""The copies that are kept in one directory: opened, made, begun anew, closed.
+"""The copies that are kept in one directory: opened, made, restarted, closed.
 
 Invariant: one process keeps the copies of a directory (a lock); nothing is made in a directory that
 took the place of the one that is locked, or of a copy that is open.
@@ -158,7 +158,7 @@ class CopyDirectory:
         """
         self._check_place()
         copy, aside = begin_anew(self._fs, self._path, old, self._rows.get(old.name[0]))
-        log.warning("%s-%d was begun anew in the cluster; the old copy is %s", *old.name, aside)
+        log.warning("%s-%d was restarted in the cluster; the old copy is %s", *old.name, aside)
         self.copies[copy.name] = copy
         return copy
 

@@ -80,8 +80,8 @@ class CopyUpkeep:
         self._replaced = [each for each in self._replaced if each[0] is not copy]
 
     def cut(self, copy: Copy, base: int, *, keep: bool) -> None:
-        """The cluster has compacted what the copy has from `base` on, which comes anew; with `keep`
-        what was there stays aside. Raises LogFormatError.
+        """Cut what the cluster has compacted from `base` on, which is copied again; with `keep` the
+        old bytes are set aside. Raises LogFormatError.
         """
         end = copy.log.next_offset
         aside = copy.cut(base)
@@ -110,7 +110,7 @@ class CopyUpkeep:
             paths = {name: copy.log.path for name, copy in copies.items()}
             held = await asyncio.to_thread(segments_of_all, self._fs, paths)
             for name, base in starts_within(budget_bytes, held).items():
-                if self._directory.copies.get(name) is copies[name]:  # not begun anew meanwhile
+                if self._directory.copies.get(name) is copies[name]:  # not restarted meanwhile
                     self._cut(copies[name], base)
         except LogFormatError as error:
             log.error("the copies cannot be kept within budget_bytes: %s", error)

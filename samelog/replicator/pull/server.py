@@ -389,7 +389,7 @@ class PullServer(ReplicatorHandler):
         if isinstance(served, ServedMerged) and file >= served.log_start()[1]:
             served.suspect()
             return _unreadable(error)
-        return _refusal(ProtocolFault(FaultCode.OUT_OF_RANGE, str(error), "start anew"))
+        return _refusal(ProtocolFault(FaultCode.OUT_OF_RANGE, str(error), "start over"))
 
     def _rest(self) -> None:
         """All is sent that can be."""

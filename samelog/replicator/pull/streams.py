@@ -127,7 +127,7 @@ class ServedMerged:
         except ProtocolFault:
             if compacted is None or message.value > 0 or self._has_forked(compacted, message):
                 raise
-            return compacted, 0  # the reader's copy is from before: it takes that segment anew
+            return compacted, 0  # the reader's copy is older: it fetches that segment again
         return place
 
     def _has_forked(self, base: int, message: OpenMerged) -> bool:
@@ -174,7 +174,7 @@ class ServedMerged:
         if self._seen != (file, layout) or self._log is not log:
             number = log.number_of(file)
             if number != self._numbers.setdefault(file, 0 if self._is_exact else number):
-                return None  # it was compacted: the reader has to ask anew
+                return None  # it was compacted: the reader asks again
             self._seen, self._log = (file, layout), log
         growing, size = log.end()
         if file == growing:
@@ -320,7 +320,7 @@ def _behind(place: FilePosition, end: FilePosition) -> RequestRefused:
 
 def _no_longer(place: FilePosition, start: FilePosition) -> RequestRefused:
     text = f"bytes at {place} are not held any more; they begin at {start}"
-    return RequestRefused(FaultCode.OUT_OF_RANGE, text, "start anew from there")
+    return RequestRefused(FaultCode.OUT_OF_RANGE, text, "start over from there")
 
 
 def _fork(handle: int, place: FilePosition) -> RequestRefused:

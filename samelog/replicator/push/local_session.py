@@ -376,7 +376,7 @@ class LocalSession:
         self._guarded(self._look_at_all)
 
     def look_again(self) -> bool:
-        """List everything anew, before a run is called complete; False: that failed."""
+        """List everything again before a run is called complete; False: that failed."""
         self._guarded(self._list_all)
         return self._fault is None and not self._faults.keys() - {_RUN}
 

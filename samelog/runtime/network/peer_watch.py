@@ -81,7 +81,7 @@ class PeerWatch:
         self._enter(_Phase.PAUSED, now)
 
     def resumed(self, now: float) -> None:
-        """Note that this side reads again: the deadlines start anew."""
+        """Note that this side reads again: the deadlines restart."""
         self._enter(self._resumed, now)
         self.last_frame = self.last_received = now
 

@@ -1,4 +1,4 @@
-"""An administrator begins something anew in the whole cluster.
+"""Resets that an administrator orders for the whole cluster.
 
 Invariant: a reset is one committed command, so that all nodes do the same at the same place in the
 Raft log, those that are away when they come back; asked twice with one id it is done once.

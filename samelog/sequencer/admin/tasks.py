@@ -150,7 +150,7 @@ def _desk(node: ServedNode) -> PlacementDesk:
 async def _change(
     node: ServedNode, plan: Callable[[PlacementDesk], Sequence[AnyChange]]
 ) -> TaskRows:
-    """Have the table changed, as planned from what it is; anew if it was changed meanwhile."""
+    """Plan changes from the table and propose them; plan again if the table changed meanwhile."""
     loop = asyncio.get_running_loop()
     over_at = loop.time() + CHANGE_S
     while True:

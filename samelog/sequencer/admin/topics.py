@@ -147,7 +147,7 @@ def _new_topic(node: ServedNode, name: str) -> TopicMade:
 async def _place(
     node: ServedNode, make: Callable[[], PlaceTopic | PlacePartitions], longer_s: float
 ) -> None:
-    """Have partitions made in data groups, as planned anew each time. Raises ChangeRefused."""
+    """Create partitions in data groups; each attempt plans them again. Raises ChangeRefused."""
     loop = asyncio.get_running_loop()
     over_at = loop.time() + PLACE_S + longer_s
     while True:

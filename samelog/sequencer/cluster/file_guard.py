@@ -2,7 +2,7 @@
 cut under the running node.
 
 A file that is still open is written again from there. Another one comes whole from a peer. The
-growing segment, if it was cut, is opened anew, and what it lacks comes from peers as after a start.
+growing segment, if it was cut, is reopened, and peers send what it lacks, as after a start.
 
 Invariant: a file that is not there is never taken for an archived one, nor for a reason to remove
 anything.
@@ -152,7 +152,7 @@ class FileGuard:
             return "from what was still open"
         if not segment.sealed or not self._fs.exists(directory):
             self._merging.reopen(number, "its files were removed or cut")
-            return "by opening the log anew"
+            return "by reopening the log"
         begin, end = merged.file_checksums(lost.base)
         path = restored_path(directory, lost.base)
         peer = await self._repair.segment_of(partition, segment, path, number=compaction)

@@ -147,7 +147,7 @@ class Lives:
         return contradiction(self.own(), life, self.known(number), acknowledged)
 
     def meet(self, number: int, life: Life) -> bool:
-        """A member has introduced itself, and nothing is against it; whether it began anew."""
+        """Accept a member that introduced itself; return whether it has restarted."""
         before = self._met.get(number)
         self._met[number] = life
         return before is None or before.incarnation != life.incarnation

@@ -434,7 +434,7 @@ def check_usable(fs: FileSystem, config: NodeConfig) -> None:
 
 def check_has_log(fs: FileSystem, path: str, home: str = "") -> None:
     """Raises NodeDirectoryError if the log of Raft is gone from a directory that had one: with an
-    empty one the node would promise anew what it has promised. `home`: where `raft` is, or here.
+    empty one the node would give its promises a second time. `home`: where `raft` is, or here.
     """
     if not fs.exists(os.path.join(path, "node.json")):
         return

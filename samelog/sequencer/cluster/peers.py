@@ -7,7 +7,7 @@ it is told comes over those the others dialled. What is long, and the logs that 
 the bulk connection, which belongs to the control connection and ends with it.
 
 Invariant: a message is dropped or delivered whole; nothing waits for a dead or stuck peer: what it
-misses Raft repeats, and reports are stated anew with every connection. Reports and cursors never
+misses Raft repeats, and reports are repeated with every connection. Reports and cursors never
 pass each other: they are split instead of going over the bulk connection.
 """
 

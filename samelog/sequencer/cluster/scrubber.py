@@ -114,7 +114,7 @@ class Scrubber:
     def _read(self) -> ScrubFile | None:
         try:
             return read_json_file(self._fs, self._path, ScrubFile)
-        except CorruptLog as fault:  # reading all anew harms nobody
+        except CorruptLog as fault:  # reading everything again is harmless
             log_event(log, logging.WARNING, "progress of scrubbing is lost", error=fault)
             return ScrubFile(done_ms=0)
 

@@ -210,7 +210,7 @@ class Staging:
         for _ in range(ATTEMPTS):
             self.lead()
             if not ranges.keys() <= self._machine.state.partitions.keys():
-                break  # a topic was deleted, or began anew
+                break  # a topic was deleted, or its log restarted
             try:
                 outcome = await self._propose(request, ranges)
             except (Busy, ProposalLost):

@@ -229,8 +229,8 @@ class Compactor:
     async def _carry_out(
         self, work: Rewriting, number: int, here: MergedPartition, order: CompactCommand
     ) -> bool:
-        """Whether it was written. It may be wanted no more, or the log be opened anew, or the disk
-        get full meanwhile. Raises LogFormatError.
+        """Return whether it was written. Meanwhile the order may be cancelled, the log reopened, or
+        the disk may fill up. Raises LogFormatError.
         """
         merged, progress = here.log, _begun(here, order, self._parts.clock.now())
         try:
@@ -303,7 +303,7 @@ class Compactor:
         return here.log is merged
 
     def _swap(self, number: int, here: MergedPartition, segments: list[CompactedSegment]) -> None:
-        """Raises LogFormatError: nothing was changed, or the log was opened anew."""
+        """Raises LogFormatError: nothing was changed, or the log was reopened."""
         if self._parts.merging.partitions.get(number) is not here or here.fault is not None:
             return
         here.log.generations.sources(segments[0].base, segments[-1].stop)

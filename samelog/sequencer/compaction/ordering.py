@@ -1,8 +1,8 @@
-"""What the leader orders to be compacted, and when it orders it anew.
+"""The leader's compaction orders, and when it repeats one.
 
-An order goes to those who vote. Whoever voted before may be gone: once others vote, it is ordered
-anew. So it is when nothing has come of it for long: those who wrote something else may have another
-version by now.
+An order goes to the voters. It is repeated once the voters change, because former voters may be
+gone. It is also repeated if it makes no progress for long: voters that wrote something else may run
+another version by now.
 
 Invariant: only what `compaction_plan` says is proposed. A partition without anything new costs no
 look at its segments.
@@ -75,7 +75,7 @@ class CompactionOrders:
         return self._clock.wall_ms() if self._clock.is_agreed else 0
 
     def order(self, here: MergedPartition, known: Partition) -> None:
-        """Propose a compaction that is due, or one anew that does not come to its end."""
+        """Propose a compaction that is due, or repeat one that does not end."""
         voters, now_ms = sorted(self._group.raft.voters), self.now_ms()
         if not self._is_free(here, known, voters, now_ms):
             return

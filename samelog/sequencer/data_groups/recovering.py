@@ -1,7 +1,7 @@
 """A data group that lost its majority for ever goes on with one replica that is left.
 
-An operator names the replica; group 0 says so in its table. The member that has it begins the
-group's log anew, and the group's leader, which is that replica, confirms it.
+An operator names the replica; group 0 says so in its table. The member that has it restarts
+the group's log, and the group's leader, which is that replica, confirms it.
 
 Invariant: a replica goes on alone only by a table that was confirmed in this life, and only until
 the group has confirmed that it goes on: files that come back later do not.
@@ -39,7 +39,7 @@ def go_on_alone(
     name: str,
     wall_ms: int,
 ) -> bool:
-    """Begin the log of a replica that does not run anew, unless it has been; whether it was not.
+    """Restart the log of a stopped replica, unless that is done; return whether it was not.
     `data`: where its files are; `name`: the member's. Raises RaftStoreError, OtherVersion.
     """
     store = RaftStore.open(fs, log, placed.number, own.replica)

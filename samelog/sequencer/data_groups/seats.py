@@ -108,7 +108,7 @@ def begun(
         return ReplicaRecord(FORMAT_VERSION, replica.replica, trusted)
     if known.replica != replica.replica:
         text = f"replica {known.replica} was here, and the table says {replica.replica}"
-        raise RaftStoreError(f"{text}: its files are kept; move them away to begin anew")
+        raise RaftStoreError(f"{text}: its files are kept; move them away to start over")
     return known
 
 

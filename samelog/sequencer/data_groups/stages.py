@@ -235,7 +235,7 @@ class Stages:
 
     async def _decided(self, request: PublishStage, number: int) -> Rejection | None:
         """Wait until it is carried out, or at least decided. Raises NotLeader, ChangeRefused."""
-        replica, problem = self._raft.replica, "its writer has begun it anew"
+        replica, problem = self._raft.replica, "its writer has restarted it"
         with suppress(TimeoutError):
             async with asyncio.timeout(DECIDE_S):
                 while (known := self._spanning.units.get(number)) is not None:

@@ -21,7 +21,7 @@ from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.group_keeper import GroupKeeper
 from samelog.sequencer.cluster.keeper_steps import KeeperStep, WantedGroup
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.data_groups.anew import begun_anew, opening, owed_reset
+from samelog.sequencer.data_groups.resets import begun_anew, opening, owed_reset
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.sites.leading import patience
 from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand

@@ -59,7 +59,7 @@ class ViewStream:
         return self.base.fault
 
     def _is_known(self) -> bool:
-        """Numbers are never given twice, so a view that was made anew is another one."""
+        """Numbers are never given twice, so a view that was recreated is another one."""
         found = self.known().views.get(self.view.topic_id)
         if found is None:
             return False
@@ -81,7 +81,7 @@ def check_owner(rights: Rights, view: View, base: str) -> None:
     """Raises RequestRefused, if the owner of a view may not read its base any more."""
     if not rights.may_subscribe(view.owner, base):
         text = f"{view.owner}, whose view {view.name!r} is, may not read {base!r}"
-        raise RequestRefused(FaultCode.NOT_AUTHORISED, text, "grant it, or make the view anew")
+        raise RequestRefused(FaultCode.NOT_AUTHORISED, text, "grant it, or recreate the view")
 
 
 def rows_of_view(view: View) -> RowsAsked:

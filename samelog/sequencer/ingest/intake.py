@@ -305,7 +305,7 @@ class Intake(RunIntake):
         entry, placement = self._machine.state.inputs.get(number), self._machine.state.placement
         is_moved = entry.partition in placement.partitions if entry else placement.own
         if is_moved or (placement.passing and entry and placement.is_on_its_way(entry.partition)):
-            raise RequestRefused(FaultCode.NOT_READY, "it goes to other members", "open it anew")
+            raise RequestRefused(FaultCode.NOT_READY, "it goes to other members", "reopen it")
         if entry is None:
             raise RequestRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
         if entry.run != run_number:

@@ -65,7 +65,7 @@ class QuotaKeeper:
         """The same of `node.pending_bytes`."""
 
     def recount(self, disk_bytes: int, pending_bytes: int) -> int:
-        """Count the bytes that are held and not merged anew, for a disk of this size;
+        """Recount the bytes that are held and not merged, for a disk of this size;
         `pending_bytes`: what is to be written to merged logs here. Returns the sum of both, of all
         replicas of the node: they share its disk.
         """
@@ -79,8 +79,8 @@ class QuotaKeeper:
         self._pending_bytes = pending_bytes
 
     def count(self) -> None:
-        """Count anew what is held here and not merged: of inputs that held something the last time,
-        or got something since. All others hold nothing.
+        """Recount the unmerged bytes of inputs that had some at the last count, or received bytes
+        since. All other inputs have none.
         """
         known = self._machine.state
         self._add_all(self._accepted, -1)

@@ -1,4 +1,4 @@
-"""Ids of logs that readers ask for and this node does not know: deleted, or made anew a moment ago.
+"""Ids of logs that readers ask for and this node does not know: deleted, or recreated just now.
 
 A node that lags has not heard of the newest logs, while a reader that was at another node has. So
 nobody is told that a log is gone before this node is as current as the cluster was when it was

@@ -5,7 +5,7 @@ all that waits, so one that takes long makes the next one larger, not later. Wha
 have any more, because it is archived, is fetched from a peer.
 
 Invariant: an index is never ahead of its log; one that differs from what a majority agrees on is
-made anew.
+rebuilt.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ IDLE_S = 1.0
 READ_BYTES = 128 << 10
 STORE_AFTER_S = 5.0
 STORE_KEYS = 500_000
-"""Stored at latest after so long, or when so many wait. A step writes most pages of a large index
-anew, so few large ones write less than many small ones.
+"""Stored at latest after so long, or when so many wait. A step rewrites most pages of a large
+index, so few large ones write less than many small ones.
 """
 GIVE_AWAY_AFTER_S, GIVE_AWAY_AGAIN_S = 5.0, 60.0
 """Not so often that no leader has time to get what it lacks, where all lack it."""
@@ -241,12 +241,12 @@ class KeyKeeper:
             why = f"it reaches to {store.end}, its log to {merged.next_offset}"
         except CorruptLog as error:
             why = str(error)
-        log_event(log, logging.WARNING, "index of keys made anew", path=path, why=why)
+        log_event(log, logging.WARNING, "index of keys is rebuilt", path=path, why=why)
         self._parts.fs.remove_tree(path)
         return self._parts.host.open_keys(self._parts.fs, path)
 
     def _replace(self, number: int, here: MergedPartition, fault: LogFormatError) -> None:
-        """An index cannot be read: it is made anew if that is because of what is in it."""
+        """Rebuild an index that cannot be read, if its contents are the reason."""
         if isinstance(fault, CorruptLog):
             self._begin_anew(number, here, str(fault))
         else:
@@ -265,7 +265,7 @@ class KeyKeeper:
 
     def _begin_anew(self, number: int, here: MergedPartition, why: str) -> None:
         name = f"{here.topic}-{here.index}"
-        log_event(log, logging.ERROR, "index of keys made anew", partition=name, why=why)
+        log_event(log, logging.ERROR, "index of keys is rebuilt", partition=name, why=why)
         self._let_go(number)
         self._parts.fs.remove_tree(os.path.join(here.log.path, FOLDER))
 

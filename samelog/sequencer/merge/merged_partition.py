@@ -35,7 +35,7 @@ class MergedPartition(Listening):
         self.made_of = topic
         self.topic = topic.name
         self.topic_id = topic.log_id
-        """Of the log: a topic whose log was begun anew is another one to readers."""
+        """Of the log: a topic whose log was restarted is another one to readers."""
         self.partitions = topic.partitions
         self.index = index
         self.log = log
@@ -61,8 +61,8 @@ def gone_log(name: str, successor: Topic | None) -> RequestRefused:
     """Why a log that somebody reads is not there any more."""
     if successor is None:
         return RequestRefused(FaultCode.TOPIC_GONE, f"topic {name!r} was deleted", "let it go")
-    text = f"the log of topic {name!r} was begun anew by a hard reset"
-    return RequestRefused(FaultCode.TOPIC_GONE, text, "begin anew", successor=successor.log_id)
+    text = f"the log of topic {name!r} was restarted by a hard reset"
+    return RequestRefused(FaultCode.TOPIC_GONE, text, "start over", successor=successor.log_id)
 
 
 def moved_log(gone: MergedPartition) -> RequestRefused:

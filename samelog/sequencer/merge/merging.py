@@ -103,8 +103,7 @@ class Merging:
         self.divergences = 0
         """How often a majority had other bytes, or there was none that had the same."""
         self.troubles: dict[int, str] = {}
-        """Partitions that were begun anew, or halted, and why: a second time somebody has to look.
-        """
+        """Partitions that were copied again, or halted, and why: a second time is an operator's."""
         fs.make_directory(directory)
 
     # --- partitions -------------------------------------------------------------------------------
@@ -219,7 +218,7 @@ class Merging:
         self._dirs.forget_others(self._directory, known)
 
     def _let_go(self, number: int, successor: Topic | None) -> None:
-        """`successor`: the topic whose log was begun anew; None: the topic was deleted."""
+        """`successor`: the topic whose log was restarted; None: the topic was deleted."""
         gone = self.partitions.pop(number)
         self.troubles.pop(number, None)
         self._changed.ready.pop(number, None)
@@ -330,8 +329,8 @@ class Merging:
         )
 
     def compare(self, values: Iterable[tuple[int, int, int]]) -> None:
-        """A majority agrees on these checksums: a partition that differs here is begun anew. One
-        that is not there yet is compared when it is.
+        """Compare partitions with checksums that a majority agrees on; one that differs is copied
+        again. One that has not merged so far is compared later.
         """
         for number, offset, checksum in values:
             partition = self.partitions.get(number)
@@ -361,8 +360,8 @@ class Merging:
             self._events.record_event("divergence", self.troubles[number])
 
     def _rebuild(self, number: int, old: MergedPartition, reason: str) -> None:
-        """Move the files to quarantine, and copy the partition anew from peers."""
-        text = f"partition {old.topic}-{old.index} is copied anew from other nodes: {reason}"
+        """Move the files to quarantine, and copy the partition again from peers."""
+        text = f"partition {old.topic}-{old.index} is copied again from other nodes: {reason}"
         self.troubles[number] = text
         self._close(number, old, text)
         aside = set_partition_aside(self._fs, old.log.path)
@@ -460,7 +459,7 @@ class Merging:
         await self._syncer.sync(files)
         for number, written in logs.items():
             known = self.partitions.get(number)
-            if known is not None and known.log is written:  # it may be gone, or begun anew
+            if known is not None and known.log is written:  # it may be gone, or restarted
                 written.mark_durable(reached[number])
         self._changed.unmarked.update(dict.fromkeys(logs))
         self._changed.awake.update(logs)

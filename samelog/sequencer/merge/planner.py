@@ -128,8 +128,8 @@ class Planner:
             self.reset()
 
     def begin_anew(self) -> None:
-        """All logs were begun anew: what is in flight was planned for the old ones, and will be
-        rejected, which says nothing of what is planned from now on.
+        """Forget the entries in flight after all logs were restarted: they were planned for the old
+        logs. Their rejection does not concern later plans.
         """
         given_up = {*self.in_flight.given_up, *self.in_flight.indexes}
         self.reset()

@@ -188,7 +188,7 @@ class SessionStore:
 
     def _open(self, entry: Input, *, is_durable: bool) -> InputLog:
         """What the files say of whose they are is in the replicated state too: where they are
-        unreadable, they are begun anew, and what cannot be told apart any more is set aside.
+        unreadable, new ones replace them, and bytes of an unknown input are set aside.
         """
         try:
             self._claim_session(entry, is_durable=is_durable)

@@ -2,7 +2,7 @@
 
 Every node has a coordinator that listens; only the leader's acts. All it knows is soft: reports
 bound to a node and its boot, repeated on every change, so a new leader knows as much within one
-exchange. What is decided from reports is decided anew only for what they name.
+exchange. Decisions from reports are repeated only for what they name.
 
 Invariant: planning happens only between "own no-op applied" and the loss of leadership, and never
 needs bytes the leader itself does not hold durably.

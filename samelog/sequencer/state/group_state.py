@@ -1,7 +1,7 @@
 """What the replicated state machine knows of consumer groups, and how commands change it.
 
 Committed offsets are kept by the cluster-wide number of their partition, which is never used twice:
-a topic that is made anew under an old name shares none of them.
+a topic that is created again under an old name shares none of them.
 
 Invariant: the same commands in the same order give the same groups on every node; a group's
 generation never falls while the group exists; every offset belongs to a living partition.

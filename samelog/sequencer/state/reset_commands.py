@@ -1,4 +1,4 @@
-"""Commands that begin something anew in the whole cluster, for administrators only.
+"""Commands that reset the whole cluster, for administrators only.
 
 Invariant: applying a command needs nothing but the state; field order is the format
 (docs/state-machine.md).
@@ -19,7 +19,7 @@ class SoftReset(Command, frozen=True, tag=30):
 
 
 class HardReset(Command, frozen=True, tag=31):
-    """Every topic's log begins anew at offset 0: the old ones are set aside on every node, under
+    """Every topic's log restarts at offset 0: the old ones are set aside on every node, under
     the ids they had. The new ids follow from `reset_id`, which is chosen by who asks; `term` is
     that of the leader who proposed it.
     """

@@ -5,8 +5,8 @@ said of the old ones (reports, instructions on their way, committed offsets) mea
 Inputs stay where they are: what was merged is never merged again, what was not is merged into the
 new log. So does what dedup remembers, but for offsets, which were the old log's.
 
-Of what is in data groups, group 0 decides the new ids and numbers. Each group begins anew by an
-entry of its own; until it has, nothing of it is found under the numbers that group 0 names.
+Of what is in data groups, group 0 decides the new ids and numbers. Each group restarts its
+logs by an entry of its own; until then, no log of it is found under the numbers that group 0 names.
 
 Invariant: leader epochs of the new logs are above all those of the old ones; a partition number is
 never used twice; a reset that is proposed twice is done once.
@@ -123,8 +123,8 @@ def _move_what_is_known(state: State, moved: Mapping[int, int]) -> None:
 def event_of(command: SoftReset | HardReset | BeginAnew, topics: int) -> RecordEvent:
     """The event that remains of a reset."""
     if isinstance(command, SoftReset):
-        return RecordEvent(command.at_ms, "soft-reset", "Raft's log was begun anew on every node")
-    text = f"the logs of {topics} topics were begun anew; the old ones are set aside on every node"
+        return RecordEvent(command.at_ms, "soft-reset", "Raft's log was restarted on every node")
+    text = f"the logs of {topics} topics were restarted; the old ones are set aside on every node"
     return RecordEvent(command.at_ms, "hard-reset", text)
 
 

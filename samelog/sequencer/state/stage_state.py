@@ -42,8 +42,8 @@ def problem_with(machine: RunLookups, command: PublishStageCommand) -> Rejection
 
 
 def refused_batch(state: State, stage: str, writer: str, batch: int) -> Rejection | None:
-    """Why no batch of this number is published: it is already, or a writer has begun anew under a
-    name of which later batches are published.
+    """Why no batch of this number is published: it is already, or a writer has started over
+    under a name of which later batches are published.
     """
     known = state.stages.get(stage)
     if known is None or batch > known.batch:

@@ -62,7 +62,7 @@ class Topic(msgspec.Struct):
     created_ms: int
     partition_numbers: list[Unsigned32]
     present_log: str = ""
-    """The id of its log; empty: that of the topic, whose log was never begun anew."""
+    """The id of its log; empty: that of the topic, whose log was never restarted."""
     former_logs: list[str] = []
     """The ids that its log had before each hard reset."""
     schemas: list[SchemaVersion] = []

@@ -88,7 +88,7 @@ class LocalLogs:
         if log is not None and log.topic_id == topic_id and is_plain:
             log.refresh()
             return log
-        if log is not None:  # what is open is found anew: what was looked at may be compacted now
+        if log is not None:  # find the files again: those that were open may be compacted now
             log.close()
         path = copy_path(self._directory, topic, partition)
         log = self._open[topic, partition] = MergedLog.open(
@@ -173,7 +173,7 @@ def _open_reader(path: str, wanted: OffsetRange, isolation: Isolation) -> TailRe
     if reader.topic_id != wanted.topic_id:
         raise NotReadable(
             f"{wanted}: wanted is the topic with id {wanted.topic_id}, the copy at {path} is of "
-            f"the one with id {reader.topic_id}: it was created anew, or is another cluster's"
+            f"the one with id {reader.topic_id}: it was created again, or is another cluster's"
         )
     return reader
 

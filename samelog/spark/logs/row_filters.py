@@ -1,7 +1,7 @@
 """What a query with the option `where` asks of nodes: the rows that pass, and nothing else.
 
-Nodes evaluate the condition by the newest version of the topic's schema, and write the values anew
-by that version; of a topic without a schema they look at records. Invariant: what is read in one go
+Nodes evaluate the condition by the newest version of the topic's schema, and rewrite the values
+by that version; of a topic without a schema they read records. Invariant: what is read in one go
 is read by one version; what cannot be read as that version comes as it is, and the query's `mode`
 says what becomes of it (docs/typed.md, T24).
 """

@@ -75,8 +75,8 @@ class SchemaValues:
         return _with_nulls(rows, list(found.sources), bad)
 
     def _passed(self, table: pa.Table, read: OffsetRange, schema: pa.Schema) -> Decoded:
-        """The same of what nodes let pass: they wrote it anew, as the version that is read, but for
-        what they could not read.
+        """Decode rows that nodes let pass: they rewrote them as the version that is read, except
+        for values that they could not read.
         """
         page = _page(self.access, read, table.slice(0, 0), at_least=self.versions[read.name.topic])
         version = _schemas(page)[self.versions[read.name.topic]]
@@ -117,7 +117,7 @@ def typed_values(options: Options, columns: StructType) -> SchemaValues:
 
 
 def _check_where(options: Options) -> None:
-    """Nodes write anew what passes, as the version that the query was planned with."""
+    """Nodes rewrite passing rows as the version that the query was planned with."""
     if options.values.registry:
         raise BadOption("where and registry: nodes ask no registry, so they cannot read values")
     if not options.selection.topics:

@@ -111,7 +111,7 @@ class LakeWriter:
         self._table.append(frame, f"{self._name}-{batch}", commit)
 
     def _refuse_another(self, known: Mapping[str, int], who: str) -> None:
-        """Raises LakeError for a query that began anew and would add its rows twice."""
+        """Raises LakeError for a query that started over and would add its rows twice."""
         others = [each for each in known if each.startswith(f"{self._name}:") and each != who]
         if others and who not in known:
             raise LakeError(

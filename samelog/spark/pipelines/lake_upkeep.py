@@ -2,7 +2,7 @@
 
 By compacting, many small files of a partition become few, in one commit for each partition.
 
-By replaying a range of the log into a lake, the rows of its records are made anew, in one commit.
+A replay of a range of the log replaces the rows of its records in a lake, in one commit.
 
 Invariant: every version has the same rows; a crash leaves files that no version names.
 Also: afterwards each record of the range has the rows that the log gives, once, and all others

@@ -16,7 +16,7 @@ A TOML file:
     schema = "carrier STRING, arr_delay DOUBLE, time_hour TIMESTAMP"
     format = "json"                   # or csv, avro, arrow; without a schema: Kafka's columns
     watermark = "time_hour, 1 hour"   # a column, and by how much records may be late
-    static = false                    # read as a table, anew for each micro-batch
+    static = false                    # read as a table, again for each micro-batch
     options = { startingOffsets = "latest" }
 
 Invariant: a definition that was parsed has all it needs; what is wrong raises BadOption, which

@@ -53,7 +53,7 @@ class Logs(Protocol):
         """The first offset with this timestamp or a later one; None if there is none."""
 
     def turn(self) -> None:
-        """What was seen is behind what is known otherwise: look elsewhere next time, and anew."""
+        """Ask another node next time, and forget this answer: it is older than what is known."""
 
     def close(self) -> None:
         """Close files and connections."""

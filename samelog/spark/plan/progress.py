@@ -75,9 +75,7 @@ def pack(pieces: Sequence[OffsetRange], *, small: int, at_least: int) -> list[Ta
 UNKNOWN_RECORD_BYTES = 1024.0
 """What a record is taken for where nothing is known of its size."""
 
-REMEDY = (
-    "set failOnDataLoss to false to go on with what there is, or start anew with another checkpoint"
-)
+REMEDY = "set failOnDataLoss to false to continue with what exists, or use another checkpoint"
 
 
 def begin_stream(catalogue: Catalogue, begins: Offsets) -> StreamOffset:
@@ -104,7 +102,7 @@ def _loss(
     if topic.topic_id != known:
         return (
             f"{name}: wanted is offset {wanted} of the topic with id {known}, found is one with id "
-            f"{topic.topic_id}: it was created anew, or is another cluster's"
+            f"{topic.topic_id}: it was created again, or is another cluster's"
         )
     held = bounds.get(name)
     if held is None:

@@ -36,7 +36,7 @@ _NUMBER = struct.Struct(">Q")
 _END, _BLOCK = b"\x02", b"\x03"
 
 _OF_CONTENT = ("CorruptedError", "InvalidError", "PageNotFoundError", "VersionMismatchError")
-"""What LMDB says of an index that is damaged, or none: of nothing else is it made anew."""
+"""LMDB's errors for an index that is damaged, or none: only these have it rebuilt."""
 
 KeyEntry = tuple[bytes, int]
 

@@ -163,8 +163,8 @@ class Generations:
         return OldSegment(path, base, sealed.next_offset, sealed.size, begin, checksum, own)
 
     def swap(self, new: list[CompactedSegment]) -> None:
-        """The segments in the folder, durable there, take the place of what there is. Raises
-        NotContiguous, DiskFault: then the log has to be opened anew.
+        """Replace the present segments by those in the folder, which are durable there. Raises
+        NotContiguous, DiskFault: then the log must be reopened.
         """
         self.sources(new[0].base, new[-1].stop)
         number = max(each.number for each in new)

@@ -319,7 +319,7 @@ class MergedLog(MergedReader):
         self.generations.begin_copy(segment)
 
     def cut_back(self, base: int, *, keep: bool = False) -> list[str]:
-        """Let the log end where a segment begins, which comes anew; with `keep` what was there is
+        """End the log where a segment begins that is copied again; with `keep` the old bytes are
         set aside: as which files. Raises NotContiguous (no segment begins there), DiskFault.
         """
         gone = self._chain.bases_from(base)

@@ -68,7 +68,7 @@ class ReadPartitions(Protocol):
         """Read a partition no more."""
 
     def allow_anew(self, name: InputName) -> None:
-        """Its log was begun anew. Raises LogReset, if there is no rule for it."""
+        """Its log was restarted. Raises LogReset, if there is no rule for it."""
 
     def note_new(self, names: Iterable[str | InputName]) -> None:
         """Read topics or partitions from their start: they are newer than the subscriber."""

@@ -1,8 +1,8 @@
 """What passes a filter, as record batches again: what a node sends of a log to who wants little.
 
 A piece of a log becomes one batch, of the records that pass, at their offsets; it stands for all
-offsets that were looked at, as a batch does that compaction has thinned. Rows are written anew as
-the columns that are wanted, by one version of the schema. Invariant: every offset that was looked
+offsets that were examined, as a batch does that compaction has thinned. Rows are rewritten with the
+columns that are wanted, by one version of the schema. Invariant: every offset that was looked
 at is in a batch; a record that cannot be read passes as it is, with the reason in a header, unless
 who asks wants it skipped (docs/typed.md, T21, T24).
 """
@@ -175,7 +175,7 @@ class Passing:
         ]
 
     def _values(self, rows: TypedRows, is_null: Sequence[bool]) -> Iterable[tuple[int, Any]]:
-        """(record, its value as it is written anew). Raises BadFilter."""
+        """Yield each record with its rewritten value. Raises BadFilter."""
         table, sources = rows.table, rows.sources
         nulls = [(source, None) for source in sources if is_null[source]]
         if nulls:
@@ -252,7 +252,7 @@ def _batch(
 
 
 def _headers(headers: Sequence[Mapping[str, Any]] | None, record: _Passed) -> Any:
-    """Those of the record, but for what was said of the value that is written anew."""
+    """Return the record's headers, except those about the value that is rewritten."""
     kept = [
         (each["key"], each["value"])
         for each in headers or ()

@@ -38,7 +38,7 @@ class CopyState(Enum):
     STOPPED = auto()
     """For good: every node refuses, or the local copy cannot be used. `fault` says why."""
     GONE = auto()
-    """The topic was deleted, or its log begun anew (then there is a successor); the copy stays."""
+    """The topic was deleted, or its log restarted (then there is a successor); the copy stays."""
 
 
 class LogOfCopy(Protocol):
@@ -129,7 +129,7 @@ class ArchiveCopy(msgspec.Struct, Generic[CopyT], frozen=True):
 
 
 class CutCopy(msgspec.Struct, Generic[CopyT], frozen=True):
-    """The copy goes back to where this segment begins: it was compacted, and comes anew."""
+    """Cut the copy back to where this segment begins: it was compacted, and is sent again."""
 
     copy: CopyT
     base: int
@@ -154,7 +154,7 @@ class CopyGivenUp(msgspec.Struct, Generic[CopyT], frozen=True):
 
 
 class LogBegunAnew(msgspec.Struct, Generic[CopyT], frozen=True):
-    """The copy is of a log that the cluster began anew."""
+    """The copy belongs to a log that the cluster restarted."""
 
     copy: CopyT
 

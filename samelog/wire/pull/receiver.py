@@ -444,5 +444,5 @@ class PullReceiver(Generic[CopyT]):
 
 
 def _gone(successor: str | None) -> Refusal:
-    what = "its log was begun anew" if successor else "the topic was deleted"
+    what = "its log was restarted" if successor else "the topic was deleted"
     return Refusal(FaultCode.TOPIC_GONE, what, successor=successor or "")

@@ -228,7 +228,7 @@ class BeginAt(msgspec.Struct, frozen=True):
 
 
 class ListFiles(msgspec.Struct, frozen=True):
-    """List the directories anew; answer with `files_listed`. `input`: whose next file is gone."""
+    """List the directories again; answer with `files_listed`. `input`: whose next file is gone."""
 
     input: ShippedInput | None
 
@@ -343,7 +343,7 @@ class ShipInput(msgspec.Struct, frozen=True):
     with `is_part`, so many bytes of the batch that was begun.
 
     Answer with the sender's `sent`, or `unreadable`; if the file is not there, list the directory
-    anew, and answer with `not_there`.
+    again, and answer with `not_there`.
     """
 
     input: ShippedInput

@@ -39,7 +39,7 @@ def is_missing() -> str | None:
 
 
 def begin_with_first_version(field: Field) -> None:
-    """Nodes, publishers and subscriber. The first makes anew what this version has prepared."""
+    """Nodes, publishers and subscriber. The first replaces what this version has prepared."""
     directory = field.cluster.directory
     shutil.rmtree(directory)
     made = [directory, str(field.client_file)]
@@ -99,7 +99,7 @@ def finalize(field: Field) -> None:
 @scenario("upgrade", prepare=begin_with_first_version, needs=(is_missing,))
 def upgrade(field: Field) -> None:
     """From 0.1 to this version, node by node, the first of them back and forth; then it is
-    finalized, and publishers and subscriber begin anew with this version.
+    finalized, and publishers and subscriber restart with this version.
     """
     leader = field.leader()
     nodes = [*(node for node in field.nodes if node is not leader), leader]

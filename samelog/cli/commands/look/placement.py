@@ -83,7 +83,7 @@ def _members(group: GroupPlacement) -> str:
         names = f"{names} ({missing} missing)"
     if group.readers:
         names = f"{names}; read on {', '.join(group.readers)}"
-    return f"{names} (begins anew)" if group.is_resetting else names
+    return f"{names} (resetting)" if group.is_resetting else names
 
 
 def _lag(group: GroupPlacement) -> str:

@@ -70,7 +70,7 @@ class Rates:
     seconds: float | None
 
     def of(self, before: float | None, now: float) -> float | None:
-        """What began anew (a topic deleted and created) has no rate."""
+        """Return the rate; a counter that restarted (its topic was recreated) has none."""
         if self.seconds is None or self.seconds <= 0 or before is None or now < before:
             return None
         return round((now - before) / self.seconds, 1)

@@ -150,7 +150,7 @@ def lake_replay(
     conf: dict[str, str],
     **told: Any,
 ) -> None:
-    """Make the rows of a range of the log anew, in a lake that is there.
+    """Replace the rows of a range of the log, in an existing lake.
 
     In one commit: readers see the rows as they were, or as they are. Rows of the range that are
     missing are added, others are replaced. What a query that fills the lake will yet bring is left

@@ -105,7 +105,7 @@ const lagging = (found) => list(Object.entries(found).filter(([, lag]) => lag > 
   .map(([name, lag]) => `${name} ${short(lag)}`));
 
 function copies(each) {
-  if (each.is_resetting) return state("begins anew", "warn");
+  if (each.is_resetting) return state("resetting", "warn");
   return lacks(each) ? state(`${each.members.length} of ${each.copies}`, "warn") : count(each.copies);
 }
 

@@ -218,7 +218,7 @@ class MergedRepair:
         await pull.merged(stream, place, sink, budget=self._budget, number=compaction)
 
     def _takes_compacted(self, number: int, partition: MergedPartition) -> bool:
-        """Make ready for what the cluster has compacted; False: the log had to be opened anew.
+        """Prepare for segments that the cluster has compacted; False: the log had to be reopened.
         Raises LogFormatError.
         """
         segments = self._machine.state.partitions[number].compactions.segments
@@ -360,7 +360,7 @@ class MergedSink:
         return self._is_gone() or end >= self._known() or self._begins_compacted(end)
 
     def _is_gone(self) -> bool:
-        """The topic was deleted, or its log begun anew or halted."""
+        """The topic was deleted, or its log restarted or halted."""
         is_held = self.merging.partitions.get(self.number) is self.partition
         return not is_held or self.partition.fault is not None
 

@@ -21,7 +21,7 @@ import msgspec
 PARTITIONS = 50
 """As many as Kafka's topics of these names have."""
 TOMBSTONES_KEPT = 1000
-"""In each feed: who reads and is further behind begins anew, as after `delete.retention.ms`."""
+"""In each feed: a reader that is further behind starts over, as after `delete.retention.ms`."""
 ITSELF = 0
 """In place of a partition's number, which counts from 1: a group, or a transactional id, itself."""
 STATE_NUMBERS = 0xFFFF_FF00

@@ -97,8 +97,8 @@ class NewLog(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class BeginAnew(Command, frozen=True, tag=135):
-    """In a data group: a hard reset, as group 0 has decided it. Of the topics of this group those
-    begin anew that are older here. `term`: of the leader who proposed it.
+    """In a data group: a hard reset, as group 0 has decided it. It restarts
+    the topics of this group that are older here. `term`: of the leader who proposed it.
     """
 
     needs: ClassVar[int] = GROUP_RECOVERY
@@ -109,7 +109,7 @@ class BeginAnew(Command, frozen=True, tag=135):
 
 
 class OpenNewLog(Command, frozen=True, tag=136):
-    """In a data group: as OpenPartition, of a topic whose log was begun anew before."""
+    """In a data group: as OpenPartition, of a topic whose log was restarted before."""
 
     needs: ClassVar[int] = GROUP_RECOVERY
     opening: OpenPartition

@@ -74,7 +74,7 @@ class CarriedPartition(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Carried(CarriedPartition, frozen=True, array_like=True):
-    """All of it. `log_id` is that of the topic's log, if it was begun anew: it had others."""
+    """All of it. `log_id` is that of the topic's log, if it was restarted: it had others."""
 
     log_id: str = ""
     former_logs: list[str] = []

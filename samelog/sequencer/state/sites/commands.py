@@ -41,7 +41,7 @@ class SetSiteCommand(Command, frozen=True, tag=142):
 class PromoteSiteCommand(Command, frozen=True, tag=143):
     """The others are lost: from now on this site votes, and no other does. `promotion`: a random
     id, 16 hexadecimal digits; `member`: goes on with what it has, up to `entry` of `term`; `text`:
-    what may be lost. Never proposed: the member applies it while it begins anew.
+    what may be lost. Never proposed: the member applies it while it restarts its log.
     """
 
     needs: ClassVar[int] = SITES

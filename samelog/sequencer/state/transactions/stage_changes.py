@@ -61,7 +61,7 @@ def _begin(machine: UnitMachine, command: BeginStage) -> StagedUnit | Rejection:
     if refused is not None:
         return refused
     if known is not None:
-        spanning.give_up(known[0], "its writer has begun the batch anew")
+        spanning.give_up(known[0], "its writer has restarted the batch")
     made = StagedUnit(*asked, command.runs, TwoPhase(), _places(state, command.runs))
     spanning.begin(made, command.at_ms)
     return made

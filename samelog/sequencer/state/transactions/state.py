@@ -245,7 +245,7 @@ class Transactions(msgspec.Struct):
         self.producers[producer_id] = transactional_id
 
     def forget_partitions(self, gone: Collection[int]) -> None:
-        """A topic is deleted, or its log begun anew: its part of every transaction is done."""
+        """Finish the parts of all transactions in a topic that is deleted or whose log restarts."""
         for number in gone:
             self.logs.pop(number, None)
         for transactional_id, known in self.by_id.items():

@@ -123,7 +123,7 @@ def why_not_dropped(state: State, topic_id: str) -> WhyNot:
 
 
 def begin_views_anew(state: State, topic: Topic) -> None:
-    """A topic's log was begun anew: so are those of its views, whose partitions follow."""
+    """Restart the logs of a topic's views after its own log; their partitions follow."""
     for view in state.schemas.views_of(topic.topic_id):
         state.schemas.take_view(view.topic_id)
         view.former_logs.append(view.log_id)

@@ -1,7 +1,7 @@
 """Finds views by what they are asked for by, so that a look costs the same however many there are.
 
-It is made of the views of the replicated state, and is none of it. Invariant: it has what making it
-anew would have.
+It is derived from the views of the replicated state, and is no part of it. Invariant: it equals the
+index that a rebuild would give.
 """
 
 from __future__ import annotations

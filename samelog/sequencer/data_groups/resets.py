@@ -3,7 +3,7 @@
 Group 0 has decided the ids and numbers of the new logs. The group's leader proposes the same in its
 group, from what its member's copy of group 0 says, again and again until the two agree.
 
-Invariant: group 0 is told that a group has begun anew only once an entry of that group says so.
+Invariant: a group reports a reset to group 0 only once an entry of the group records it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from samelog.sequencer.state.types import State, Topic
 def owed_reset(
     here: State, cluster: State, group: int, contents: Collection[int]
 ) -> tuple[str, list[NewLog]] | None:
-    """(id of the reset, logs) of what has to begin anew in a group; None: nothing. `contents`: the
-    partitions that the table has in it.
+    """Return the id of the reset that a group owes, with the logs to restart; None if it owes none.
+    `contents`: the partitions that the table has in it.
     """
     logs = list(_older_logs(here, cluster, contents))
     reset_id = cluster.placement.resetting.get(group)

@@ -34,8 +34,8 @@ class Connections:
         """The connections of those who publish."""
         self.pushes: dict[PushSession, None] = {}
         """The sessions that are shipped on them, the oldest first."""
-        self.holding: dict[PushSession, None] = {}
-        """Those whose publishers hold bytes of deleted topics, the oldest first."""
+        self.holding: dict[str, dict[PushSession, None]] = {}
+        """By name, those whose publishers report held bytes or damage; the oldest first."""
         self.on_holds: Callable[[str], None] = lambda session: None
         """Called with the name of a session whose publisher holds something else now."""
         self.pulls: dict[PullServer, None] = {}
@@ -97,15 +97,19 @@ class Connections:
 
     def holds(self, session: str) -> tuple[HeldPart, ...]:
         """Return what a session's publisher reports to this node that it holds."""
-        found = (each.holds for each in reversed(self.holding) if each.session == session)
-        return next(found, ())
+        found = self.holding.get(session)
+        return next(reversed(found)).holds if found else ()
 
     def _holds_changed(self, session: PushSession) -> None:
+        name = session.session
+        known = self.holding.setdefault(name, {})
         if session.holds:
-            self.holding[session] = None
+            known[session] = None
         else:
-            self.holding.pop(session, None)
-        self.on_holds(session.session)
+            known.pop(session, None)
+        if not known:
+            del self.holding[name]
+        self.on_holds(name)
 
     def _push_over(self, server: PushServer) -> None:
         self.publishers.pop(server, None)

@@ -201,8 +201,9 @@ class PeerEvents:
             raise ProtocolFault(FaultCode.STALE_BOOT, found.reason)
         peers.links.send(node, peers.members.told())
         peers.links.send(node, own_state(self._node))
-        for session in self._node.member.connections.holding:
-            peers.links.send(node, HoldsTold(session.session, session.holds))
+        connections = self._node.member.connections
+        for session in connections.holding:
+            peers.links.send(node, HoldsTold(session, connections.holds(session)))
         self._node.group_replica.reporter.tell_everything(node)
         self._node.data_groups.welcomed(node)
 

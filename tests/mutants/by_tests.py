@@ -40,6 +40,7 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.session_index import SessionIndex
 from samelog.sequencer.state.types import Session, Topic
 from tests.mutants.archiving import ARCHIVING
 from tests.mutants.asking import ASKING
@@ -191,7 +192,15 @@ def expire_open_runs() -> Iterator[None]:
         self.state.sessions[command.session].idle_since_ms = 0
         return run
 
-    with patch.dict(state._APPLY, {OpenRunCommand: open_run}):
+    def note(self: SessionIndex, session: Session) -> None:
+        listed(self, session)
+        self.ended[session.name] = None
+
+    listed = SessionIndex.note
+    with (
+        patch.dict(state._APPLY, {OpenRunCommand: open_run}),
+        patch.object(SessionIndex, "note", note),
+    ):
         yield
 
 

@@ -21,8 +21,9 @@ from samelog.sequencer.data_groups.working import Working
 from samelog.sequencer.events import Ends
 from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import OpenPlacedInput
-from samelog.sequencer.state.types import Run, Session, State
+from samelog.sequencer.state.types import Input, Run, Session, State
 from samelog.wire.bounds import Holder, RunEnd
 from samelog.wire.member_beats import MemberBeats, Silence
 from samelog.wire.push.effects import InputName, InputState
@@ -290,6 +291,17 @@ def look_at_runs_once() -> Iterator[None]:
 
 
 @contextmanager
+def look_among_all_inputs() -> Iterator[None]:
+    """The inputs of a session are looked for among those of all sessions."""
+
+    def inputs_of(self: StateMachine, session: str) -> list[Input]:
+        return [each for each in self.state.inputs.values() if each.session == session]
+
+    with patch.object(StateMachine, "inputs_of", inputs_of):
+        yield
+
+
+@contextmanager
 def take_what_is_closed() -> Iterator[None]:
     """A node goes on taking bytes for what its group has closed and let go of."""
     with patch.object(PushReceiver, "part_closed", lambda self, session, run_id, ends: None):
@@ -448,6 +460,11 @@ DATA_GROUPS = (
         126,
         look_at_runs_once,
         _ENDING + "test_only_sessions_are_looked_at_of_which_something_changed",
+    ),
+    (
+        586,
+        look_among_all_inputs,
+        _ENDING + "test_the_end_of_a_run_costs_the_same_with_any_number_of_other_sessions",
     ),
     (126, end_what_goes_on, _ENDING + "test_what_is_open_in_group_0_goes_on"),
     (

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
 from samelog.replicator.push.session_tail import RunTail
+from samelog.sequencer.merge import session_store
+from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.replica import Replica
+from samelog.store.disk.files import FileSystem
 from samelog.store.merged import topic_dirs
 from samelog.store.merged.topic_dirs import TopicDirs
+from samelog.store.session.log import InputLog
 
 
 @contextmanager
@@ -58,6 +63,32 @@ def remove_in_place() -> Iterator[None]:
 
 
 @contextmanager
+def call_removed_by_suffix() -> Iterator[None]:
+    """Sessions whose names end as those of removed directories once did are cleared away."""
+
+    def clear(fs: FileSystem, folder: str) -> None:
+        for name in fs.list_directory(folder):
+            if name.endswith(".removed"):
+                fs.remove_tree(os.path.join(folder, name))
+
+    with patch.object(session_store, "clear_removed", clear):
+        yield
+
+
+@contextmanager
+def skip_sessions_being_made() -> Iterator[None]:
+    """Inputs of a session that is being opened when gaps are looked for are never checked."""
+    original = SessionStore._open_log
+
+    def open_log(self: SessionStore, number: int, *, is_durable: bool = False) -> InputLog:
+        self._used.unchecked.clear()
+        return original(self, number, is_durable=is_durable)
+
+    with patch.object(SessionStore, "_open_log", open_log):
+        yield
+
+
+@contextmanager
 def wait_for_runs_without_files() -> Iterator[None]:
     """A closed run stays until a position is reported of inputs whose files are gone."""
     with patch.object(RunTail, "has_bytes", True):
@@ -67,6 +98,7 @@ def wait_for_runs_without_files() -> Iterator[None]:
 _CRASHES = "tests/store/test_merged_log_crash.py::"
 _RELEASE = "tests/replicator/test_push_release.py::"
 _MANY = "tests/sequencer/test_many_partitions.py::"
+_SESSIONS = "tests/sequencer/test_session_store.py::"
 
 REMOVING = (
     (26, remove_all_at_once, _MANY + "test_a_deleted_topic_goes_directory_by_directory"),
@@ -74,6 +106,17 @@ REMOVING = (
         26,
         snapshots_before_it_is_gone,
         _MANY + "test_a_snapshot_waits_until_a_deleted_topic_is_gone",
+    ),
+    (
+        481,
+        call_removed_by_suffix,
+        _SESSIONS + "test_no_other_session_goes_with_a_session_that_is_forgotten",
+    ),
+    (
+        585,
+        skip_sessions_being_made,
+        _SESSIONS
+        + "test_a_gap_is_found_though_its_session_was_being_made_when_gaps_were_looked_for",
     ),
     (
         481,

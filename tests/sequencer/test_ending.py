@@ -133,7 +133,7 @@ def test_what_is_open_in_group_0_goes_on() -> None:
     cluster, here = group_0(), data_group()
     begin(here, 0)
     assert not [*overtaken(here.state, cluster.state, [SESSION])]
-    assert not [*closed_parts(here.state, cluster.state, [SESSION])]
+    assert not [*closed_parts(here.state, cluster, [SESSION])]
     assert not [*overtaken(here.state, State(), [SESSION])], "group 0 lags here"
     cluster.apply(CloseRun(SESSION, "0", 2))
     open_run(cluster, 1)
@@ -144,10 +144,10 @@ def test_a_part_that_is_closed_is_told_until_group_0_has_closed_the_run() -> Non
     cluster, here = group_0(), data_group()
     begin(here, 0)
     here.apply(CloseRun(SESSION, "0", 2))
-    (told,) = closed_parts(here.state, cluster.state, [SESSION])
+    (told,) = closed_parts(here.state, cluster, [SESSION])
     assert (told.session, told.run_id, len(told.ends)) == (SESSION, "0", 1)
     cluster.apply(CloseRun(SESSION, "0", 2))
-    assert not [*closed_parts(here.state, cluster.state, [SESSION])]
+    assert not [*closed_parts(here.state, cluster, [SESSION])]
 
 
 class Replica:
@@ -168,7 +168,7 @@ class Replica:
     def hears(self, cluster: StateMachine, run: str, ends: dict[Any, Any]) -> list[str]:
         """That a run has ended; the runs that it knows then."""
         here: Any = self
-        end_run(here, cluster.state, SESSION, run, ends)
+        end_run(here, cluster, SESSION, run, ends)
         known = self.machine.state.sessions.get(SESSION)
         return [] if known is None else [each.run_id for each in known.runs]
 
@@ -185,7 +185,7 @@ def test_a_run_that_does_not_write_where_an_older_one_did_ends_there_too(*, is_k
         replica.machine.apply(CloseRun(SESSION, "0", 2))
     cluster.apply(CloseRun(SESSION, "0", 2))
     open_run(cluster, 1)
-    assert groups_of(cluster.state, SESSION) == {1, 2}
+    assert groups_of(cluster, SESSION) == {1, 2}
     elsewhere = {("t", 1): END}
     assert replica.hears(cluster, "0", elsewhere) == older, "group 0 has closed it"
     assert replica.hears(cluster, "1", {**elsewhere, ("t", 0): END}) == older, "bytes come"
@@ -194,7 +194,7 @@ def test_a_run_that_does_not_write_where_an_older_one_did_ends_there_too(*, is_k
     assert replica.hears(cluster, "1", elsewhere) == [*older, "1"]
     assert replica.ended == [{}]
     replica.machine.apply(CloseRun(SESSION, "1", 3))
-    (told,) = closed_parts(replica.machine.state, cluster.state, [SESSION])
+    (told,) = closed_parts(replica.machine.state, cluster, [SESSION])
     assert [(end.topic, end.partition, end.roll, end.byte) for end in told.ends] == [("t", 0, 0, 0)]
     begin(replica.machine, 1)
     assert replica.machine.open_run_of(SESSION) is None, "late bytes find it closed"
@@ -205,7 +205,7 @@ def test_a_part_names_what_was_noted_and_never_came() -> None:
     here.apply(OpenPartition(2, TOPIC, "t", {}, 1, [1, 2]))
     begin(here, 0)
     here.apply(CloseRun(SESSION, "0", 2))
-    (told,) = closed_parts(here.state, cluster.state, [SESSION])
+    (told,) = closed_parts(here.state, cluster, [SESSION])
     assert {end.partition for end in told.ends} == {0, 1}
 
 
@@ -231,8 +231,8 @@ def test_a_run_that_was_closed_begins_no_more(number: int, code: str) -> None:
         assert getattr(outcome, "code", "") == code
 
 
-class Counted(dict[str, Any]):
-    """Sessions, and how often one was looked at."""
+class Counted(dict[Any, Any]):
+    """Sessions or inputs, and how often one was looked at."""
 
     looks = 0
 
@@ -240,12 +240,35 @@ class Counted(dict[str, Any]):
         self.looks += 1
         return super().get(*wanted)
 
+    def __getitem__(self, key: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(key)
+
+    def values(self) -> Any:
+        self.looks += len(self)
+        return super().values()
+
+
+def test_the_end_of_a_run_costs_the_same_with_any_number_of_other_sessions() -> None:
+    """A sender's word, what the group tells of it, and how it begins where nothing came."""
+    cluster, replica = group_0(), Replica()
+    for number in range(100):
+        name = f"other-{number}"
+        cluster.apply(OpenRunCommand(name, name, "i", 0, name, None, None))
+        cluster.apply(OpenInputCommand(name, TOPIC, 0))
+    cluster.state.inputs = Counted(cluster.state.inputs)
+    assert groups_of(cluster, SESSION) == {1, 2}
+    assert replica.hears(cluster, "0", {("t", 1): END}) == ["0"]
+    replica.machine.apply(CloseRun(SESSION, "0", 2))
+    assert len([*closed_parts(replica.machine.state, cluster, [SESSION])]) == 1
+    assert 0 < cluster.state.inputs.looks < 10
+
 
 def test_only_sessions_are_looked_at_of_which_something_changed() -> None:
     cluster, here = group_0(), data_group()
     begin(here, 0)
     here.state.sessions = Counted(here.state.sessions)
-    runs = UnsettledRuns(lambda: here.state, lambda: cluster.state)
+    runs = UnsettledRuns(lambda: here.state, cluster)
     assert runs.owed(0.0) == ([], [])
     here.state.sessions.looks = 0
     assert runs.owed(1.0) == ([], [])
@@ -267,7 +290,7 @@ def test_only_sessions_are_looked_at_of_which_something_changed() -> None:
 def test_after_a_snapshot_of_either_group_all_runs_are_looked_at() -> None:
     cluster, here = group_0(), data_group()
     begin(here, 0)
-    runs = UnsettledRuns(lambda: here.state, lambda: cluster.state)
+    runs = UnsettledRuns(lambda: here.state, cluster)
     assert runs.owed(0.0) == ([], [])
     later = group_0()
     later.apply(CloseRun(SESSION, "0", 2))

@@ -2,6 +2,7 @@
 
 from samelog.sequencer.cluster.presence import Presence
 from samelog.wire.bounds import Health
+from samelog.wire.holds import HeldPart
 
 HEALTH = Health(1, 2, 3)
 
@@ -27,5 +28,7 @@ def test_who_is_no_member_any_more_is_forgotten_but_for_oneself() -> None:
     presence = Presence(0)
     for number in range(3):
         presence.heard(number, HEALTH)
+        presence.told_holds(number, "s", (HeldPart("t", 0, "a" * 32, 10),))
     presence.forget_others({2})
     assert (presence.up, sorted(presence.health)) == ([0, 2], [0, 2])
+    assert sorted(presence.holds) == [0, 2]

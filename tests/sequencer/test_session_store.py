@@ -70,6 +70,20 @@ class Rounds:
             file.datasync()
 
 
+class SteppedRounds(Rounds):
+    """Each round waits for its turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = asyncio.Semaphore(0)
+        self.begun = asyncio.Queue[None]()
+
+    async def sync(self, files: Iterable[File]) -> None:
+        self.begun.put_nowait(None)
+        await self.turns.acquire()
+        await super().sync(files)
+
+
 def write_files(store: SessionStore, count: int) -> int:
     """Several sealed files and the begin of another; the size of each."""
     data = kernels.build_batches(
@@ -128,6 +142,34 @@ def test_an_input_is_made_once_and_not_opened_meanwhile(tmp_path: Path) -> None:
     asyncio.run(main())
     assert len(rounds.rounds) == 2
     assert store.log(1).topic_id == "a" * 32
+
+
+@pytest.mark.parametrize("rounds_before", [0, 1])
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_an_input_whose_session_is_forgotten_while_it_is_made_fails_nothing(
+    tmp_path: Path, *, rounds_before: int, is_gone: bool
+) -> None:
+    """A stage was dropped, or a snapshot came, while the disk was slow."""
+    machine, rounds = machine_with_input(), SteppedRounds()
+    store, entry = open_store(tmp_path, machine), machine.state.inputs[1]
+
+    async def main() -> None:
+        maker = asyncio.create_task(store.make(1, rounds))
+        for _ in range(rounds_before):
+            rounds.turns.release()
+        for _ in range(rounds_before + 1):
+            await rounds.begun.get()
+        if is_gone:
+            del machine.state.inputs[entry.number]
+        store.forget_session("s")
+        rounds.turns.release()
+        rounds.turns.release()
+        await maker
+
+    asyncio.run(main())
+    assert (tmp_path / "sessions" / "s").exists() is not is_gone
+    if not is_gone:
+        assert write_files(store, 0) == store.log(1).end(0)[1]
 
 
 def test_a_loss_of_power_leaves_no_file_of_a_new_input_without_its_contents() -> None:
@@ -194,6 +236,65 @@ def test_released_files_are_no_gap(tmp_path: Path) -> None:
     store.set_gaps_aside()
     assert store.log(1).start(0) == (2, 0)
     assert store.log(1).end(0)[0] == 3
+
+
+def test_a_gap_is_found_though_its_session_was_being_made_when_gaps_were_looked_for(
+    tmp_path: Path,
+) -> None:
+    """A publisher opened another input of the session while the node came up."""
+    machine, rounds = machine_with_input(), Rounds()
+    machine.apply(CreateTopicCommand("d" * 32, "u", 1, {}, 0))
+    machine.apply(OpenInputCommand("s", "d" * 32, 0))
+    store = open_store(tmp_path, machine)
+    write_files(store, 3)
+    store.close()
+    directory = tmp_path / "sessions" / "s" / "t-0"
+    for name in [file for file in directory.iterdir() if ".0.0" in file.name]:
+        name.unlink()
+    again = open_store(tmp_path, machine)
+
+    async def main() -> None:
+        rounds.gate.clear()
+        maker = asyncio.create_task(again.make(2, rounds))
+        await asyncio.sleep(0)
+        again.set_gaps_aside()
+        rounds.gate.set()
+        await maker
+
+    asyncio.run(main())
+    assert again.durable(machine.state.inputs[1]) == SessionPosition(0, 0, 0)
+    assert again.log(1).end(0) == (0, 0)
+    assert again.log(2).end(0) == (0, 0)
+
+
+def test_no_other_session_goes_with_a_session_that_is_forgotten(tmp_path: Path) -> None:
+    """Names of sessions may end in any suffix."""
+    machine = machine_with_input()
+    run = "samelog://publisher/p", 0, "e" * 32, None, None
+    machine.apply(OpenRunCommand("s.removed", "f" * 32, *run))
+    machine.apply(OpenInputCommand("s.removed", "a" * 32, 0))
+    store = open_store(tmp_path, machine)
+    size = write_files(store, 0)
+    held = store.log(2)
+    held.append(0, 0, 0, store.log(1).read(0, 0, 0, size))
+    store.close()
+    again = open_store(tmp_path, machine)
+    again.forget_deleted(machine.state.topics)
+    again.forget_session("s")
+    assert not (tmp_path / "sessions" / "s").exists()
+    assert again.log(2).end(0) == (0, size)
+
+
+def test_a_stray_file_among_the_sessions_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path, machine_with_input())
+    size = write_files(store, 0)
+    (tmp_path / "sessions" / "a-note").write_text("see the wiki")
+    store.forget_deleted({})
+    assert (tmp_path / "sessions" / "a-note").read_text() == "see the wiki"
+    assert "a-note" in caplog.text
+    assert store.log(1).end(0) == (0, size)
 
 
 def test_unreadable_names_of_owners_are_begun_anew(tmp_path: Path) -> None:

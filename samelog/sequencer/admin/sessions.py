@@ -113,8 +113,7 @@ def decide_holds(
 
 def pass_decision(node: ServedNode, decided: HoldsDecision) -> bool:
     """Tell a publisher that is connected to this node; whether there is one that holds anything."""
-    holding = node.member.connections.holding
-    found = [each for each in holding if each.session == decided.session]
+    found = node.member.connections.holding.get(decided.session, {})
     for each in found:
         each.decide_holds(decided.topic_ids, continues=decided.continues)
     return bool(found)
@@ -130,7 +129,8 @@ def _all_holds(node: ServedNode) -> dict[str, tuple[HeldPart, ...]]:
     found: dict[str, tuple[HeldPart, ...]] = {}
     for sessions in node.peers.presence.holds.values():
         found |= sessions
-    return found | {each.session: each.holds for each in node.member.connections.holding}
+    connections = node.member.connections
+    return found | {name: connections.holds(name) for name in connections.holding}
 
 
 def held_records(node: ServedNode) -> dict[str, tuple[HeldRecords, ...]]:

@@ -108,7 +108,7 @@ class Presence:
     def forget_others(self, members: Container[int]) -> None:
         """What nodes that are gone once said of themselves is nothing any more."""
         known = self._up | self._left.keys() | self.health.keys() | self._said.keys()
-        known |= self.lacks.keys()
+        known |= self.lacks.keys() | self.holds.keys()
         for number in known - {self.number}:
             if number not in members:
                 self._up.discard(number)
@@ -116,4 +116,5 @@ class Presence:
                 self.health.pop(number, None)
                 self.log_bytes.pop(number, None)
                 self.lacks.pop(number, None)
+                self.holds.pop(number, None)
                 self._said.pop(number, None)

@@ -32,12 +32,14 @@ ALL_S = 60.0
 """Then all sessions are looked at again, whatever was told of them."""
 
 
-def end_run(replica: GroupReplica, cluster: State, session: str, run_id: str, ends: Ends) -> None:
+def end_run(
+    replica: GroupReplica, cluster: StateMachine, session: str, run_id: str, ends: Ends
+) -> None:
     """A sender has finished a run: close what this group has of it once that is merged. `cluster`:
-    the state of group 0, as it is here.
+    of group 0, as it is here.
     """
     machine = replica.logs.machine
-    own, run = _own(machine, cluster, replica.seat.group, ends), machine.open_run_of(session)
+    own, run = _own(machine, cluster.state, replica.seat.group, ends), machine.open_run_of(session)
     used = [name for name, end in own.items() if end != (0, 0)]
     if run is None:
         if not used:
@@ -55,11 +57,11 @@ def _own(machine: StateMachine, cluster: State, group: int, ends: Ends) -> Ends:
     }
 
 
-def begin_unused(replica: GroupReplica, cluster: State, session: str, run_id: str) -> None:
+def begin_unused(replica: GroupReplica, cluster: StateMachine, session: str, run_id: str) -> None:
     """Begin a run that has ended and of which nothing is here: where it ends is told then, as of
     any other.
     """
-    machine, known = replica.logs.machine, cluster.sessions.get(session)
+    machine, known = replica.logs.machine, cluster.state.sessions.get(session)
     run = _awaited(known)
     if known is None or run is None or run.run_id != run_id:
         return
@@ -94,23 +96,21 @@ def opening_of(session: Session, run: Run, topic_id: str, index: int) -> OpenPla
     )
 
 
-def groups_of(cluster: State, session: str) -> set[int]:
+def groups_of(cluster: StateMachine, session: str) -> set[int]:
     """The data groups that group 0 waits for, of a session."""
-    known = cluster.placement
-    if not known.partitions or _awaited(cluster.sessions.get(session)) is None:
+    known = cluster.state.placement
+    if not known.partitions or _awaited(cluster.state.sessions.get(session)) is None:
         return set()
-    numbers = (each.partition for each in cluster.inputs.values() if each.session == session)
+    numbers = (each.partition for each in cluster.inputs_of(session))
     return {known.group_of(number) for number in numbers if number in known.partitions}
 
 
-def _noted(state: State, cluster: State, session: str) -> list[int]:
+def _noted(state: State, cluster: StateMachine, session: str) -> list[int]:
     """The partitions here in which group 0 says that the session wrote, in this run or another."""
     return [
         each.partition
-        for each in cluster.inputs.values()
-        if each.session == session
-        and each.partition in state.partitions
-        and not state.placement.is_on_its_way(each.partition)
+        for each in cluster.inputs_of(session)
+        if each.partition in state.partitions and not state.placement.is_on_its_way(each.partition)
     ]
 
 
@@ -151,7 +151,7 @@ class UnsettledRuns:
     which something has changed in either, since nothing was found of them.
     """
 
-    def __init__(self, state: Callable[[], State], cluster: Callable[[], State]) -> None:
+    def __init__(self, state: Callable[[], State], cluster: StateMachine) -> None:
         """`state`: of the data group; `cluster`: of group 0; both as they are here."""
         self._state = state
         self._cluster = cluster
@@ -168,24 +168,24 @@ class UnsettledRuns:
 
     def owed(self, now: float) -> tuple[list[PartOfRunClosed], list[tuple[str, str]]]:
         """See `closed_parts` and `overtaken`."""
-        state, cluster = self._state(), self._cluster()
-        seen = state, cluster, state.placement.passing
+        state, cluster = self._state(), self._cluster
+        seen = state, cluster.state, state.placement.passing
         is_seen = self._seen is not None and all(map(is_, seen, self._seen))
         if not is_seen or now >= self._all_at + ALL_S:
             self._seen, self._all_at, self._sessions = seen, now, set(state.sessions)
         names = sorted(self._sessions)
         told = [*closed_parts(state, cluster, names)]
-        over = [*overtaken(state, cluster, names)]
+        over = [*overtaken(state, cluster.state, names)]
         self._sessions = {each.session for each in told} | {session for session, _ in over}
         return told, over
 
 
 def closed_parts(
-    state: State, cluster: State, sessions: Iterable[str]
+    state: State, cluster: StateMachine, sessions: Iterable[str]
 ) -> Iterator[PartOfRunClosed]:
     """What a data group has closed of runs of these sessions that are open in group 0."""
     for session, run in _newest(state, sessions):
-        known = cluster.sessions.get(session.name)
+        known = cluster.state.sessions.get(session.name)
         newest = known.runs[-1] if known is not None and known.runs else None
         if run.closed and newest is not None and newest.run_id == run.run_id and not newest.closed:
             ends = (*_ends(state, run), *_unused(state, cluster, session.name, run))
@@ -222,7 +222,7 @@ def _ends(state: State, run: Run) -> Iterator[RunEnd]:
             yield _end(state, entry.partition, roll, byte)
 
 
-def _unused(state: State, cluster: State, session: str, run: Run) -> Iterator[RunEnd]:
+def _unused(state: State, cluster: StateMachine, session: str, run: Run) -> Iterator[RunEnd]:
     """Where a closed run ends that has no input: group 0 noted one, and nothing came of it."""
     ended = {state.inputs[number].partition for number, *_ in run.ends if number in state.inputs}
     for partition in _noted(state, cluster, session):

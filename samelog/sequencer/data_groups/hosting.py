@@ -352,7 +352,7 @@ class DataGroups:
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender, here or at another member, has finished a run."""
-        cluster = self._host.cluster
+        cluster = self._host.cluster_machine
         noted = groups_of(cluster, session)
         for number, replica in self.replicas.items():
             is_concerned = number in noted or replica.knows(session)
@@ -367,7 +367,7 @@ class DataGroups:
             self._host.tell_part_closed(told)
         for session, run_id in over:
             if not give_up_held(replica.group_replica, session, run_id):
-                end_run(replica.group_replica, self._host.cluster, session, run_id, {})
+                end_run(replica.group_replica, self._host.cluster_machine, session, run_id, {})
 
     # --- time -------------------------------------------------------------------------------------
 

@@ -159,7 +159,7 @@ class DataReplica:
         )
         self.raft = self.group_replica.raft.group
         self.unsettled = UnsettledRuns(
-            lambda: self.group_replica.logs.machine.state, lambda: host.cluster
+            lambda: self.group_replica.logs.machine.state, host.cluster_machine
         )
         self._upkeep = DataGroupUpkeep(
             self.group_replica,

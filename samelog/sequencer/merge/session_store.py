@@ -24,7 +24,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
 from samelog.store.disk.directories import clear_removed, remove_whole
 from samelog.store.disk.dirty_files import RoundFiles, take_dirty
-from samelog.store.disk.files import DiskFault, File, FileSystem
+from samelog.store.disk.files import DiskFault, File, FileSystem, NoSuchFile
 from samelog.store.disk.quarantine import set_aside, set_partition_aside
 from samelog.store.disk.tail_memory import NOTHING_KEPT, TailMemory
 from samelog.store.merged.topic_dirs import TopicDirs
@@ -68,6 +68,8 @@ class _Used:
         """They are not open, and have no directory at this node."""
         self.making: dict[str, asyncio.Future[None]] = {}
         """Session with an input whose directory is being made -> done when it is made."""
+        self.unchecked: set[int] = set()
+        """Inputs to be checked for a gap when they are opened: their session was being made."""
 
 
 class SessionStore:
@@ -111,8 +113,8 @@ class SessionStore:
 
     async def make(self, number: int, syncer: Syncer) -> None:
         """Open the log of an input that may be new: its directories are made durable in rounds of
-        syncs that many inputs share, and the event loop does not wait for the disk. Raises
-        DiskFault, and NoSuchFile if another process removes the directories.
+        syncs that many inputs share, and the event loop does not wait for the disk. Does nothing
+        if the input is gone, or goes meanwhile. Raises DiskFault, NoSuchFile.
         """
         inputs = self._machine.state.inputs
         while (entry := inputs.get(number)) is not None and number not in self.opened:
@@ -131,16 +133,16 @@ class SessionStore:
             self._dirs.make_way(place.path, place.topic_id, place.index)
             await syncer.sync(new.write())
             await syncer.sync(new.rename())
-            is_durable = True
-        except CorruptLog as damage:
-            log.info("%s", damage)  # `_open_log` sets it aside
+            is_durable = self._fs.exists(place.path)  # or it was removed meanwhile
+        except (CorruptLog, NoSuchFile) as error:  # damaged, or removed with its session or topic
+            log.info("%s", error)  # `_open_log` sets damage aside, and makes what is still wanted
         finally:
             new.close()
             del self._used.making[entry.session]
             done.set_result(None)
         if entry.number in self._machine.state.inputs:
             self._open_log(entry.number, is_durable=is_durable)
-        else:  # its topic was deleted meanwhile
+        else:  # its topic was deleted, or its session forgotten
             self.remove(place)
 
     def log(self, number: int) -> InputLog:
@@ -182,6 +184,9 @@ class SessionStore:
         if opened.lost_durable or (opened.damaged and not self._lost_power):
             self.damaged.add(number)
         self._used.awake[number] = self._used.grown[number] = None
+        if number in self._used.unchecked:
+            self._used.unchecked.discard(number)
+            self._set_gap_aside(entry, opened)
         if opened.dirty():
             self._events.session_log_unsynced(number)
         return opened
@@ -230,13 +235,17 @@ class SessionStore:
         """
         for entry in self._inputs():
             held = self._held(entry.number)
-            if held is None:
-                continue
-            if SessionPosition(entry.run, *held.start(entry.run)) > entry.place:
-                log.error("%s: run %d begins behind a gap, set aside", held.path, entry.run)
-                held.set_run_aside(entry.run)
-                times = self._times_aside.get(entry.number, 0)
-                self._times_aside[entry.number] = times + 1
+            if held is not None:
+                self._set_gap_aside(entry, held)
+            elif entry.session in self._used.making:
+                self._used.unchecked.add(entry.number)
+
+    def _set_gap_aside(self, entry: Input, held: InputLog) -> None:
+        if SessionPosition(entry.run, *held.start(entry.run)) > entry.place:
+            log.error("%s: run %d begins behind a gap, set aside", held.path, entry.run)
+            held.set_run_aside(entry.run)
+            times = self._times_aside.get(entry.number, 0)
+            self._times_aside[entry.number] = times + 1
 
     def _inputs(self, *, are_here: bool = True) -> list[Input]:
         """Of partitions of this group, or of others: group 0 notes who wrote to them."""
@@ -265,6 +274,7 @@ class SessionStore:
         files.
         """
         self._used.absent.discard(gone.number)
+        self._used.unchecked.discard(gone.number)
         log = self.opened.pop(gone.number, None)
         if log is not None:
             log.close()
@@ -284,7 +294,10 @@ class SessionStore:
         """Remove what is left of topics that are not among the known ones."""
         clear_removed(self._fs, self._directory)
         for name in self._fs.list_directory(self._directory):
-            self._dirs.forget_others(os.path.join(self._directory, name), known)
+            try:
+                self._dirs.forget_others(os.path.join(self._directory, name), known)
+            except CorruptLog as stray:
+                log.warning("%s; it belongs to no session, and is left alone", stray)
 
     def forget_left(self) -> None:
         """Remove, as `remove` does, what is left of inputs whose partitions are in other groups."""

@@ -9,6 +9,7 @@ Invariant: while a directory is held, no other one can get its identity.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -19,8 +20,10 @@ from samelog.store.disk.files import FileSystem
 
 GRAIN_S = 0.1
 """Longer than the clock tick that file systems stamp their times with."""
-REMOVED_SUFFIX = ".removed"
-"""No directory of a partition, input or session has a name that ends so."""
+REMOVED_PREFIX = "~removed-"
+"""Of the name of a directory whose removal has begun. The grammar of names knows no `~`, so that no
+partition, input or session has a directory of such a name.
+"""
 
 
 def make_durable_directory(fs: FileSystem, directory: str) -> None:
@@ -36,18 +39,20 @@ def remove_whole(fs: FileSystem, directory: str) -> None:
     """Remove a directory durably. A crash leaves all of it or nothing at its path; what it leaves
     under another name waits for `clear_removed`. Raises DiskFault.
     """
-    aside = directory + REMOVED_SUFFIX
+    parent, name = os.path.split(directory)
+    digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+    aside = os.path.join(parent, REMOVED_PREFIX + digest)  # the name may be as long as names can be
     if fs.exists(aside):
         fs.remove_tree(aside, is_durable=False)
     fs.rename(directory, aside)
-    fs.sync_directory(os.path.dirname(directory))
+    fs.sync_directory(parent)
     fs.remove_tree(aside, is_durable=False)
 
 
 def clear_removed(fs: FileSystem, folder: str) -> None:
     """Remove the rest of directories whose removal a crash has cut short. Raises DiskFault."""
     for name in fs.list_directory(folder):
-        if name.endswith(REMOVED_SUFFIX):
+        if name.startswith(REMOVED_PREFIX):
             fs.remove_tree(os.path.join(folder, name), is_durable=False)
 
 

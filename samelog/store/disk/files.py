@@ -11,6 +11,7 @@ Invariant: errors of the operating system leave this seam as typed errors, trans
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import stat
@@ -47,6 +48,8 @@ StrPath: TypeAlias = "str | os.PathLike[str]"
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 TEMPORARY_SUFFIX = ".tmp"
+NAME_BYTES_MAX = 255
+"""The longest name of a file or directory on Linux."""
 
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -358,7 +361,7 @@ class OsFileSystem:
     def write_atomically(self, path: StrPath, data: Bytes, *, durable: bool = True) -> None:
         """Replace a small file."""
         name = os.fspath(path)
-        temporary = name + TEMPORARY_SUFFIX
+        temporary = _temporary(name)
         with translated(temporary, "replace"):
             if os.path.lexists(temporary):
                 os.unlink(temporary)  # left by a crash, or planted
@@ -389,3 +392,13 @@ class OsFileSystem:
             file.truncate(0)
             file.pwrite(f"{os.getpid()}\n".encode(), 0)
         return file
+
+
+def _temporary(path: str) -> str:
+    """The path at which a file is written before it gets its name, which may be as long as names
+    can be.
+    """
+    folder, name = os.path.split(path)
+    if len(name) + len(TEMPORARY_SUFFIX) > NAME_BYTES_MAX:
+        name = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+    return os.path.join(folder, name + TEMPORARY_SUFFIX)

@@ -10,10 +10,12 @@ import os
 from itertools import count
 
 from samelog.store.disk.batch_walk import valid_extent
-from samelog.store.disk.files import File, FileSystem, NoSuchFile
+from samelog.store.disk.files import NAME_BYTES_MAX, File, FileSystem, NoSuchFile
 
 FOLDER = "quarantine"
 _PIECE_BYTES = 4 << 20
+_NAME_KEPT = NAME_BYTES_MAX - len(".quarantined-") - 9
+"""Characters of a directory's name that its quarantine name has."""
 
 
 def free_name(fs: FileSystem, path: str) -> str:
@@ -39,7 +41,7 @@ def set_partition_aside(fs: FileSystem, path: str) -> str:
     parent, name = os.path.split(path)
     folder = os.path.join(parent, FOLDER)
     fs.make_directory(folder)
-    target = free_name(fs, os.path.join(folder, name))
+    target = free_name(fs, os.path.join(folder, name[:_NAME_KEPT]))
     fs.rename(path, target)
     fs.sync_directory(folder)
     fs.sync_directory(parent)

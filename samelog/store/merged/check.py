@@ -26,7 +26,7 @@ from samelog.format.file_names import (
 )
 from samelog.format.index import OffsetIndex, TimeIndex
 from samelog.format.segment_check import SegmentCheck, SegmentFault
-from samelog.store.disk.directories import REMOVED_SUFFIX
+from samelog.store.disk.directories import REMOVED_PREFIX
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.disk.json_files import read_json_file
 from samelog.store.merged.generations import read_compacted
@@ -96,7 +96,7 @@ def _partition_directories(directory: str) -> Iterator[str]:
 def _partitions_in(parent: str) -> Iterator[str]:
     for name in sorted(os.listdir(parent)):
         place = os.path.join(parent, name)
-        if not name.endswith(REMOVED_SUFFIX) and os.path.exists(
+        if not name.startswith(REMOVED_PREFIX) and os.path.exists(
             os.path.join(place, PARTITION_FILE)
         ):
             yield place

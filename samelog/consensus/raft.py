@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from samelog.consensus import election, follower, membership, quiet, replication
 from samelog.consensus import messages as wire
 from samelog.consensus.core import Core, Leadership
@@ -285,6 +287,18 @@ class Raft(Core):
             if entry.data and not is_kept(entry):
                 self.cut_from(entry.index)
                 return
+
+    def save_kept(self) -> Effects:
+        """To be called behind `cut_unbacked`, on a node that may have been killed between writing
+        bytes and the end of their sync. Returns a batch with all entries behind the commit index,
+        which are written already: they count as durable only once it is `saved`.
+        """
+        kept = self.log.entries(self.commit + 1, self.log.last_index + 1)
+        if not kept:
+            return NOTHING
+        self.saves.replaced_from(self.commit + 1)
+        self.saves.hand_out(self.log.last_index, self.term)
+        return replace(NOTHING, entries=kept, must_sync=True, token=self.saves.last_token)
 
     def bytes_came(self, now: float) -> None:
         """More entries may be backed than before."""

@@ -44,6 +44,7 @@ from tests.cluster_sim.group_checker import record_groups
 from tests.cluster_sim.inode import Inode
 from tests.cluster_sim.new_kind import OLD_BUILD, check_known
 from tests.cluster_sim.process import Process, ProcessDied
+from tests.cluster_sim.shared_connections import SlowChecker
 from tests.cluster_sim.syncer import SimSyncer
 from tests.cluster_sim.violation import Violation
 from tests.keys.memory import FileKeys
@@ -270,6 +271,8 @@ class NodeActor(Actor):
             node.raft.group._send = partial(self._sends, node.raft.group._send)
             if self.world.checker.groups.are_followed:
                 record_groups(self, node)
+            if self.world.options.shares:
+                node.logs.intake.checker = SlowChecker(rng)
             self.node = node
             self.world.judge(self.world.checker.node_opened, self)
             return node

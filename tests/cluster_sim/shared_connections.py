@@ -1,15 +1,23 @@
 """Worlds in which the process of a publisher ships several sessions on one connection to each node:
-the publisher's own, one that writes in rare bursts, and one that no node takes.
+the publisher's own, one that writes in rare bursts whose batches nodes are slow to check, and one
+that no node takes.
 
-Invariant: what happens to the refused session is nothing to the other ones.
+Invariant: what happens to the refused session, and how long the slow one takes, is nothing to the
+publisher's own.
 """
 
 from __future__ import annotations
 
+import asyncio
+import random
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from samelog.format.compression import LIMIT_BYTES_DEFAULT
 from samelog.replicator.push.connections import PushConnections
+from samelog.sequencer.ingest.batch_check import OwnProducer
+from samelog.sequencer.ingest.checking import BatchChecker, CheckedBatches
 from tests.cluster_sim.options import Options
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.recreation import recreating
@@ -20,11 +28,45 @@ if TYPE_CHECKING:
 BURST = 30
 BURST_SHARE, REFUSED_SHARE = 0.03, 0.2
 """Of what a publisher does."""
+BURSTS = "-bursts"
+"""Names of sessions that write in bursts end so."""
+LONGEST_CHECK_S = 0.5
+"""Of what one message brings of such a session."""
 
 
 def sharing(seed: int) -> Options:
     """The world of a seed in which sessions share connections."""
     return replace(recreating(seed), recreates=False, shares=True)
+
+
+class SlowChecker(BatchChecker):
+    """A node's, to which the batches of bursts are work for a slow thread."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__()
+        self._chance = chance
+
+    def now(
+        self,
+        who: Hashable,
+        data: memoryview,
+        own: OwnProducer,
+        limit_bytes: int = LIMIT_BYTES_DEFAULT,
+    ) -> CheckedBatches | None:
+        """Only what is not of bursts."""
+        is_slow = str(who).endswith(BURSTS)
+        return None if is_slow else super().now(who, data, own, limit_bytes)
+
+    async def later(
+        self,
+        who: Hashable,
+        data: memoryview,
+        own: OwnProducer,
+        limit_bytes: int = LIMIT_BYTES_DEFAULT,
+    ) -> CheckedBatches:
+        """The same after a while."""
+        await asyncio.sleep(self._chance.uniform(0, LONGEST_CHECK_S))
+        return self._check(data, own, limit_bytes)
 
 
 class OtherSession:
@@ -76,7 +118,7 @@ class OtherSessions:
         self, actor: PublisherActor, process: Process, connections: PushConnections
     ) -> None:
         self._chance = actor.chance
-        self._bursts = OtherSession(actor, process, connections, f"{actor.session}-bursts")
+        self._bursts = OtherSession(actor, process, connections, f"{actor.session}{BURSTS}")
         self._refused = OtherSession(actor, process, connections, f"no-{actor.session}")
 
     def act(self) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from samelog.consensus import Entry
+from samelog.consensus import Entry, Raft
+from samelog.consensus.effects import NOTHING
 from samelog.format.positions import SessionPosition
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.sequencer.cluster.reporter import Reporter
@@ -184,6 +185,13 @@ def close_runs_unasked() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def count_what_was_kept_at_once() -> Iterator[None]:
+    """A restarted node answers for entries whose bytes its last process has not synced."""
+    with patch.object(Raft, "save_kept", lambda self: NOTHING):
+        yield
+
+
 _TESTS = "tests/sequencer/test_one_round.py::"
 
 ONE_ROUND = (
@@ -206,6 +214,11 @@ ONE_ROUND = (
         43,
         merge_what_another_entry_named,
         _TESTS + "test_bytes_that_back_an_entry_are_at_hand_once_and_for_its_digest_only",
+    ),
+    (
+        44,
+        count_what_was_kept_at_once,
+        "tests/sequencer/test_group.py::test_what_a_restarted_node_keeps_counts_once_its_bytes_are_durable",
     ),
     (
         44,

@@ -15,6 +15,8 @@ from samelog.replicator.turns import Turns
 from samelog.runtime.faults import fault_of
 from samelog.runtime.network.channel import Channel
 from samelog.runtime.network.connection import Connection
+from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.state.types import Input
 from samelog.wire import sender
 from samelog.wire.push.acks import Acknowledgements
 from samelog.wire.push.receiver import PushReceiver
@@ -49,6 +51,19 @@ def one_session_stalls_all() -> Iterator[None]:
         connection.resume_reading()
 
     with patch.object(PushSession, "_take", take):
+        yield
+
+
+@contextmanager
+def take_bytes_into_the_open_run() -> Iterator[None]:
+    """A node does not look which run bytes are of: whichever is open gets them."""
+    original = Intake._open_entry
+
+    def open_entry(self: Intake, number: int, run_number: int) -> Input:
+        entry = self._machine.state.inputs.get(number)
+        return original(self, number, run_number if entry is None else entry.run)
+
+    with patch.object(Intake, "_open_entry", open_entry):
         yield
 
 
@@ -149,6 +164,11 @@ PUSH_SESSIONS = (
         411,
         one_session_stalls_all,
         _SHARED + "test_bytes_that_are_checked_hold_up_their_session_only_and_keep_its_order",
+    ),
+    (
+        590,
+        take_bytes_into_the_open_run,
+        "tests/cluster_sim/test_simulation.py::test_worlds_hold_in_which_sessions_share_connections",
     ),
     (
         411,

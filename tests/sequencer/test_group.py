@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ from samelog.runtime.clock import ManualClock
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.commands import RetireSessionCommand
+from samelog.sequencer.state.commands import RetireSessionCommand, encode_commands
 from samelog.store.disk.append_file import AppendFile
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, File, OsFileSystem
@@ -72,8 +72,14 @@ class NoBytes:
     def __init__(self, syncer: Syncer) -> None:
         self._syncer = syncer
         self.rounds_s: list[float] = []
+        self.synced: list[int] = []
+        """Indexes of entries whose bytes were synced."""
 
-    async def sync(self, entries: object, also: list[File]) -> None:
+    def is_kept(self, entry: Entry) -> bool:
+        return True
+
+    async def sync(self, entries: Sequence[Entry], also: list[File]) -> None:
+        self.synced += [entry.index for entry in entries]
         await self._syncer.sync(also)
 
 
@@ -97,8 +103,8 @@ def make_group(
         random=random.Random(1),
         now=0.0,
         snapshot=None,
-        entries=[],
-        hard_state=HardState(0, None, 0),
+        entries=store.entries,
+        hard_state=store.hard_state,
     )
     no_bytes: Any = NoBytes(syncer)
     return RaftGroup(
@@ -199,6 +205,31 @@ def test_a_save_without_room_sends_what_needs_no_save_once(
 
     asyncio.run(main())
     assert sent == [1]
+
+
+def test_what_a_restarted_node_keeps_counts_once_its_bytes_are_durable(tmp_path: Path) -> None:
+    """The process before may have written them, and was killed before it synced them."""
+    commands = encode_commands([RetireSessionCommand("s")])
+
+    async def main() -> None:
+        log = open_log(tmp_path)
+        written = replace(
+            NOTHING,
+            entries=[Entry(index, 1, commands) for index in (1, 2, 3)],
+            hard_state=HardState(1, 0, 1),
+        )
+        RaftStore.open(OsFileSystem(), log, 0).write(written)
+        log.sync()
+        applied = Applied()
+        group = make_group(open_log(tmp_path), applied, Syncer())
+        group.begin()
+        assert (group.raft.durable_index, applied.indexes) == (1, [1])
+        saver = asyncio.ensure_future(group.run_saver())
+        await until(lambda: group.raft.durable_index == 3)
+        assert group.entry_bytes.synced == [2, 3]  # type: ignore[attr-defined]
+        saver.cancel()
+
+    asyncio.run(main())
 
 
 async def two_leaders(path: Path, applied: list[Applied], syncer: Syncer) -> list[RaftGroup]:

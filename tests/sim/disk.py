@@ -117,10 +117,11 @@ class Disk:
     # --- crash and restart ------------------------------------------------------------------------
 
     def end_process(self) -> None:
-        """The node dies, its host goes on: what was written stays, and is synced at the start."""
+        """The node dies, its host goes on: what was written stays; the log is synced at the
+        start, bytes that entries name are not.
+        """
         self._unsynced.clear()
         self.synced = len(self.wal)
-        self.bytes.end_process()
 
     def crash(self, chance: random.Random) -> None:
         """Power fails: unsynced bytes survive up to a random one, and garbage may follow."""

@@ -119,6 +119,8 @@ class SimNode:
         self._pump()
         if world.options.reach_chance:
             self.raft.cut_unbacked(self._has_received)
+            if kept := self.raft.save_kept():
+                self._save(kept)
 
     def crash(self) -> None:
         """Lose memory, and whatever the disk had not synced."""

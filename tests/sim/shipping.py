@@ -37,10 +37,6 @@ class Stored:
         """A sync that began when these were written is done."""
         self.durable |= numbers & self.written
 
-    def end_process(self) -> None:
-        """What was written stays, and is synced at the start."""
-        self.durable = set(self.written)
-
 
 def named(entry: Entry) -> int | None:
     """Which bytes an entry names; None: none."""

@@ -189,7 +189,7 @@ class Intake(RunIntake):
         limit = self._longest_of_keyed() if is_keyed else LIMIT_BYTES_DEFAULT
         checked = self.checker.now(entry.session, fresh, own, limit)
         if checked is None:
-            return self._append_later(entry, at, memoryview(bytes(fresh)))
+            return self._append_later(number, run_number, at, memoryview(bytes(fresh)))
         self._write(entry, held, at, without_long(checked.taken) if is_keyed else checked.taken)
         return None
 
@@ -203,14 +203,20 @@ class Intake(RunIntake):
         """What a batch may unpack to where keys count once, or records are checked."""
         return max(SLICED_LIMIT_BYTES, self.longest_batch())
 
-    async def _append_later(self, entry: Input, at: tuple[int, int], data: memoryview) -> None:
+    async def _append_later(
+        self, number: int, run_number: int, at: tuple[int, int], data: memoryview
+    ) -> None:
+        """Take batches of a run that lie at a place, unless it is over by the time that they are
+        checked.
+        """
+        entry = self._open_entry(number, run_number)
         own = own_producer(self._machine, entry.session)
         is_keyed = self._is_filtered(entry)
         limit = self._longest_of_keyed() if is_keyed else LIMIT_BYTES_DEFAULT
         taken = (await self.checker.later(entry.session, data, lambda: own, limit)).taken
         taken = without_long(taken) if is_keyed else taken
-        entry = self._open_entry(entry.number, entry.run)
-        held = self._log(entry.number)
+        entry = self._open_entry(number, run_number)
+        held = self._log(number)
         end = held.end(entry.run)
         fresh = _behind(end, at, taken.data)
         taken = replace(taken, data=data[:0] if fresh is None else fresh)

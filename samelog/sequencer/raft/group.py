@@ -185,11 +185,15 @@ class RaftGroup:
 
     def begin(self) -> None:
         """Apply what is known to be committed; of what else the log has, forget what this node has
-        never acknowledged, because its bytes are not here.
+        never acknowledged, because its bytes are not here. The rest counts once its bytes, which
+        an earlier process may have written without syncing them, are durable.
         """
         self.pump()
-        if not self.halted:
-            self.raft.cut_unbacked(self.entry_bytes.is_kept)
+        if self.halted:
+            return
+        self.raft.cut_unbacked(self.entry_bytes.is_kept)
+        if self.entry_bytes.sync_always and (kept := self.raft.save_kept()):
+            self._queue_save(kept)
 
     def halt(self, reason: HistoryConflict | OtherVersion) -> None:
         """Take no part any more; the process stays, to say why."""

@@ -47,7 +47,7 @@ REPAIRING = (
     (
         5,
         copy_what_may_not_be_committed,
-        _REPAIR + "test_only_what_is_known_to_be_committed_is_taken_and_nothing_twice",
+        _REPAIR + "test_only_what_is_committed_and_has_room_is_taken_and_nothing_twice",
     ),
 )
 """Rule, bug, and the test that finds it."""

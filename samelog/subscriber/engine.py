@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -361,23 +361,31 @@ class Engine:
         return True
 
     def _check_marks(self) -> None:
-        """Leave the topics that the cluster deleted, by the marks in local copies, once all their
-        records were handed out. Raises TopicDeleted for a topic that no pattern matched.
+        """Leave the topics that the cluster deleted, by the marks in local copies. Raises
+        TopicDeleted for a topic that no pattern matched.
         """
-        gone = {
-            name[0]: cursor for name, cursor in self.cursors.items() if cursor.reader.is_deleted
-        }
-        for topic, marked in gone.items():
+        for topic in {name[0] for name, each in self.cursors.items() if each.reader.is_deleted}:
             held = {name: each for name, each in self.cursors.items() if name[0] == topic}
-            if any(self._fill(each, CHUNK_BYTES) for each in held.values()):
-                continue
-            deleted = TopicDeleted(topic, LOCAL_COPY_KEPT, log_id=marked.reader.topic_id)
-            if not self.choice.topics.is_by_pattern(topic):
-                raise deleted
-            log.warning("%s", deleted)
-            self.choice.topics.leave(deleted.log_id)
-            for name in held:
-                self.let_go(name)
+            if self._is_over(held.values()):
+                self._leave_deleted(topic, held)
+
+    def _is_over(self, copies: Collection[Cursor]) -> bool:
+        """Whether all copies of a topic are marked, because another node may send more of the
+        others, and all their records were handed out.
+        """
+        return all(each.reader.is_deleted for each in copies) and not any(
+            self._fill(each, CHUNK_BYTES) for each in copies
+        )
+
+    def _leave_deleted(self, topic: str, held: Mapping[Name, Cursor]) -> None:
+        log_id = next(iter(held.values())).reader.topic_id
+        deleted = TopicDeleted(topic, LOCAL_COPY_KEPT, log_id=log_id)
+        if not self.choice.topics.is_by_pattern(topic):
+            raise deleted
+        log.warning("%s", deleted)
+        self.choice.topics.leave(log_id)
+        for name in held:
+            self.let_go(name)
 
     def _check(self) -> None:
         """Raises what keeps a copy from growing for good."""

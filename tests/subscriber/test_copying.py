@@ -440,6 +440,23 @@ def test_records_that_come_with_the_mark_are_read_first(
             reader.batch(timeout=PATIENCE_S)
 
 
+def test_no_partition_is_left_while_another_node_may_send_more_of_it(tmp_path: Path) -> None:
+    """The nodes that the partitions are copied from learn of the deletion at different times."""
+    first, second = (Growing(tmp_path, TOPIC, partition) for partition in range(2))
+    first.count(0, 5)
+    second.count(0, 5)
+    with Subscriber(TOPIC, directory=tmp_path) as reader:
+        assert set(read(reader, 10)) == set(numbers(0, 5))
+        first.log.mark_deleted(is_deleted=True)
+        reader._engine.rescan_soon()
+        assert reader.batch(timeout=0.0) == []
+        second.count(5, 10)
+        assert read(reader, 5) == numbers(5, 10)
+        second.log.mark_deleted(is_deleted=True)
+        with pytest.raises(TopicDeleted):
+            reader.batch(timeout=PATIENCE_S)
+
+
 def test_a_topic_that_a_restored_cluster_serves_again_is_copied_on(tmp_path: Path) -> None:
     with deleted_copy(tmp_path) as made:
         made.nodes.do(lambda: setattr(made.source.merged[0], "fault", None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import shutil
 from collections.abc import Callable, Iterable
@@ -159,6 +160,29 @@ def test_a_copy_is_marked_as_deleted_once_it_is_synced(tmp_path: Path) -> None:
     directory.open()
     [again] = directory.of_topic("flights", "flights-1", 1)
     assert again.log.is_deleted
+    directory.close()
+
+
+def test_a_copy_whose_sync_was_cancelled_is_not_marked_as_deleted(tmp_path: Path) -> None:
+    """The client stops while the disk is slow: its last step must not vouch for those bytes."""
+    directory = CopyDirectory(str(tmp_path), FS, lambda copy: None, {})
+    directory.open()
+    [copy] = directory.of_topic("flights", "flights-1", 1)
+    copy.log.append(bytearray(batch(b"value")), base_offset=0, leader_epoch=1)
+    copy.state = CopyState.GONE
+
+    def cancel() -> None:
+        raise asyncio.CancelledError
+
+    async def main() -> None:
+        upkeep = CopyUpkeep(directory, FS, SlowDisk(cancel))
+        upkeep.changed(copy)
+        with pytest.raises(asyncio.CancelledError):
+            await upkeep.sync()
+        upkeep.mark_deleted()
+        assert not copy.log.is_deleted
+
+    in_loop(main)
     directory.close()
 
 

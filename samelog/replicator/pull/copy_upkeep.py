@@ -39,6 +39,10 @@ class CopyUpkeep:
         """Files that were set aside, and go once the copy is durable up to the offset again."""
         self._unmarked: set[Copy] = set()
         """Copies whose directory does not say yet what is known of the topic's deletion."""
+        self._unsynced: set[Copy] = set()
+        """Copies with bytes that a sync has taken and not made durable: it is under way, has failed
+        or was cancelled.
+        """
 
     def changed(self, copy: Copy) -> None:
         """Note whether the cluster has deleted the copy's topic. A cluster that was restored from a
@@ -54,7 +58,7 @@ class CopyUpkeep:
         mark that cannot be written is retried the next time.
         """
         for copy in tuple(filter(self._is_kept, self._unmarked)):
-            if copy.log.dirty():
+            if copy.log.dirty() or copy in self._unsynced:
                 continue  # the mark says that no more bytes come
             try:
                 copy.log.mark_deleted(is_deleted=copy.state is CopyState.GONE)
@@ -77,6 +81,7 @@ class CopyUpkeep:
         """Its files are touched no more."""
         self._archived.pop(copy, None)
         self._unmarked.discard(copy)
+        self._unsynced.discard(copy)
         self._replaced = [each for each in self._replaced if each[0] is not copy]
 
     def cut(self, copy: Copy, base: int, *, keep: bool) -> None:
@@ -137,12 +142,15 @@ class CopyUpkeep:
         copies = self._directory.copies.values()
         dirty = [copy for copy in copies if copy.log.dirty() and copy.is_in_place]
         written = [(copy, copy.log.next_offset) for copy in dirty]
+        taken = set(dirty) - self._unsynced
+        self._unsynced |= taken
         try:
             await self._syncer.sync([file for copy in dirty for file in copy.log.take_dirty()])
         except LogFormatError as error:
             for copy in filter(self._is_kept, dirty):
                 self._directory.stop(copy, error)
             return
+        self._unsynced -= taken
         for copy, offset in written:
             self._mark_durable(copy, offset)
 

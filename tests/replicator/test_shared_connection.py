@@ -17,6 +17,7 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.push import connections as push_connections
 from samelog.replicator.push import served_session, server
 from samelog.replicator.push.client import PushClient
+from samelog.replicator.push.server import PushServer
 from samelog.runtime.network.connection import Connection
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.store.disk.os_file import OsFile
@@ -256,6 +257,62 @@ def test_a_number_is_not_used_again(tmp_path: Path) -> None:
         talks.open(5, "t", "id-2")
         await until(lambda: talks.closed)
         assert "PROTOCOL: channel 5 is not above 7" in str(talks.closed)
+
+    with_node(tmp_path, script)
+
+
+def test_a_connection_waits_while_its_sessions_keep_many_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publisher that ends a run seals a file of each partition, and a node takes one in a turn:
+    however many there are, the session is not at fault.
+    """
+    monkeypatch.setattr(server, "KEPT_BYTES", 8 * served_session.FRAME_BYTES)
+    pauses: list[PushServer] = []
+    kept = PushServer.kept
+
+    def note(self: PushServer, size_bytes: int) -> None:
+        kept(self, size_bytes)
+        if self._is_paused:
+            pauses.append(self)
+
+    monkeypatch.setattr(PushServer, "kept", note)
+
+    async def script(talks: PushTalks, node: FakeNode) -> None:
+        client = talks.open()
+        await client.open_input()
+        for roll in range(100):
+            client.connection.send(RollSealed(0, roll, 0))
+        await until(lambda: node.intake.run("s", FLIGHTS).end == (100, 0))
+        assert pauses
+        assert client.closed == talks.closed == []
+        assert node.servers[0]._kept_bytes == 0
+
+    with_node(tmp_path, script)
+
+
+def test_nothing_that_follows_a_failure_is_taken(tmp_path: Path) -> None:
+    """What a session has under way behind the bytes that ended it is dropped."""
+
+    async def script(talks: PushTalks, node: FakeNode) -> None:
+        client, gate = talks.open(), asyncio.Event()
+        await client.open_input()
+
+        async def refuse() -> None:
+            await gate.wait()
+            raise RequestRefused(FaultCode.GAP, "made up")
+
+        append = node.intake.append
+        refusing: Any = lambda *data: refuse()  # noqa: E731
+        node.intake.append = refusing  # type: ignore[method-assign]
+        client.connection.send_data(0, 0, 0, batch(b"a"))
+        client.connection.send(EndRun("run-0"))
+        await until(lambda: node.servers[0]._kept_bytes)
+        node.intake.append = append  # type: ignore[method-assign]
+        gate.set()
+        assert await fault_of(client) is FaultCode.GAP
+        assert node.intake.cluster.runs["s"]["run-0"].asked_ends is None
+        assert node.servers[0]._kept_bytes == 0
 
     with_node(tmp_path, script)
 

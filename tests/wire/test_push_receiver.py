@@ -207,6 +207,18 @@ def test_a_run_that_closes_says_so_once_and_takes_no_more() -> None:
     assert made.said() == [], "once is enough"
 
 
+def test_ends_that_come_in_parts_are_forgotten_with_a_run_that_closes_between_them() -> None:
+    """They counted for as long as the session was open: too many ended it."""
+    talk = talking()
+    ends = (RunEnd("flights", 0, 0, 1),)
+    for run in range(3):
+        talk.ask(OpenRun(run, f"part-{run}"))
+        assert not talk.end.admit(EndRun(f"part-{run}", ends, more=True))
+        talk.end.run_closed("s", f"part-{run}", {FLIGHTS: (0, 1)})
+        assert not talk.end.admit(EndRun(f"part-{run}", ends))
+    assert talk.end.ends == {}
+
+
 def test_nothing_more_is_taken_of_a_part_that_a_group_has_closed() -> None:
     made, end = talking(), (0, 50)
     made.ask(OpenInput(1, "flights", 1, "run-0"))

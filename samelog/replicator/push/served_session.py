@@ -5,7 +5,8 @@ Requests that wait for the cluster run in bounded tasks. While the intake is bus
 bytes, later frames of this session are kept in order; other sessions continue.
 
 Invariant: this driver decides nothing; nothing reaches the intake that the receiver has not
-admitted; the kept frames are at most those that a sender may have under way.
+admitted, or after the session has failed; the kept bytes are at most those that a sender may have
+under way.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ from samelog.wire.refusals import RefusalsKept, RefusedBatch
 
 KEPT_BYTES = SESSION_WINDOW_BYTES + HELD_BATCH_BYTES
 """What a session may have under way: of a batch in parts, the window counts the first part only."""
-KEPT_FRAMES = 1 << 13
+FRAME_BYTES = 1 << 10
+"""What a kept frame counts for on the connection, beside its payload."""
 FRAMES_IN_TURN = 16
 """Of those that were kept, before others have their turn."""
 
@@ -152,35 +154,37 @@ class PushSession(ReplicatorHandler):
 
     def _keep(self, size: int, work: Callable[[], None]) -> None:
         """Run `work` after the frames before it. Raises ProtocolFault."""
-        if self._kept_bytes + size > KEPT_BYTES or len(self._kept) >= KEPT_FRAMES:
+        if self._kept_bytes + size > KEPT_BYTES:
             text = f"session {self.session!r} has more under way than its window"
             raise ProtocolFault(FaultCode.TOO_MANY, text, "wait for acknowledgements")
         self._kept.append((size, work))
-        self._count_kept(size)
-
-    def _count_kept(self, size: int) -> None:
         self._kept_bytes += size
-        self._shared.kept(size)
+        self._shared.kept(size + FRAME_BYTES)
+
+    def _take_kept(self) -> Callable[[], None]:
+        size, work = self._kept.popleft()
+        self._kept_bytes -= size
+        self._shared.kept(-size - FRAME_BYTES)
+        return work
 
     def _go_on(self) -> None:
         """Do what was kept, as far as nothing has to wait again, a little in each turn."""
         self._is_held = False
         with failing(self._connection):
             for _ in range(FRAMES_IN_TURN):
-                if not self._kept or self._is_held:
+                if not self._kept or self._is_held or not self._connection.is_open:
                     break
-                size, work = self._kept.popleft()
-                self._count_kept(-size)
-                work()
-        if self._kept and not self._is_held:
+                self._take_kept()()
+        if self._kept and not self._is_held and self._connection.is_open:
             self._is_held = True
             self._loop.call_soon(self._go_on)
 
     def on_closed(self, error: Exception | None) -> None:
         """Gone: what waits for the cluster is of no use any more."""
         self._requests.close()
+        self._shared.kept(-self._kept_bytes - FRAME_BYTES * len(self._kept))
         self._kept.clear()
-        self._count_kept(-self._kept_bytes)
+        self._kept_bytes = 0
         self._set_holds(())
         self._shared.session_over(self)
         self._intake.watchers.unwatch(self)

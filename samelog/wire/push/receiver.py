@@ -394,6 +394,7 @@ class PushReceiver:
 
     def _end_inputs(self, run_id: str, ends: RunEnds) -> None:
         """The inputs of a closed run take nothing more; only their progress is told."""
+        self.ends.pop(run_id, None)
         for held in self._inputs.values():
             if held.run_id == run_id:
                 held.end = ends.get(held.name, (0, 0))

@@ -45,6 +45,12 @@ class TurnTaker:
             if not turns.scheduled:
                 turns.go_on()
 
+    def work_later(self) -> None:
+        """There may be something to do, but not before what calls this has returned."""
+        if self.turns is not None:
+            self.turns.ready[self] = None
+            self.turns.schedule()
+
     def close(self) -> None:
         """Never call again."""
         if self.turns is not None:
@@ -73,8 +79,7 @@ class Turns:
         ready, connection = self.ready, self._connection
         if self.scheduled or not ready or not connection.writable:
             return
-        self.scheduled = True
-        self._loop.call_soon(self._next_turn)
+        self.schedule()
         if len(ready) == 1:
             self._take_turns()
             return
@@ -83,6 +88,12 @@ class Turns:
             self._take_turns()
         finally:
             connection.uncork()
+
+    def schedule(self) -> None:
+        """Do what is ready at the end of this turn of the loop."""
+        if not self.scheduled:
+            self.scheduled = True
+            self._loop.call_soon(self._next_turn)
 
     def _take_turns(self) -> None:
         """One step of each in turn; a taker that has more to do comes behind the others."""

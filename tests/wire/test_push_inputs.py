@@ -6,9 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from samelog.format.directory_files import RunFile
 from samelog.wire.bounds import Ack
+from samelog.wire.effects import Send
+from samelog.wire.messages import SessionStartsAt
 from samelog.wire.push.effects import InputState, Reached
-from samelog.wire.push.inputs import RunInputs
+from samelog.wire.push.inputs import MAX_OPENING, RunInputs
 from samelog.wire.sender import Sender
 
 HANDLE, NAME = 3, ("t", 0)
@@ -56,3 +59,33 @@ def test_positions_that_come_before_the_input_is_bound_are_used_then() -> None:
     with patch.object(RunInputs, "_resume"), patch.object(RunInputs, "_open_some"):
         inputs.bound(shipped, 1.0, is_same=True)
     assert reached(effects) == [((5, 7681),) * 3]
+
+
+class Handles(dict[int, Any]):
+    """Handles that are looked up only, never gone through."""
+
+    def values(self) -> Any:
+        raise AssertionError("all handles were visited")
+
+
+def test_opening_an_input_costs_the_same_however_many_are_open() -> None:
+    files = SimpleNamespace(layout=None, first=(0, 0), extent=lambda roll: None)
+    names = [("t", partition) for partition in range(3 * MAX_OPENING)]
+    session: Any = SimpleNamespace(
+        is_current=lambda run: True,
+        to_ship=lambda run: names,
+        tail=lambda run, name: files,
+        topic_id=lambda name: "id",
+    )
+    effects = list[Any]()
+    sender = Sender(window_bytes=1, read_bytes=1)
+    cluster: Any = SimpleNamespace()
+    inputs = RunInputs(session, cluster, effects, sender)
+    inputs.by_handle = Handles()
+    inputs.begin_run(RunFile(run=0, run_id="r", started_ms=1), 0.0)
+    for handle in range(len(names)):
+        opened = [each.message for each in effects if isinstance(each, Send)]
+        assert len(opened) == min(handle + MAX_OPENING, len(names))
+        shipped = inputs.by_handle[handle]
+        shipped.position = SessionStartsAt(handle, "id", 1, 0, 0)
+        inputs.bound(shipped, 1.0, is_same=True)

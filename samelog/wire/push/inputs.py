@@ -101,6 +101,8 @@ class RunInputs:
         self.by_handle: dict[int, ShippedInput] = {}
         """The inputs that were not let go."""
         self._waiting: deque[ShippedInput] = deque()
+        self._opening: set[int] = set()
+        """The handles in the state OPENING."""
         self.unscanned: dict[ShippedInput, None] = {}
         """Inputs whose files may hold more than is known."""
         self._early: dict[int, Ack] = {}
@@ -176,6 +178,7 @@ class RunInputs:
             shipped.state, shipped.handle, shipped.position = InputState.GONE, -1, None
         self._inputs.clear()
         self.by_handle.clear()
+        self._opening.clear()
         self._waiting.clear()
         self.unscanned.clear()
         self.run = None
@@ -201,13 +204,12 @@ class RunInputs:
         return self.run
 
     def _open_some(self, now: float) -> None:
-        opening = sum(shipped.state is InputState.OPENING for shipped in self.by_handle.values())
-        while self._waiting and opening < MAX_OPENING:
+        while self._waiting and len(self._opening) < MAX_OPENING:
             shipped = self._waiting.popleft()
             shipped.handle = self.new_handle()
             self.by_handle[shipped.handle] = shipped
             shipped.state, shipped.since = InputState.OPENING, now
-            opening += 1
+            self._opening.add(shipped.handle)
             topic_id = shipped.topic_id = self._session.topic_id(shipped.name)
             self._send(OpenInput(shipped.handle, *shipped.name, self._run().run_id, topic_id))
 
@@ -248,6 +250,7 @@ class RunInputs:
         if shipped.position is None:
             return
         if is_same:
+            self._opening.discard(shipped.handle)
             shipped.state, shipped.since = InputState.AHEAD, now
             early = self._early.pop(shipped.handle, None)
             if early is not None:
@@ -359,6 +362,7 @@ class RunInputs:
 
     def _drop_handle(self, shipped: ShippedInput) -> None:
         self.by_handle.pop(shipped.handle, None)
+        self._opening.discard(shipped.handle)
         self.sender.remove(shipped.handle)
         self.unscanned.pop(shipped, None)
         self._early.pop(shipped.handle, None)

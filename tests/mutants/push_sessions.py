@@ -7,11 +7,15 @@ from contextlib import contextmanager
 from typing import Any, cast
 from unittest.mock import patch
 
+from samelog.replicator.interfaces import InputName
+from samelog.replicator.push import served_session
 from samelog.replicator.push.client import PushClient
 from samelog.replicator.push.connections import LookedAt, PushConnections
+from samelog.replicator.push.file_writer import FileWriter
+from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.node_connection import PublisherEnd
 from samelog.replicator.push.served_session import PushSession
-from samelog.replicator.turns import Turns
+from samelog.replicator.turns import Turns, TurnTaker
 from samelog.runtime.faults import fault_of
 from samelog.runtime.network.channel import Channel
 from samelog.runtime.network.connection import Connection
@@ -146,7 +150,58 @@ def reach_lost_members() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def take_what_follows_a_failure() -> Iterator[None]:
+    """Frames that a session has under way behind the bytes that ended it are taken."""
+
+    def go_on(self: PushSession) -> None:
+        self._is_held = False
+        while self._kept and not self._is_held:
+            self._take_kept()()
+
+    with patch.object(PushSession, "_go_on", go_on):
+        yield
+
+
+@contextmanager
+def keep_any_number_of_frames() -> Iterator[None]:
+    """Kept frames without a payload count for nothing."""
+    with patch.object(served_session, "FRAME_BYTES", 0):
+        yield
+
+
+@contextmanager
+def stop_before_writes_end() -> Iterator[None]:
+    """A push client stops while threads still write into the session's directory."""
+
+    async def finish(self: FileWriter) -> None:
+        """Wait for nothing."""
+
+    with patch.object(FileWriter, "finish", finish):
+        yield
+
+
+@contextmanager
+def send_within_a_change() -> Iterator[None]:
+    """Room that a change makes is used before the change is complete."""
+    with patch.object(TurnTaker, "work_later", TurnTaker.work):
+        yield
+
+
+@contextmanager
+def list_all_for_one_input() -> Iterator[None]:
+    """If a file of one input is gone, the directories of all inputs are listed."""
+    original = LocalSession.look_again
+
+    def look_again(self: LocalSession, name: InputName | None = None) -> bool:
+        return original(self)
+
+    with patch.object(LocalSession, "look_again", look_again):
+        yield
+
+
 _SHARED = "tests/replicator/test_shared_connection.py::"
+_UPKEEP = "tests/replicator/test_push_upkeep.py::"
 _SENDER = "tests/wire/test_sender.py::"
 PUSH_SESSIONS = (
     (
@@ -195,5 +250,26 @@ PUSH_SESSIONS = (
         414,
         sleep_through_trouble,
         _SHARED + "test_the_death_of_a_writer_is_noticed_without_polling",
+    ),
+    (581, take_what_follows_a_failure, _SHARED + "test_nothing_that_follows_a_failure_is_taken"),
+    (
+        581,
+        keep_any_number_of_frames,
+        _SHARED + "test_a_connection_waits_while_its_sessions_keep_many_frames",
+    ),
+    (
+        582,
+        stop_before_writes_end,
+        _UPKEEP + "test_a_client_that_stops_has_written_what_it_began_to_write",
+    ),
+    (
+        583,
+        send_within_a_change,
+        _UPKEEP + "test_a_session_that_gets_room_within_a_change_sends_after_it",
+    ),
+    (
+        584,
+        list_all_for_one_input,
+        _UPKEEP + "test_a_file_that_is_gone_costs_a_listing_of_its_input",
     ),
 )

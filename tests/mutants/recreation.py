@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -19,6 +19,7 @@ from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.replica import Replica
 from samelog.store.merged.log import MergedLog
+from samelog.subscriber.cursor import CHUNK_BYTES, Cursor
 from samelog.subscriber.engine import Engine
 from samelog.wire.bounds import Ack
 from samelog.wire.push.effects import Reached, ShippedInput
@@ -96,6 +97,17 @@ def stop_before_the_last_record() -> Iterator[None]:
 
 
 @contextmanager
+def leave_with_the_first_mark() -> Iterator[None]:
+    """A reader leaves a deleted topic when one of its copies is marked."""
+
+    def is_over(self: Engine, copies: Collection[Cursor]) -> bool:
+        return not any(self._fill(each, CHUNK_BYTES) for each in copies)
+
+    with patch.object(Engine, "_is_over", is_over):
+        yield
+
+
+@contextmanager
 def mark_before_the_last_sync() -> Iterator[None]:
     """A copy is marked as deleted while bytes of it are not synced."""
     with patch.object(MergedLog, "dirty", lambda self: False):
@@ -145,6 +157,7 @@ def keep_schemas_of_deleted_topics() -> Iterator[None]:
         yield
 
 
+_COPYING = "tests/subscriber/test_copying.py::"
 _INPUTS = "tests/wire/test_push_inputs.py::"
 _TEST = "tests/replicator/test_recreation.py::"
 _ENDED = "tests/sequencer/test_ended_readings.py::"
@@ -205,12 +218,17 @@ RECREATION = (
     (
         462,
         stop_before_the_last_record,
-        "tests/subscriber/test_copying.py::test_records_that_come_with_the_mark_are_read_first",
+        _COPYING + "test_records_that_come_with_the_mark_are_read_first",
     ),
     (
         462,
         mark_before_the_last_sync,
         "tests/replicator/test_copy_upkeep.py::test_a_copy_is_marked_as_deleted_once_it_is_synced",
+    ),
+    (
+        580,
+        leave_with_the_first_mark,
+        _COPYING + "test_no_partition_is_left_while_another_node_may_send_more_of_it",
     ),
 )
 """Rule, bug, and the test that finds it."""

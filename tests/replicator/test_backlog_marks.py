@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import shutil
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,15 +14,17 @@ from typing import Any, cast
 import pytest
 
 from samelog.format.directory_files import RunFile
-from samelog.format.file_names import SHIPPING_MARKS_FILE, parse_names
+from samelog.format.file_names import SHIPPING_MARKS_FILE, RunNames, parse_names
 from samelog.format.marks import RunMark
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push import backlog_marks
 from samelog.replicator.push.backlog_marks import BacklogMarks
+from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.session.backlog_mark import mark_backlog, publisher_mark
 from samelog.store.session.dead_runs import DeadRuns
+from tests.patience import PATIENCE_S
 from tests.replicator.fake_nodes import world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
 from tests.runtime.peers import in_loop, until
@@ -105,5 +112,94 @@ def test_bytes_that_wait_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 files.append(batch(b"%02d" % number))
             await until(marks.exists)
             assert publisher_mark(FS, str(marks.parent), 0) == RunMark(0, 0, 3 * SIZE, 0)
+
+    in_loop(main)
+
+
+class Directories:
+    """A session whose inputs have a run each that is not over. Implements what marks ask of one."""
+
+    def __init__(self, path: Path, *names: InputName) -> None:
+        self.fs, self.path, self.names = FS, str(path), [*names]
+        self.runs = [RunFile(run=0, run_id="r", started_ms=1)]
+        for name in names:
+            directory = Path(self.input_path(name))
+            directory.mkdir()
+            (directory / "log.0.0").write_bytes(batch(b"00"))
+
+    def inputs_of(self, run: int) -> list[InputName]:
+        return self.names
+
+    def file_end(self, run: int, name: InputName) -> SessionPosition:
+        return SessionPosition(run, 0, FS.size(f"{self.input_path(name)}/log.0.0"))
+
+    def input_path(self, name: InputName) -> str:
+        return f"{self.path}/{self.names[self.names.index(name)][0]}-{name[1]}"  # or it is gone
+
+    def names_of(self, run: int, name: InputName) -> RunNames:
+        return parse_names(["log.0.0"])[0]
+
+
+def marking(session: Directories) -> BacklogMarks:
+    """Marks that have seen what waits once."""
+    clock = SimpleNamespace(now=lambda: time.monotonic() * 1e9)
+    unmerged = lambda run, name: SessionPosition(run, 0, 0)  # noqa: E731
+    marks = BacklogMarks(cast(Any, session), unmerged, cast(Any, clock))
+    marks.look()
+    return marks
+
+
+A, B, C = ("a", 0), ("b", 0), ("c", 0)
+
+
+def test_an_input_that_fails_or_goes_leaves_the_others_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = Directories(tmp_path, A, B, C)
+
+    def failing(fs: Any, directory: str, *arguments: Any) -> RunMark | None:
+        if directory.endswith("a-0"):
+            session.names.remove(B)
+            shutil.rmtree(tmp_path / "b-0")
+            raise DiskFault(directory, "fdatasync", errno.EIO)
+        return mark_backlog(fs, directory, *arguments)
+
+    async def main() -> None:
+        marks = marking(session)
+        monkeypatch.setattr(backlog_marks, "mark_backlog", failing)
+        marks.look()
+        await until(lambda: publisher_mark(FS, session.input_path(C), 0))
+        await marks.close()
+
+    in_loop(main)
+    assert "are not marked" in caplog.text
+
+
+def test_nothing_is_marked_once_the_session_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory may be another process's then."""
+    session, begun, goes_on = Directories(tmp_path, A, B), threading.Event(), threading.Event()
+    marked: list[str] = []
+
+    def slow(fs: Any, directory: str, *arguments: Any) -> RunMark | None:
+        begun.set()
+        goes_on.wait(PATIENCE_S)
+        mark = mark_backlog(fs, directory, *arguments)
+        marked.append(directory)
+        return mark
+
+    async def main() -> None:
+        monkeypatch.setattr(backlog_marks, "mark_backlog", slow)
+        marks = marking(session)
+        marks.look()
+        await until(begun.is_set)
+        closing = asyncio.ensure_future(marks.close())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not closing.done()
+        goes_on.set()
+        await closing
+        assert len(marked) == 1
 
     in_loop(main)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -16,8 +18,12 @@ from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName
+from samelog.replicator.push import input_directory
 from samelog.replicator.push.local_session import LocalSession
 from samelog.store.disk.disk_errors import DiskFault
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.session.directory import bind_topic
+from tests.patience import PATIENCE_S
 from tests.replicator.fake_nodes import World, world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
 from tests.runtime.peers import in_loop, until
@@ -422,6 +428,83 @@ def test_bytes_for_the_next_topic_are_not_held_because_the_disk_failed_meanwhile
                 fails.clear()
                 await made.reaches(b"b")
             assert made.client.status.held == {}
+
+    in_loop(main)
+
+
+def test_an_input_whose_disk_fails_holds_up_no_other_one(tmp_path: Path) -> None:
+    unbind, fails = LocalSession.unbind, [True]
+
+    def failing(self: LocalSession, name: InputName) -> None:
+        if fails and name == FLIGHTS:
+            raise DiskFault("topic.json", "unlink", 5)
+        unbind(self, name)
+
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            await made.merge(b"a")
+            await made.merge(b"o", name=OTHER)
+            cluster, session = made.made.cluster, made.client._session
+            with patch.object(LocalSession, "unbind", failing):
+                cluster.delete_topic("flights")
+                await until(lambda: session.shipping(FLIGHTS).former)
+                cluster.delete_topic(OTHER[0])
+                await until(lambda: session.shipping(OTHER).former)
+                await made.merge(b"p", name=OTHER)
+                assert not made.client.beside.recreation.is_settled
+                fails.clear()
+                await made.append(b"b")
+                await made.reaches(b"b")
+
+    in_loop(main)
+
+
+def test_the_deleted_topic_is_known_though_it_was_not_noted_yet(tmp_path: Path) -> None:
+    """The topic is deleted while a thread writes its id into the input's directory."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> None:
+        begun.set()
+        goes_on.wait(PATIENCE_S)
+        bind_topic(*arguments)
+
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            with patch.object(input_directory, "bind_topic", slow):
+                await made.append(b"a")
+                await until(begun.is_set)
+                made.note_id()
+                made.made.cluster.delete_topic("flights")
+                await until(lambda: FLIGHTS in made.client.status.held)
+                assert made.client.status.held[FLIGHTS].topic_id == made.ids[0]
+                goes_on.set()
+            await made.restart()
+            await until(lambda: FLIGHTS in made.client.status.held)
+            made.decide(OnRecreate.CONTINUE)
+            await made.reaches(b"a")
+
+    in_loop(main)
+
+
+def test_a_deleted_topic_costs_a_listing_for_each_of_its_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[str] = []
+    list_directory = OsFileSystem.list_directory
+
+    def count(self: OsFileSystem, path: str) -> list[str]:
+        listed.append(path)
+        return list_directory(self, path)
+
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            for partition in range(4):
+                for topic in ("flights", "trains"):
+                    await made.merge(b"a", name=(topic, partition))
+            recreation = made.client.beside.recreation
+            monkeypatch.setattr(OsFileSystem, "list_directory", count)
+            recreation.topic_deleted(FLIGHTS, made.ids[0])
+            assert len([path for path in listed if path != made.client._session.path]) == 1
 
     in_loop(main)
 

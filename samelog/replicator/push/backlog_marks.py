@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from samelog.format.errors import LogFormatError
+from samelog.format.file_names import RunNames
 from samelog.format.marks import RunMark
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.local_session import LocalSession
 from samelog.runtime.clock import Clock
-from samelog.runtime.loop import end_all, spawn
+from samelog.runtime.loop import spawn
 from samelog.store.disk.files import NoSuchFile
 from samelog.store.session.backlog_mark import mark_backlog
 
@@ -55,6 +56,7 @@ class BacklogMarks:
         """Where runs without a noted end ended at the last look."""
         self._marks: dict[_Backlog, RunMark | None] = {}
         self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def look(self) -> None:
         """Mark what is due, in a thread. To be called about once a second."""
@@ -62,16 +64,18 @@ class BacklogMarks:
         if self._task is not None or now < self._next_at:
             return
         self._next_at = now + MARK_EVERY_S
-        with suppress(LogFormatError):  # the session reports what is wrong with its files
-            if due := list(self._due()):
-                self._task = spawn(self._mark(due), "marks of a backlog")
+        files = self._session
+        due = [(each, files.input_path(each.name), files.names_of(*each)) for each in self._due()]
+        if due:
+            self._task = spawn(self._mark(due), "marks of a backlog")
 
     def _due(self) -> Iterator[_Backlog]:
         before, self._ends = self._ends, {}
         for record in self._session.runs:
             for name in self._session.inputs_of(record.run) if record.end is None else ():
-                each = _Backlog(record.run, name)
-                end = self._session.file_end(*each)
+                each, end = _Backlog(record.run, name), None
+                with suppress(LogFormatError):  # the session reports what is wrong with its files
+                    end = self._session.file_end(*each)
                 if end is None or end <= self._merged(*each):
                     continue
                 self._ends[each] = end
@@ -79,21 +83,29 @@ class BacklogMarks:
                     yield each
         self._marks = {each: mark for each, mark in self._marks.items() if each in self._ends}
 
-    async def _mark(self, due: list[_Backlog]) -> None:
-        fs = self._session.fs
+    async def _mark(self, due: Sequence[tuple[_Backlog, str, RunNames]]) -> None:
+        """Mark runs of inputs in their directories; one that fails holds up no other one."""
+        fs, path = self._session.fs, self._session.path
         try:
-            for each in due:
-                path, names = self._session.input_path(each.name), self._session.names_of(*each)
+            for each, directory, names in due:
+                if self._is_closed:
+                    break
                 known = self._marks.get(each)
-                mark = await asyncio.to_thread(mark_backlog, fs, path, each.run, names, known)
-                self._marks[each] = mark
-        except NoSuchFile:
-            pass  # it was merged and released meanwhile
-        except LogFormatError as error:
-            log.error("unmerged records of %s are not marked: %s", self._session.path, error)
+                try:
+                    mark = await asyncio.to_thread(
+                        mark_backlog, fs, directory, each.run, names, known
+                    )
+                except NoSuchFile:
+                    continue  # it was merged and released meanwhile
+                except LogFormatError as error:
+                    log.error("unmerged records of %s are not marked: %s", path, error)
+                else:
+                    self._marks[each] = mark
         finally:
             self._task = None
 
     async def close(self) -> None:
-        """Wait for the thread."""
-        await end_all([] if self._task is None else [self._task])
+        """Mark nothing more, and wait for the thread."""
+        self._is_closed = True
+        if self._task is not None:
+            await asyncio.wait([self._task])

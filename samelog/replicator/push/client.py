@@ -125,7 +125,10 @@ class PushClient:
         self._releaser: asyncio.Task[None] | None = None
         self._release_wanted = False
         self._stopped: ProtocolFault | None = None
-        self._telling = False
+        self._to_tell: bool | None = None
+        """Whether the status has moved, too, when progress is told at the end of this turn of the
+        loop; None: nothing is told.
+        """
         self.status_version = 0
         """Another number whenever `status` may be another one."""
 
@@ -177,6 +180,8 @@ class PushClient:
         await asyncio.sleep(0)  # the conversations' ends are reported in the next turn
         await end_all([] if self._releaser is None else [self._releaser])
         await self.beside.marks.close()
+        await self.beside.pin_writer.finish()
+        await self._session.finish_writes()
         # They are cancelled; a second cancellation would interrupt the end of the connections.
         await asyncio.gather(*self._leaving, return_exceptions=True)
         try:
@@ -296,7 +301,6 @@ class PushClient:
         self._connect()
         if self._progress.note_damage(self._session.damage.lost()):
             self._tell_soon()
-            self._tell_holds()
         for name, start in self._session.damage.starts():
             self._progress.reached(start.run, name, (START, start[1:], start[1:]))
         for link in self._links:
@@ -439,7 +443,6 @@ class PushClient:
         for link in self._links:
             if link.conversation is not None:
                 link.conversation.reset_input(name)
-        self._tell_holds()
         self._tell_soon()
         self._release_soon()
 
@@ -485,7 +488,6 @@ class PushClient:
     def on_status(self) -> None:
         """The phase or a problem of a conversation has changed."""
         self._connections.wake(self)
-        self._tell_holds()
         self._tell_soon()
 
     def merged(self, run: int, name: InputName) -> RollByte:
@@ -502,13 +504,15 @@ class PushClient:
 
     def _tell_soon(self, *, status: bool = True) -> None:
         self.status_version += status
-        if not self._telling:
-            self._telling = True
+        if self._to_tell is None:
             asyncio.get_running_loop().call_soon(self._tell)
+        self._to_tell = status or bool(self._to_tell)
 
     def _tell(self) -> None:
-        self._telling = False
+        has_status, self._to_tell = self._to_tell, None
         self._on_progress()
+        if has_status:
+            self._tell_holds()
 
     def _release_soon(self) -> None:
         """Look for files to remove, a little later, because more positions will move."""

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from itertools import islice
 from random import Random
 from typing import NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 from samelog.config.tables.shared import TlsFiles
 from samelog.replicator.push.node_connection import NodeConnection, SharingSession
@@ -67,7 +68,7 @@ class PushConnections:
         self.random = random
         self._poll_s = poll_s
         self._nodes: dict[_ConnectionKey, NodeConnection] = {}
-        self._contexts: dict[TlsFiles, ReloadingContext] = {}
+        self._contexts = WeakValueDictionary[TlsFiles, ReloadingContext]()
         self._sessions: dict[LookedAt, None] = {}
         """All sessions, the one with the oldest check first."""
         self._awake: dict[LookedAt, None] = {}
@@ -108,8 +109,6 @@ class PushConnections:
             return None
         self._nodes = {key: each for key, each in self._nodes.items() if each is not used}
         self._tell_reached()
-        tls = {key.tls for key in self._nodes}
-        self._contexts = {files: each for files, each in self._contexts.items() if each in tls}
         used.task.cancel()
         return used.task
 

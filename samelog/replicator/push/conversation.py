@@ -126,7 +126,7 @@ class PushConversation(ReplicatorHandler):
         self._now = clock.now
         self._on_over = on_over
         self._turn = turns.join(connection, self._step, self._rest)
-        self._sender = PushSender(session, events, cluster, window, self._turn.work)
+        self._sender = PushSender(session, events, cluster, window, self._turn.work_later)
         self._writing: set[asyncio.Task[None]] = set()
         """Tasks that wait for small files to be durable."""
         self._told_holds: tuple[HeldPart, ...] = ()
@@ -257,9 +257,9 @@ class PushConversation(ReplicatorHandler):
     def _carry_out(self) -> None:
         """Do what the sender wants; what follows from one effect comes before the next one."""
         effects = self._sender.effects
-        while effects:
-            effect, *rest = effects
-            effects.clear()
+        wanted = tuple(effects)
+        effects.clear()
+        for effect in wanted:
             match effect:
                 case Reached(run, name, places, layout):
                     self._events.on_reached(run, name, places, layout)
@@ -273,7 +273,8 @@ class PushConversation(ReplicatorHandler):
                     self._prepare(effect)
                 case _:
                     self._tell(effect)
-            effects += rest
+            if effects:
+                self._carry_out()
 
     def _use_files(self, effect: Follow | FollowNone | LoseStart | ListFiles) -> None:
         """Follow, stop following, or list the session's files."""
@@ -285,7 +286,7 @@ class PushConversation(ReplicatorHandler):
             case LoseStart(shipped):
                 self._followed[shipped][0].lose_start()
             case ListFiles(shipped):
-                is_sure = self._session.look_again()
+                is_sure = self._session.look_again(None if shipped is None else shipped.name)
                 self._sender.files_listed(shipped, self._now(), is_sure=is_sure)
 
     def _tell(self, news: News) -> None:
@@ -359,33 +360,28 @@ class PushConversation(ReplicatorHandler):
     def _step(self) -> bool:
         """Send a piece, or look for one; False: there is no more, or the window is full."""
         inputs = self._sender.inputs
-        while True:
-            step = inputs.next_step()
-            match step:
-                case None:
-                    return False
-                case ShipInput():
-                    self._ship(step)
-                case ScanInput(shipped):
-                    if not self._scan(shipped):
-                        continue
-                case _:
-                    self._connection.send(step)
-            if self._sender.effects:
-                self._carry_out()
-            return bool(inputs.sender.ready or inputs.unscanned)
+        step = inputs.next_step()
+        match step:
+            case None:
+                return False
+            case ShipInput():
+                self._ship(step)
+            case ScanInput(shipped):
+                self._scan(shipped)
+            case _:
+                self._connection.send(step)
+        if self._sender.effects:
+            self._carry_out()
+        return bool(inputs.sender.ready or inputs.unscanned)
 
-    def _scan(self, shipped: ShippedInput) -> bool:
-        """Look for more in an input's files; whether there was."""
+    def _scan(self, shipped: ShippedInput) -> None:
+        """Look for more in an input's files."""
         tail, listener = self._followed[shipped]
         try:
-            if not tail.advance(listener):
-                return False
+            if tail.advance(listener):
+                self._sender.inputs.scanned(shipped)
         except LogFormatError as error:
             self._sender.inputs.unreadable(shipped, str(error), self._now())
-            return False
-        self._sender.inputs.scanned(shipped)
-        return True
 
     def _ship(self, wanted: ShipInput) -> None:
         shipped, roll, byte = wanted.input, wanted.roll, wanted.byte
@@ -394,7 +390,7 @@ class PushConversation(ReplicatorHandler):
             read = tail.read_part if wanted.is_part else tail.read
             data = read(roll, byte, wanted.limit_bytes)
         except NoSuchFile as error:
-            self._session.look_again()
+            self._session.look_again(shipped.name)
             inputs.not_there(shipped, str(error), self._now())
         except LogFormatError as error:
             if isinstance(error, CorruptLog):

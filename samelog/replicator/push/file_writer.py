@@ -31,3 +31,8 @@ class FileWriter:
                 return await work
 
         return await asyncio.shield(asyncio.ensure_future(in_turn()))
+
+    async def finish(self) -> None:
+        """Wait until every write that has begun is finished."""
+        async with self._lock:
+            pass

@@ -127,6 +127,10 @@ class InputDirectory:
         self.topic_id = topic_id
         return True
 
+    async def finish_writes(self) -> None:
+        """Wait until no thread writes the topic's id any more."""
+        await self._writer.finish()
+
     def bind_at_once(self) -> None:
         """Try again to write the topic's id, for which there was no room."""
         if self.topic_id is not None and not self._writer.is_busy:

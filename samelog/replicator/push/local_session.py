@@ -12,13 +12,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 
 from samelog.format.directory_files import RunFile, ShippingFile
 from samelog.format.errors import CorruptLog, DirectoryInUse, LogFormatError
-from samelog.format.file_names import (
-    MARKS_FILE,
-    RunNames,
-)
+from samelog.format.file_names import MARKS_FILE, RunNames
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName, RunEnds
 from samelog.replicator.push.input_directory import InputDirectory
@@ -108,8 +106,12 @@ class LocalSession:
         return self.watch.is_on
 
     def inputs_of(self, run: int) -> list[InputName]:
-        """The inputs that have files of this run, or files of earlier ones that it carries."""
+        """The inputs that have bytes of this run."""
         return [name for name, each in self._inputs.items() if each.has_bytes(run)]
+
+    def has_bytes(self, run: int, name: InputName) -> bool:
+        """Whether an input has files of this run, or files of earlier ones that it carries."""
+        return name in self._inputs and self._inputs[name].has_bytes(run)
 
     def to_ship(self, run: int) -> list[InputName]:
         """Those of them that may be shipped now: not what is held, or belongs to a deleted topic;
@@ -186,13 +188,14 @@ class LocalSession:
             directory.close()
         self.poll()
 
-    def held(self) -> dict[InputName, int]:
-        """Inputs with held bytes, and how many there are."""
-        return {
-            name: each.bytes_behind(each.shipping.held)
-            for name, each in self._inputs.items()
-            if each.shipping.held is not None
-        }
+    def held(self) -> list[InputName]:
+        """The inputs with held bytes."""
+        return [name for name, each in self._inputs.items() if each.shipping.held is not None]
+
+    def held_bytes(self, name: InputName) -> int:
+        """How many bytes of an input are held."""
+        each = self._inputs[name]
+        return 0 if each.shipping.held is None else each.bytes_behind(each.shipping.held)
 
     def names_of(self, run: int, name: InputName) -> RunNames:
         """The names of an input's files of a run."""
@@ -340,6 +343,11 @@ class LocalSession:
         """
         return await self._inputs[name].bind(topic_id)
 
+    async def finish_writes(self) -> None:
+        """Wait until no thread writes into the directory any more: it may be another process's."""
+        for each in tuple(self._inputs.values()):
+            await each.finish_writes()
+
     def is_bound(self, name: InputName, topic_id: str) -> bool:
         """Whether it is noted already that an input is shipped to this topic."""
         each = self._inputs[name]
@@ -375,9 +383,14 @@ class LocalSession:
         """Look at everything; also whether the writer of the newest run is still there."""
         self._guarded(self._look_at_all)
 
-    def look_again(self) -> bool:
-        """List everything again before a run is called complete; False: that failed."""
-        self._guarded(self._list_all)
+    def look_again(self, name: InputName | None = None) -> bool:
+        """List the directory of one input, or of all before a run is called complete, whether or
+        not it seems to have changed; False: that failed.
+        """
+        if name is None:
+            self._guarded(self._list_all)
+        else:
+            self._guarded(partial(self._list_input, name))
         return self._fault is None and not self._faults.keys() - {_RUN}
 
     def forget_run(self, run: int) -> None:
@@ -411,6 +424,13 @@ class LocalSession:
         for name in tuple(self._inputs):
             changed |= self._look_at_input(name, always=True)
         self._note_damage()
+        if changed:
+            self._on_change()
+
+    def _list_input(self, name: InputName) -> None:
+        changed = self._look_at_session(always=False)
+        if name in self._inputs:
+            changed |= self._look_at_input(name, always=True)
         if changed:
             self._on_change()
 
@@ -540,8 +560,8 @@ class LocalSession:
         try:
             changes: dict[int, int] = {}
             for event in events:
-                if event.name.startswith(MARKS_FILE):
-                    continue
+                if event.name.startswith(MARKS_FILE) and self.watch.inputs.get(event.watch):
+                    continue  # in an input's directory; in the session's, a topic may be named so
                 changes[event.watch] = changes.get(event.watch, 0) | event.mask
                 if event.mask & Mask.OVERFLOW:
                     self._look_at_all()

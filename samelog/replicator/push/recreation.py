@@ -90,8 +90,8 @@ class Recreation:
     def held(self) -> Mapping[InputName, HeldBytes]:
         """The inputs whose bytes are held."""
         found = {}
-        for name, size in self._session.held().items():
-            shipping = self._session.shipping(name)
+        for name in self._session.held():
+            shipping, size = self._session.shipping(name), self._session.held_bytes(name)
             begin = SessionPosition(*(shipping.held or shipping.begin))
             topic_id = self._session.topic_id(name) or (shipping.former or ("",))[-1]
             session = (self._session.identity or (self._path,))[0]
@@ -121,7 +121,8 @@ class Recreation:
     def topic_deleted(self, name: InputName, topic_id: str) -> None:
         """The cluster has deleted a topic that an input is or was shipped to."""
         self._gone.add((name, topic_id))
-        self.settle()
+        self._attempt(self._leave, name, topic_id)
+        self._attempt(self._carry_out, name)
 
     def refused(self, name: InputName) -> None:
         """A run was closed before it took the bytes of an input that it was to take."""
@@ -147,21 +148,22 @@ class Recreation:
         self._session.ship_differently(name, later)
 
     def settle(self) -> None:
-        """Carry out what is decided; to be called about once a second, too."""
+        """Carry out what is decided; to be called about once a second, too. An input whose files
+        cannot be read or written holds up no other one.
+        """
+        for name in tuple(self._moving):
+            self._attempt(self._move, name)
+        for name, topic_id in tuple(self._gone):
+            self._attempt(self._leave, name, topic_id)
+        for name in self._session.held():
+            self._attempt(self._carry_out, name)
+
+    def _attempt(self, step: Callable[..., None], name: InputName, *arguments: str) -> None:
         try:
-            for name in tuple(self._moving):
-                self._move(name)
-            for name, topic_id in tuple(self._gone):
-                if not self._session.is_former(name, topic_id):
-                    self._leave(name)
-                self._gone.discard((name, topic_id))
-            for name in self._session.held():
-                is_open = not self._session.shipping(name).decision
-                if is_open and self.option is not OnRecreate.HOLD:
-                    self._note(name, self.option)
-                self._carry_out(name)
+            step(name, *arguments)
         except LogFormatError as error:
-            log.error("session %s: a deleted topic is looked at again: %s", self._path, error)
+            text = "session %s: a step for the deleted topic of %s-%d is retried: %s"
+            log.error(text, self._path, *name, error)
 
     def note_merged(self) -> None:
         """Note how far inputs are merged, so that a later life knows it. Raises LogFormatError."""
@@ -178,18 +180,25 @@ class Recreation:
 
     # --- deciding ---------------------------------------------------------------------------------
 
-    def _leave(self, name: InputName) -> None:
+    def _leave(self, name: InputName, topic_id: str) -> None:
         """Move an input from its deleted topic to the next topic of that name, or hold its bytes.
         Raises LogFormatError.
         """
         shipping = self._session.shipping_if_known(name)
-        if shipping is None or shipping.held is not None:
-            return
-        self._session.look_again()
-        self.on_left(name[0])
+        is_left = shipping is None or shipping.held is not None or topic_id in shipping.former
+        if shipping is not None and not is_left:
+            if self._session.topic_id(name) is None:  # the topic was to be noted just now
+                former = (*shipping.former, topic_id)[-FORMER_KEPT:]
+                shipping = msgspec.structs.replace(shipping, former=former)
+            self._session.look_again(name)
+            self.on_left(name[0])
+            self._leave_topic(name, shipping)
+        self._gone.discard((name, topic_id))
+
+    def _leave_topic(self, name: InputName, shipping: ShippingFile) -> None:
         begin = self._first_unmerged(name)
         if begin is None:
-            self._go_on(name, self._end(name))
+            self._go_on(name, shipping, self._end(name))
             log.warning(
                 "topic %r was deleted after all of session %s was merged: what follows goes to the "
                 "next topic of that name",
@@ -200,7 +209,7 @@ class Recreation:
         held = msgspec.structs.replace(shipping, held=tuple(begin), decision="")
         self._progress.find(name)
         self._ship_differently(name, held)
-        size = self._session.held()[name]
+        size = self._session.held_bytes(name)
         if self.option is OnRecreate.HOLD:
             log.error(
                 "topic %r was deleted before %d bytes of session %s, partition %d, were merged: "
@@ -212,15 +221,20 @@ class Recreation:
             )
 
     def _carry_out(self, name: InputName) -> None:
-        """Raises LogFormatError."""
-        shipping = self._session.shipping(name)
-        if shipping.held is None or not shipping.decision:
+        """Carry out the decision about held bytes, if there is one. Raises LogFormatError."""
+        shipping = self._session.shipping_if_known(name)
+        if shipping is None or shipping.held is None:
             return
-        self._session.look_again()
         held = SessionPosition(*shipping.held)
-        size = self._session.held()[name]
+        if not shipping.decision and self.option is not OnRecreate.HOLD:
+            self._note(name, self.option)
+            shipping = self._session.shipping(name)
+        if not shipping.decision:
+            return
+        self._session.look_again(name)
+        size = self._session.held_bytes(name)
         if shipping.decision == OnRecreate.DISCARD.value:
-            self._go_on(name, self._end(name))
+            self._go_on(name, shipping, self._end(name))
         elif not self._continue(name, shipping, held):
             return
         log.warning(
@@ -256,8 +270,8 @@ class Recreation:
         dedup = (None, None) if of_held is None else (of_held.dedup_id, of_held.dedup_base)
         self._session.begin_run(secrets.token_hex(16), self._clock.wall_ms(), *dedup)
 
-    def _go_on(self, name: InputName, begin: SessionPosition) -> None:
-        self._change_topic(name, self._session.shipping(name), begin, ())
+    def _go_on(self, name: InputName, shipping: ShippingFile, begin: SessionPosition) -> None:
+        self._change_topic(name, shipping, begin, ())
         self._progress.skip(name, begin)
         self._move(name)
 
@@ -272,7 +286,8 @@ class Recreation:
         name; `_move` is to follow.
         """
         gone = self._session.topic_id(name)
-        former = shipping.former if gone is None else (*shipping.former, gone)
+        is_noted = gone is None or gone in shipping.former
+        former = shipping.former if is_noted else (*shipping.former, gone)
         later = msgspec.structs.replace(
             shipping,
             former=former[-FORMER_KEPT:],
@@ -302,7 +317,7 @@ class Recreation:
         shipping = self._session.shipping(name)
         for known in self._session.runs:
             run = known.run
-            if name not in self._session.inputs_of(run) or shipping.drops(run):
+            if not self._session.has_bytes(run, name) or shipping.drops(run):
                 continue
             if shipping.carries(run):
                 continue  # it is part of the run that carries it
@@ -322,7 +337,7 @@ class Recreation:
         """Behind the last whole batch of an input."""
         newest = [each.run for each in self._session.runs]
         for run in reversed(newest):
-            if name in self._session.inputs_of(run):
+            if self._session.has_bytes(run, name):
                 tail = self._session.tail(run, name)
                 tail.advance_to_end()
                 return tail.local(tail.end)
@@ -335,7 +350,7 @@ class Recreation:
         found = []
         for known in self._session.runs:
             run = known.run
-            if not held.run <= run < below or name not in self._session.inputs_of(run):
+            if not held.run <= run < below or not self._session.has_bytes(run, name):
                 continue
             tail = self._session.plain_tail(run, name)
             for roll, length in tail.all_lengths():

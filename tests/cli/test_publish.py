@@ -110,6 +110,9 @@ def test_what_is_before_a_mistake_is_in_and_where_to_go_on_is_said(tmp_path: Pat
             "line 2185: not JSON; the first 2184 records of the input are in the session: "
             "go on with --skip 2184"
         )
+        with pytest.raises(OperatorError) as caught:
+            InputRecords(publisher, None, 0, is_numbered=False).append_all(bad("line 1"), PIPE)
+        assert caught.value.message == "line 1; no record of the input is in the session"
         rest = InputRecords(publisher, None, 2_184, is_numbered=False)
         assert rest.append_all(numbers(2_184, 3_000), PIPE) == 816
     data = b"".join(path.read_bytes() for path in tmp_path.rglob("log.*"))

@@ -314,6 +314,8 @@ class InputRecords:
 
     def _how_to_go_on(self) -> str:
         done = self._skipped + self._count
+        if not done:
+            return "no record of the input is in the session"
         return f"the first {done} records of the input are in the session: go on with --skip {done}"
 
 

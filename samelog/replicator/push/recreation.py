@@ -89,14 +89,14 @@ class Recreation:
     @property
     def held(self) -> Mapping[InputName, HeldBytes]:
         """The inputs whose bytes are held."""
-        found = {}
-        for name in self._session.held():
-            shipping, size = self._session.shipping(name), self._session.held_bytes(name)
-            begin = SessionPosition(*(shipping.held or shipping.begin))
-            topic_id = self._session.topic_id(name) or (shipping.former or ("",))[-1]
-            session = (self._session.identity or (self._path,))[0]
-            found[name] = HeldBytes(*name, topic_id, begin, size, shipping.decision, session)
-        return found
+        return {name: self._held(name) for name in self._session.held()}
+
+    def _held(self, name: InputName) -> HeldBytes:
+        shipping, size = self._session.shipping(name), self._session.held_bytes(name)
+        begin = SessionPosition(*(shipping.held or shipping.begin))
+        topic_id = self._session.topic_id(name) or (shipping.former or ("",))[-1]
+        session = (self._session.identity or (self._path,))[0]
+        return HeldBytes(*name, topic_id, begin, size, shipping.decision, session)
 
     def told(self) -> tuple[HeldPart, ...]:
         """The same for nodes, and the damaged ranges: of many inputs those with the most bytes."""
@@ -209,16 +209,8 @@ class Recreation:
         held = msgspec.structs.replace(shipping, held=tuple(begin), decision="")
         self._progress.find(name)
         self._ship_differently(name, held)
-        size = self._session.held_bytes(name)
         if self.option is OnRecreate.HOLD:
-            log.error(
-                "topic %r was deleted before %d bytes of session %s, partition %d, were merged: "
-                "they are held",
-                name[0],
-                size,
-                self._path,
-                name[1],
-            )
+            log.error("topic %r was deleted; %s", name[0], self._held(name).explain())
 
     def _carry_out(self, name: InputName) -> None:
         """Carry out the decision about held bytes, if there is one. Raises LogFormatError."""

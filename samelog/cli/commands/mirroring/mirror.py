@@ -115,7 +115,7 @@ def status(config: MirrorConfig) -> None:
     """
     mirrors = ask(load_client(config.destination), ListMirrors()).mirrors
     source, problem = asyncio.run(_source_state(config))
-    topics = {} if source is None else {each.topic: each for each in source.topics}
+    topics = None if source is None else {each.topic: each for each in source.topics}
     root = None if source is None else root_of(source.cluster_id)
     ours = [each for each in mirrors if root in (None, each.cluster_id)]
     _show(_Shown(problem, *_compared(ours, topics)))
@@ -130,12 +130,16 @@ class _Shown(NamedTuple):
 
 
 def _compared(
-    mirrors: Sequence[MirrorInfo], topics: Mapping[str, SourceTopic]
+    mirrors: Sequence[MirrorInfo], topics: Mapping[str, SourceTopic] | None
 ) -> tuple[list[_Row], dict[str, dict[str, tuple[Any, Any]]]]:
+    """`topics`: those of the source that are chosen; None: it does not answer."""
     rows, differences = [], {}
     for each in mirrors:
-        source = topics.get(each.source_topic)
-        rows += _rows(each, source)
+        source = None if topics is None else topics.get(each.source_topic)
+        state = _state(each, source, is_known=topics is not None)
+        if source is not None and source.log_id != each.log_id:
+            source = None
+        rows += _rows(each, source, state)
         differences[each.topic] = _differences(each, source)
     return rows, differences
 
@@ -148,7 +152,7 @@ def _show(shown: _Shown) -> None:
     if shown.source_problem:
         talk(f"the source does not answer: {shown.source_problem}")
     cells = [tuple(UNKNOWN if cell is None else cell for cell in row) for row in shown.partitions]
-    print_table(("mirror", "partition", "of", "mirrored", "end", "lag", "state"), cells)
+    print_table(("mirror", "partition", "source", "mirrored", "end", "lag", "state"), cells)
     _say_differences(shown.settings)
 
 
@@ -172,19 +176,34 @@ async def _source_state(config: MirrorConfig) -> tuple[SourceState | None, str]:
         await source.close()
 
 
-def _rows(mirror: MirrorInfo, source: SourceTopic | None) -> list[_Row]:
+def _state(mirror: MirrorInfo, source: SourceTopic | None, *, is_known: bool) -> str:
+    """Describe whether a topic is a mirror, and why it is not continued. `is_known`: the source
+    answers.
+    """
+    if mirror.promoted_ms >= 0:
+        return f"promoted {utc(mirror.promoted_ms)}"
+    if is_known and source is None:
+        return "mirror; the source has no such topic, or mirror.toml does not choose it"
+    if source is not None and source.log_id != mirror.log_id:
+        return "stopped: the source was reset, or its topic recreated"
+    return "mirror"
+
+
+def _rows(mirror: MirrorInfo, source: SourceTopic | None, state: str) -> list[_Row]:
+    """`source`: the log that is mirrored; None: it is not known."""
     ends = (
         {} if source is None else {each.partition: each.next_offset for each in source.partitions}
     )
     is_mirror = mirror.promoted_ms < 0
-    state = "mirror" if is_mirror else f"promoted {utc(mirror.promoted_ms)}"
     rows = []
     for each in mirror.partitions:
         end = ends.get(each.partition)
         lag = None if end is None or not is_mirror else max(0, end - each.next_offset)
         numbers = each.next_offset, end, lag
         where = mirror.topic, each.partition, mirror.source_topic
-        rows.append(_Row(*where, *numbers, f"{state}{_left_open(each)}"))
+        is_ahead = is_mirror and end is not None and end < each.next_offset
+        ahead = ", and the source ends below it" if is_ahead else ""
+        rows.append(_Row(*where, *numbers, f"{state}{ahead}{_left_open(each)}"))
     return rows
 
 

@@ -54,8 +54,8 @@ class RunFile(Versioned, frozen=True, kw_only=True):
     """run.<X>.json: one life of the publisher."""
 
     remedy: ClassVar[str] = (
-        "restore it; or rename it, and the files log.<X>.* of this run stay unshipped, while later "
-        "runs are shipped"
+        "its copy run-again.<X>.json is lost, too; restore one of them; or rename this one, and "
+        "the files log.<X>.* of this run stay unshipped, while later runs are shipped"
     )
     run: int
     run_id: str

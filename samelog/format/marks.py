@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from samelog.format import _kernels as kernels
+from samelog.format.directory_files import PartitionFile
 from samelog.format.segment import SealedSegment
 
 MARKS_FORMAT_VERSION = 1
@@ -72,6 +73,8 @@ class MergedMarks(Marks, frozen=True, kw_only=True):
     """Wholly durable segments, in order."""
     indexes: list[IndexMark]
     """Of the segments from the durable position on."""
+    whose: PartitionFile | None = None
+    """What partition.json said, which is made of it again if it is damaged; None: there is none."""
 
 
 def encode_marks(marks: Marks) -> bytes:

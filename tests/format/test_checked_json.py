@@ -73,6 +73,19 @@ def test_bits_turned_in_both_texts_are_refused_with_the_remedy() -> None:
         decode_directory_file(turned, "session.json", SessionFile)
 
 
+def test_two_texts_damaged_in_different_places_are_read() -> None:
+    """A bit of each in two places, and bytes of each that are zeros."""
+    data = encode_directory_file(SESSION)
+    half = len(checked(data)) - 3 + len(b',\n "again": ')
+    for bit in range(8 * (half - 60)):
+        turned = with_bit_turned(with_bit_turned(data, bit), bit + 8 * (half + 40))
+        turned = with_bit_turned(turned, bit + 8 * 20)
+        assert decode_directory_file(turned, "session.json", SessionFile) == SESSION
+    zeros = bytearray(data)
+    zeros[5:25] = zeros[half + 50 : half + 70] = bytes(20)
+    assert decode_directory_file(bytes(zeros), "session.json", SessionFile) == SESSION
+
+
 def test_one_damaged_text_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -83,5 +96,5 @@ def test_one_damaged_text_is_reported_once(
     for _ in range(2):
         assert read_json_file(OsFileSystem(), path, SessionFile) == SESSION
     assert [record.message for record in caplog.records] == [
-        f"{path} is damaged; its second text is intact, and is used"
+        f"{path} is damaged; what it said is read from its two texts"
     ]

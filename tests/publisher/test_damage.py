@@ -98,6 +98,7 @@ def test_a_publisher_appends_despite_an_unreadable_record_of_a_run(
     session = crashed(tmp_path, durable=False)
     record, file = session / "run.0.json", session / "t-0" / "log.0.0"
     record.write_bytes(b"")
+    (session / "run-again.0.json").write_bytes(b"")
     data = file.read_bytes()
     with caplog.at_level(logging.ERROR), Publisher("t", session="s", directory=session.parent) as p:
         p.append(b"3")

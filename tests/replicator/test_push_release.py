@@ -140,7 +140,7 @@ def test_a_run_without_files_leaves_no_record_but_the_newest(publisher: Publishe
     for _ in range(2):
         run = publisher.files.begin()
         publisher.progress.close_run(run, {}, {})
-    assert publisher.removed() == {"run.1.json"}
+    assert publisher.removed() == {"run.1.json", "run-again.1.json"}
 
 
 def test_what_was_never_merged_of_a_closed_run_stays(publisher: Publisher) -> None:

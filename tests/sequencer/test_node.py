@@ -9,6 +9,7 @@ import os
 import shutil
 import ssl
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -380,9 +381,34 @@ def test_a_partition_whose_owner_is_unreadable_is_set_aside_and_copied_anew(
     (merged_dir / "t-0" / "partition.json").write_bytes(b"")
     if is_missing:
         (merged_dir / "t-0" / "partition.json").unlink()
+    (merged_dir / "t-0" / "marks").unlink()
     run_with(tmp_path, 3, second)
     aside = merged_dir / "quarantine" / "t-0.quarantined-1"
     assert (aside / f"{0:020d}.log").stat().st_size > 0
+
+
+def test_the_only_node_makes_a_damaged_partition_file_again(
+    tmp_path: Path, run_with: RunWith
+) -> None:
+    """No other node has a copy of the records, so none of them may be set aside."""
+    merged_dir = tmp_path / "rt-sequencer-0" / "data" / "merged"
+
+    async def first(nodes: list[Node]) -> None:
+        await Session("a").send(nodes, batch(b"0", b"1"))
+        await until(lambda: offset(nodes[0]) == 2, "merged")
+
+    async def again(nodes: list[Node], known: int) -> None:
+        await until(lambda: offset(nodes[0]) == known, "all records are there")
+        await Session(f"after-{known}").send(nodes, batch(b"more"))
+        await until(lambda: offset(nodes[0]) == known + 1, "more are merged")
+
+    run_with(tmp_path, 1, first)
+    file = merged_dir / "t-0" / "partition.json"
+    file.write_bytes(bytes(file.stat().st_size))
+    run_with(tmp_path, 1, partial(again, known=2))
+    file.unlink()
+    run_with(tmp_path, 1, partial(again, known=3))
+    assert not (merged_dir / "quarantine").exists()
 
 
 def test_a_publisher_is_asked_again_for_committed_bytes_that_nobody_has(

@@ -171,10 +171,24 @@ def test_an_unreadable_start_archives_nothing(path: Path) -> None:
     archive(log, 4, 4)
     log.close()
     (path / "partition.json").write_bytes(b'{"start_offset": 99')
+    (path / "marks").unlink()
     before = contents(path)
     with pytest.raises(CorruptLog):
         open_merged(path)
     assert contents(path) == before
+
+
+def test_an_unreadable_start_is_made_again_from_the_marks(path: Path) -> None:
+    log, oracle = write(path, *SEGMENTS)
+    archive(log, 4, 4)
+    log.close()
+    before = (path / "partition.json").read_bytes()
+    (path / "partition.json").write_bytes(b'{"start_offset": 99')
+    again = open_merged(path)
+    assert (again.start_offset, again.next_offset) == (4, oracle.next_offset)
+    assert not again.damaged
+    again.close()
+    assert (path / "partition.json").read_bytes() == before
 
 
 def test_an_empty_file_above_the_start_is_damage(path: Path) -> None:

@@ -155,10 +155,32 @@ def test_a_newer_format_is_left_alone(path: Path) -> None:
 def test_segments_without_their_partition_file_are_not_touched(path: Path) -> None:
     write(path, [ONE])[0].close()
     (path / "partition.json").unlink()
+    (path / "marks").unlink()
     with pytest.raises(CorruptLog, match=r"partition\.json.*missing beside segments"):
         open_merged(path)
     with pytest.raises(NoSuchFile):
         open_merged(path, read_only=True)
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_damaged_partition_file_is_made_again_from_the_marks(
+    path: Path, is_missing: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, oracle = write(path, [ONE])
+    log.close()
+    file = path / "partition.json"
+    before = file.read_bytes()
+    file.write_bytes(bytes(len(before)))
+    if is_missing:
+        file.unlink()
+    again = open_merged(path)
+    assert again.next_offset == oracle.next_offset
+    again.close()
+    assert file.read_bytes() == before
+    assert f"{file}: " in caplog.text
+    file.unlink()
+    with pytest.raises(OtherTopic):
+        MergedLog.open(FS, path, topic="flights", topic_id="other", partition=0)
 
 
 @pytest.mark.parametrize("name", [LOG_0, INDEX_0, "partition.json"])

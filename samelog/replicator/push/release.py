@@ -21,6 +21,7 @@ from samelog.replicator.interfaces import InputName, RollByte
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import LostRange, SessionProgress
 from samelog.store.disk.files import FileSystem, NoSuchFile
+from samelog.store.session.directory import run_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def plan_removal(session: LocalSession, progress: SessionProgress) -> Removal:
         if is_finished and names:
             finished.append(run)
         if is_finished and run != session.runs[-1].run:
-            paths.append(os.path.join(session.path, f"run.{run}.json"))
+            paths += reversed(run_files(session.path, run))
     return Removal(tuple(paths), tuple(finished), session.identities())
 
 
@@ -65,9 +66,10 @@ def find_lost(session: LocalSession, run: int, name: InputName, end: RollByte) -
     tail.raise_to(start)
     while tail.normal(tail.end) <= tail.normal(start) and tail.advance():
         pass
-    if tail.normal(tail.end) <= tail.normal(start):
-        return None
-    return LostRange(run, name, start, tail.end)
+    if tail.normal(tail.end) > tail.normal(start):
+        return LostRange(run, name, start, tail.end)
+    found = tail.damage
+    return None if found is None else LostRange(run, name, start, found.stop, found.reason)
 
 
 async def remove(fs: FileSystem, removal: Removal) -> None:

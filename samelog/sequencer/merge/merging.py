@@ -180,7 +180,12 @@ class Merging:
             merged = self._open_log(path, topic, index)
         except CorruptLog as damage:  # nothing else says whose segments these are
             aside = set_partition_aside(self._fs, path)
-            log.error("%s; all is now %s, and is copied from another node", damage, aside)
+            log.error(
+                "%s; all is now %s, and is copied from another node. If no other node has it: stop "
+                "this one, restore the file there, move the directory back, and start the node",
+                damage,
+                aside,
+            )
             merged = self._open_log(path, topic, index)
         merger = PartitionMerger(number, merged, self._reader)
         return MergedPartition(topic, index, merged, merger, self._events)

@@ -46,14 +46,14 @@ def checked_text(path: str, data: bytes) -> bytes:
     """
     text = checked(data)
     if not is_intact(data):
-        _report(path)
+        report_once(f"{path} is damaged; what it said is read from its two texts")
     return text
 
 
 @lru_cache(maxsize=256)
-def _report(path: str) -> None:
-    """Each file is reported once."""
-    log.error("%s is damaged; its second text is intact, and is used", path)
+def report_once(text: str) -> None:
+    """Log an error, once however often it is found."""
+    log.error("%s", text)
 
 
 def write_json_file(

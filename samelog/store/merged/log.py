@@ -292,6 +292,7 @@ class MergedLog(MergedReader):
         self._chain.restart_at(base_offset)
         self._transactions.begin(None)
         self._checkpoints = PendingCheckpoints(self._chain.start)
+        self._save_whose()
 
     def mark_deleted(self, *, is_deleted: bool) -> None:
         """Record durably whether the topic was deleted in the cluster. Raises DiskFault."""
@@ -299,6 +300,11 @@ class MergedLog(MergedReader):
         whose = msgspec.structs.replace(self._whose, is_deleted=is_deleted)
         write_partition_file(self._fs, self.path, whose)
         self._whose = whose
+        self._save_whose()
+
+    def _save_whose(self) -> None:
+        with suppress(NoSpace):  # marks may lag until there is room
+            self.save_marks()
 
     # --- compaction and archiving --------------------------------------------------------------
 
@@ -363,6 +369,7 @@ class MergedLog(MergedReader):
         self._whose = whose
         if begin != self._chain.start:
             self._begin_at(begin)
+        self._save_whose()
 
     def _begin_at(self, start: LogCheckpoint) -> None:
         if start.base > self._chain.growing.base_offset:
@@ -463,7 +470,8 @@ class MergedLog(MergedReader):
         sealed = [s for s in self._chain.sealed.values() if s.next_offset <= durable.offset]
         first = sealed[-1].next_offset if sealed else self._chain.start.base
         indexes = [self._chain.index_mark(base) for base in self._chain.bases if base >= first]
-        return MergedMarks(durable=durable, sealed=sealed, indexes=indexes)
+        whose = None if isinstance(self._whose, RowsFile) else self._whose
+        return MergedMarks(durable=durable, sealed=sealed, indexes=indexes, whose=whose)
 
     def _store_indexes(self) -> None:
         if self._writer is not None:

@@ -1,30 +1,64 @@
 """Which partition a merged directory belongs to, and where its log begins: `partition.json`.
 
+Marks repeat what it says, so that it can be made again if it is damaged.
+
 Invariant: the file is durable before the first segment; the topic id of a directory never changes.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 
 from samelog.format.directory_files import PartitionFile, RowsFile
 from samelog.format.errors import CorruptLog, OtherTopic, UnsupportedFormat
 from samelog.format.file_names import (
+    MARKS_FILE,
     PARTITION_FILE,
     ROWS_FILE,
     input_name,
     parse_input_name,
     segment_bases,
 )
+from samelog.format.marks import MergedMarks
 from samelog.store.disk.directories import make_durable_directory
+from samelog.store.disk.dirty_files import read_marks
 from samelog.store.disk.files import FileSystem, NoSuchFile
-from samelog.store.disk.json_files import read_json_file, write_json_file
+from samelog.store.disk.json_files import LIMIT_BYTES, read_json_file, write_json_file
+
+log = logging.getLogger(__name__)
 
 
 def read_whose(fs: FileSystem, directory: str) -> PartitionFile | None:
     """Whose a directory is: a log's, or a RowsFile; None if nobody's. Raises as `claim`."""
-    known = read_json_file(fs, os.path.join(directory, PARTITION_FILE), PartitionFile)
-    return known or read_json_file(fs, os.path.join(directory, ROWS_FILE), RowsFile)
+    return _read(fs, directory)[0]
+
+
+def _read(fs: FileSystem, directory: str) -> tuple[PartitionFile | None, bool]:
+    """The same, and whether only the marks say so. Raises as `claim`."""
+    path = os.path.join(directory, PARTITION_FILE)
+    try:
+        known = read_json_file(fs, path, PartitionFile)
+    except CorruptLog as damage:
+        fs.read_file(path, LIMIT_BYTES)  # a link or a device is refused
+        if (known := _from_marks(fs, path, damage.reason)) is None:
+            raise
+        return known, True
+    known = known or read_json_file(fs, os.path.join(directory, ROWS_FILE), RowsFile)
+    if known is not None or not fs.exists(directory):
+        return known, False
+    if segment_bases(fs.list_directory(directory)):
+        known = _from_marks(fs, path, "the file is missing")
+    return known, known is not None
+
+
+def _from_marks(fs: FileSystem, path: str, reason: str) -> PartitionFile | None:
+    """What the marks repeat of a damaged or missing partition.json."""
+    marks = read_marks(fs, os.path.dirname(path), MergedMarks)
+    if marks is None or marks.whose is None:
+        return None
+    log.error("%s: %s; %s beside it repeats its contents", path, reason, MARKS_FILE)
+    return marks.whose
 
 
 def read_partition_topic(fs: FileSystem, directory: str) -> str | None:
@@ -61,7 +95,7 @@ def claim(
     """
     if not read_only:
         make_durable_directory(fs, directory)
-    known = read_whose(fs, directory)
+    known, is_lost = _read(fs, directory)
     if known is None:
         return _write_first(fs, directory, wanted, read_only=read_only)
     check_kind(directory, known, wanted if isinstance(wanted, RowsFile) else None)
@@ -69,6 +103,8 @@ def claim(
         raise OtherTopic(directory, known.topic_id, wanted.topic_id)
     if (known.topic, known.partition) != (wanted.topic, wanted.partition):
         raise UnsupportedFormat(f"{directory} belongs to {known.topic}-{known.partition}")
+    if is_lost and not read_only:
+        write_partition_file(fs, directory, known)
     return known
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Self
 
 import msgspec
@@ -29,15 +30,21 @@ from samelog.format.file_names import (
 )
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.store.disk.directories import make_durable_directory
-from samelog.store.disk.disk_errors import DirectoryGone
+from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
 from samelog.store.disk.files import File, FileSystem, NoSuchFile, StrPath
-from samelog.store.disk.json_files import read_json_file, write_json_file
+from samelog.store.disk.json_files import read_json_file, report_once, write_json_file
 
-_RUN_FILE = re.compile(r"run\.(0|[1-9][0-9]{0,18})\.json")
+_RUN_FILE = re.compile(r"run(?:-again)?\.(0|[1-9][0-9]{0,18})\.json")
 
 
 class RunExists(LogFormatError):
     """The number of a new run is taken by another run."""
+
+
+def run_files(session: str, number: int) -> tuple[str, str]:
+    """The file of a run and its copy, in the directory of a session; the copy is removed first."""
+    names = f"run.{number}.json", f"run-again.{number}.json"
+    return os.path.join(session, names[0]), os.path.join(session, names[1])
 
 
 class SessionDirectory:
@@ -148,14 +155,31 @@ class SessionDirectory:
 
     def _run_numbers(self) -> list[int]:
         names = self._fs.list_directory(self.path)
-        return sorted(int(match[1]) for name in names if (match := _RUN_FILE.fullmatch(name)))
+        return sorted({int(match[1]) for name in names if (match := _RUN_FILE.fullmatch(name))})
 
     def run(self, number: int) -> RunFile | None:
-        """One run; None if there is none of this number. Raises UnsupportedFormat, CorruptLog."""
-        path = self._run_path(number)
-        found = read_json_file(self._fs, path, RunFile)
+        """One run; None if there is none of this number. Where its file is damaged or missing, its
+        copy counts. Raises UnsupportedFormat, CorruptLog.
+        """
+        path, copy = run_files(self.path, number)
+        try:
+            found = read_json_file(self._fs, path, RunFile)
+        except CorruptLog:
+            if (found := self._run_in(copy)) is None:
+                raise
+        found = found or self._run_in(copy)
         if found is not None and found.run != number:
             raise CorruptLog(path, 0, f"says it is run {found.run}")
+        return found
+
+    def _run_in(self, copy: str) -> RunFile | None:
+        """What the copy of a run's file says; None if it is missing or damaged, too."""
+        try:
+            found = read_json_file(self._fs, copy, RunFile)
+        except CorruptLog:
+            return None
+        if found is not None:
+            report_once(f"{self._run_path(found.run)} is damaged or missing; {copy} is used")
         return found
 
     def next_run(self) -> int:
@@ -191,8 +215,15 @@ class SessionDirectory:
             started_ms=started_ms,
             stage=stage,
         )
-        write_json_file(self._fs, self._run_path(number), run)
+        self._write_run(run)
         return run
+
+    def _write_run(self, run: RunFile) -> None:
+        """Write the file of a run, durably, and its copy, which lags if there is no room."""
+        write_json_file(self._fs, self._run_path(run.run), run)
+        with suppress(NoSpace):
+            _, copy = run_files(self.path, run.run)
+            write_json_file(self._fs, copy, run, durable=False)
 
     def end_run(self, number: int, ends: Mapping[str, tuple[int, int]]) -> RunFile:
         """Note durably where a run's inputs end (by input name). Raises NoSuchFile, DiskFault."""
@@ -200,15 +231,16 @@ class SessionDirectory:
         if known is None:
             raise NoSuchFile(f"{self._run_path(number)} is not there")
         run = msgspec.structs.replace(known, end=dict(ends))
-        write_json_file(self._fs, self._run_path(number), run)
+        self._write_run(run)
         return run
 
     def forget_run(self, number: int) -> None:
         """Remove the record of a run whose bytes are released. Raises NoSuchFile."""
-        self._fs.unlink(self._run_path(number))
+        for path in reversed(run_files(self.path, number)):
+            self._fs.unlink(path)
 
     def _run_path(self, number: int) -> str:
-        return os.path.join(self.path, f"run.{number}.json")
+        return run_files(self.path, number)[0]
 
     # --- inputs --------------------------------------------------------------------------------
 

@@ -231,6 +231,17 @@ class Publisher(Appender):
             )
         self._shipper.wait_merged(tuple(self._appended().items()), timeout)
 
+    def wait_held(self, timeout: float | None = None) -> None:
+        """Of a stage: flush, and wait until a node holds everything appended durably.
+
+        Raises as `wait_merged`; RecordsDamaged comes at once, and names file, byte and reason: a
+        stage with damaged files is not published.
+        """
+        self.flush()
+        if self._shipper is None:
+            raise NotShipping("this publisher only writes local files: give it a config")
+        self._shipper.wait_held(tuple(self._appended().items()), timeout)
+
     def close(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
         """Write what lingers, end the run, and let go of the session; more calls do nothing.
 
@@ -254,9 +265,11 @@ class Publisher(Appender):
             for lane in self._taken_lanes():
                 self._locked(lane.close, deadline)
         finally:
-            with self._lock:
-                self._writer.close()
-            self._stop_shipping(deadline)
+            try:
+                with self._lock:
+                    self._writer.close()
+            finally:
+                self._stop_shipping(deadline)
 
     def _stop_shipping(self, deadline: float) -> None:
         if self._shipper is None:

@@ -20,7 +20,8 @@ from weakref import WeakKeyDictionary
 
 from samelog.config.tables.client import ClientConfig, OnRecreate
 from samelog.format.directory_files import RefusedRecord
-from samelog.format.errors import DirectoryInUse
+from samelog.format.errors import CorruptLog, DirectoryInUse
+from samelog.format.file_names import data_name, input_name
 from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import (
     NotMerged,
@@ -30,7 +31,7 @@ from samelog.publisher.errors import (
 )
 from samelog.publisher.records import PartitionPositions, Places, TopicPartition
 from samelog.replicator.client_errors import TopicDeleted
-from samelog.replicator.interfaces import InputName
+from samelog.replicator.interfaces import InputName, RunEnds
 from samelog.replicator.push.client import PushClient, PushStatus
 from samelog.replicator.push.connections import PushConnections
 from samelog.replicator.push.link import NodeStatus
@@ -38,6 +39,7 @@ from samelog.replicator.push.progress import InputProgress, LostRange, ToldTopic
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.loop import LoopThread, LoopThreads
 from samelog.runtime.reload import ConfigFollower
+from samelog.store.disk.disk_errors import DirectoryGone
 from samelog.store.disk.files import File, FileSystem, OsFileSystem
 from samelog.wire.errors import FaultCode
 
@@ -191,6 +193,12 @@ class Shipper:
             for name, reached in self._progress.items()
         }
 
+    def _all_held(self) -> PartitionPositions:
+        return {
+            TopicPartition(*name): SessionPosition(*reached.durable)
+            for name, reached in self._progress.items()
+        }
+
     def wait_acknowledged(self, wanted: Places, timeout_s: float | None) -> None:
         """Wait until everything up to `wanted` is acknowledged. Raises as `wait_merged`."""
         self._wait(wanted, self._all_acknowledged, timeout_s, "acknowledged")
@@ -206,6 +214,26 @@ class Shipper:
             RecordsDamaged: all else is; raised once for each damage.
         """
         self._wait(wanted, self._all_merged, timeout_s, "merged")
+
+    def wait_held(self, wanted: Places, timeout_s: float | None) -> None:
+        """Wait until a node holds a stage's records up to `wanted` durably.
+
+        Raises as `wait_merged`, and at once RecordsDamaged if files are damaged or missing: nothing
+        of the stage will be published then.
+        """
+        self._expect(wanted)
+        try:
+            self._wait(wanted, self._all_held, timeout_s, "held", is_stage=True)
+        finally:
+            self._expect(())
+
+    def _expect(self, wanted: Places) -> None:
+        ends = {(name.topic, name.partition): position[1:] for name, position in wanted}
+        run = max((position.run for _, position in wanted), default=-1)
+        self._thread.run(self._expect_files(run, ends))
+
+    async def _expect_files(self, run: int, ends: RunEnds) -> None:
+        self._client.expect(run, ends)
 
     def wait_released(self, timeout_s: float) -> None:
         """Wait until the session's files are removed, or for that long."""
@@ -225,6 +253,8 @@ class Shipper:
         reached: Callable[[], PartitionPositions],
         timeout_s: float | None,
         what: str,
+        *,
+        is_stage: bool = False,
     ) -> None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._moved:
@@ -233,7 +263,7 @@ class Shipper:
             self._waiting += 1
             try:
                 while missing := self._missing(wanted, reached()):
-                    self._check_possible(missing)
+                    self._check_possible(missing, is_stage=is_stage)
                     if refusal := self._refusal(missing):
                         raise PublishingRefused(refusal)
                     left = None if deadline is None else deadline - time.monotonic()
@@ -245,11 +275,16 @@ class Shipper:
             self._check_lost(self._still_wanted(wanted))
             self._check_damaged(self._still_wanted(wanted))
 
-    def _check_possible(self, missing: Places) -> None:
-        """Raise ShippingStopped, TopicDeleted if a missing position cannot come any more."""
+    def _check_possible(self, missing: Places, *, is_stage: bool) -> None:
+        """Raise ShippingStopped, TopicDeleted, RecordsDamaged if a missing position cannot come any
+        more.
+        """
         status = self._status
         if status is None:
             return
+        if is_stage and isinstance(status.session_fault, CorruptLog | DirectoryGone):
+            raise RecordsDamaged(f"{status.session_fault}; nothing of the stage is published")
+        self._check_stages(status, missing)
         if status.stopped is not None:
             raise ShippingStopped(f"shipping has stopped: {status.stopped}")
         for name, position in missing:
@@ -258,6 +293,12 @@ class Shipper:
             held = status.held.get(name)
             if held is not None and held.begin < position and not held.decision:
                 raise TopicDeleted(name.topic, held.explain())
+
+    def _check_stages(self, status: PushStatus, missing: Places) -> None:
+        runs = {(name, position.run) for name, position in missing}
+        for each in status.damaged:
+            if each.stage is not None and (TopicPartition(*each.name), each.run) in runs:
+                raise RecordsDamaged(_spoilt_text(each, os.path.dirname(self._lock.path)))
 
     def _missing(self, wanted: Places, reached: PartitionPositions) -> Places:
         """What may still come: a lost run holds up no other one, and is spoken of at the end."""
@@ -334,6 +375,15 @@ def _damage_text(damage: LostRange) -> str:
     return (
         f"records of run {damage.run} of {name} were damaged on disk before they were merged, "
         f"from {start} to {stop} ({damage.reason}){kept}"
+    )
+
+
+def _spoilt_text(damage: LostRange, session: str) -> str:
+    path = os.path.join(session, input_name(*damage.name), data_name(damage.run, damage.start[0]))
+    kept = "" if damage.kept is None else f"; a copy of the damaged bytes is {damage.kept}"
+    return (
+        f"{path}, byte {damage.start[1]}: {damage.reason}{kept}; nothing of stage "
+        f"{damage.stage!r} is published"
     )
 
 

@@ -6,11 +6,12 @@ becomes readable, in one decision of the cluster, or none. A batch that comes ag
 knows whether it was published, is dropped (docs/state-machine.md, "Stages").
 
 Invariant: what `hold` gives is on a majority of the nodes; of a writer that was not
-held nobody will read anything.
+held nobody will read anything. Files in which damage was found are kept.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
@@ -29,9 +30,11 @@ from samelog.admin.requests import (
     StagedRun,
 )
 from samelog.config.tables.client import ClientConfig, Compression
-from samelog.publisher.errors import NotStaged
+from samelog.format.errors import CorruptLog, LogFormatError
+from samelog.publisher.errors import NotStaged, RecordsDamaged
 from samelog.publisher.options import as_column_of_pairs
 from samelog.publisher.publisher import Publisher
+from samelog.replicator.client_errors import PublisherError
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.session.directory import SessionDirectory
 from samelog.wire.bounds import RunEnd
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
     from samelog.publisher.staged_checks import StagedChecks
     from samelog.publisher.typed_rows import RowEncoder
 
+log = logging.getLogger(__name__)
+
 TIMEOUT_S = 60.0
 RETRY_S = 0.05
 ASK_AGAIN = (FaultCode.NOT_READY, FaultCode.NOT_LEADER, FaultCode.TIMEOUT, None)
@@ -52,7 +57,8 @@ AnswerT = TypeVar("AnswerT")
 
 
 class StagedWriter:
-    """Takes in records for one stage. A context manager: leaving it removes its local files.
+    """Takes in records for one stage. A context manager: leaving it removes its local files, unless
+    they are damaged.
 
     Args:
         topic: where records go unless an append names another topic.
@@ -88,13 +94,20 @@ class StagedWriter:
         )
         """Takes the records; of a topic that nodes check, `append_arrow` does."""
         self._checks: StagedChecks | None = None
+        self._is_damaged = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.publisher.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        try:
+            self.publisher.close()
+        except LogFormatError as error:  # `hold` has raised why nothing of it counts
+            if not self._is_damaged:
+                raise
+            log.error("stage %r: a writer is closed despite: %s", self._stage, error)
+        if not self._is_damaged:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     def append_arrow(self, rows: pa.Table, *, partition: int | None = None) -> None:
         """Take a record per row, as `Publisher.append_arrow`. Where nodes check the topic, each is
@@ -133,23 +146,37 @@ class StagedWriter:
         """What was appended, once a majority holds it durably; None if nothing was.
 
         Raises NotStaged: not within `timeout` seconds, or refused; nothing of it will be published.
+        It comes at once if local files are damaged or missing, and names file, byte and reason.
         """
+        deadline = time.monotonic() + timeout
         self.publisher.flush()
-        ends = self.publisher.positions.appended
-        if not ends:
+        if not self.publisher.positions.appended:
             return None
+        try:
+            found = self._staged_run()
+            self.publisher.wait_held(timeout)
+        except (RecordsDamaged, LogFormatError) as error:
+            self._is_damaged = True
+            raise NotStaged(
+                f"stage {self._stage!r}: {error}; stage the records again with another writer. The "
+                f"files are kept in {self._directory}: remove them when they are not needed"
+            ) from error
+        except PublisherError as error:
+            raise NotStaged(f"stage {self._stage!r}: {error}") from error
+        left = max(0.0, deadline - time.monotonic())
+        _ask(self._config, HoldStage(self._stage, (found,)), self._stage, left)
+        return found
+
+    def _staged_run(self) -> StagedRun:
+        """Return the run of what was appended. Raises LogFormatError."""
+        ends = self.publisher.positions.appended
         (run,) = {place.run for place in ends.values()}
         path = os.path.join(self._directory, self._session)
         record = SessionDirectory.open(OsFileSystem(), path).run(run)
         if record is None:
-            raise NotStaged(f"{path} has lost its run {run}")
-        found = StagedRun(
-            self._session,
-            record.run_id,
-            tuple(RunEnd(*name, place.roll, place.byte) for name, place in sorted(ends.items())),
-        )
-        _ask(self._config, HoldStage(self._stage, (found,)), self._stage, timeout)
-        return found
+            raise CorruptLog(os.path.join(path, f"run.{run}.json"), 0, "the file is missing")
+        places = [RunEnd(*name, place.roll, place.byte) for name, place in sorted(ends.items())]
+        return StagedRun(self._session, record.run_id, tuple(places))
 
 
 def publish_stage(

@@ -8,9 +8,11 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from samelog.format import checked_json
+from samelog.format.directory_files import RunFile
 from samelog.format.errors import LogFormatError
 from samelog.publisher.output import Output
 from samelog.publisher.session_writer import SessionWriter
+from samelog.publisher.staging import StagedWriter
 from samelog.replicator.interfaces import RollByte
 from samelog.replicator.push import session_tail
 from samelog.replicator.push.client import PushClient
@@ -18,6 +20,7 @@ from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.session_damage import SessionDamage
 from samelog.replicator.push.session_tail import RunTail
 from samelog.sequencer.merge.session_store import SessionStore
+from samelog.store.merged import partition_file
 from samelog.store.session import backlog_mark, dead_runs
 from samelog.store.session.log import InputLog
 from samelog.store.session.recovery import RunRecovery
@@ -153,7 +156,34 @@ def seal_behind_the_next_file() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def set_aside_despite_marks() -> Iterator[None]:
+    """A damaged partition.json is not made again from the marks."""
+    with patch.object(partition_file, "_from_marks", lambda *_: None):
+        yield
+
+
+@contextmanager
+def go_on_behind_damage_in_a_stage() -> Iterator[None]:
+    """What is intact behind damage in a stage's files is shipped as another run."""
+
+    def goes_on(self: LocalSession, run: RunFile) -> bool:
+        return self.is_current(run) and self.damage.is_found(run.run)
+
+    with patch.object(LocalSession, "goes_on", goes_on):
+        yield
+
+
+@contextmanager
+def remove_damaged_stages() -> Iterator[None]:
+    """A writer whose files are damaged removes them when it is left."""
+    never = property(lambda self: False, lambda self, value: None)
+    with patch.object(StagedWriter, "_is_damaged", never, create=True):
+        yield
+
+
 _PUBLISHER = "tests/publisher/test_damage.py::"
+_STAGED = "tests/publisher/test_staged_damage.py::"
 _TAIL = "tests/replicator/test_session_tail.py::"
 _PUSH = "tests/replicator/test_push_damage.py::"
 
@@ -186,11 +216,22 @@ PUBLISHER_DAMAGE = (
         forget_damage_above_the_mark,
         _STORE + "test_damage_above_the_mark_counts_unless_the_power_was_lost",
     ),
+    (
+        333,
+        set_aside_despite_marks,
+        "tests/store/test_merged_log.py::test_a_damaged_partition_file_is_made_again_from_the_marks",
+    ),
     (333, read_the_first_text_only, _JSON + "test_a_turned_bit_changes_nothing_that_is_read"),
     (333, stop_at_an_unreadable_input, _PUSH + "test_an_input_that_cannot_be_read_stops_alone"),
     (331, send_the_rest_again, _PUSH + "test_a_node_that_has_damaged_bytes_spares_them"),
     (331, want_every_file_below, _TAIL + "test_files_below_a_known_boundary_may_be_missing"),
     (331, let_newer_runs_pass, _PUSH + "test_the_order_of_runs_and_partitions_stays"),
+    (
+        520,
+        go_on_behind_damage_in_a_stage,
+        _PUSH + "test_nothing_behind_damage_in_a_stage_is_shipped",
+    ),
+    (520, remove_damaged_stages, _STAGED + "test_damage_ends_a_stage_at_once"),
     (331, go_on_before_it_is_merged, _PUSH + "test_a_part_waits_until_the_last_one_is_merged"),
 )
 """Rule, bug, and the test that finds it."""

@@ -44,10 +44,11 @@ class SessionFiles:
         self.run = -1
         self._logs: dict[InputName, InputLog] = {}
 
-    def begin(self, run_id: str | None = None) -> int:
+    def begin(self, run_id: str | None = None, *, stage: str | None = None) -> int:
         """Begin a run."""
         self.run = self.directory.next_run()
-        self.directory.begin_run(self.run, run_id=run_id or f"run-{self.run}", started_ms=1)
+        run_id = run_id or f"run-{self.run}"
+        self.directory.begin_run(self.run, run_id=run_id, started_ms=1, stage=stage)
         return self.run
 
     def log(self, name: InputName = FLIGHTS) -> InputLog:

@@ -317,11 +317,12 @@ def test_an_unreadable_record_stops_its_run_and_later_ones(tmp_path: Path) -> No
             files.end()
         record = files.path / "run.1.json"
         record.write_bytes(bytes(100))
+        (files.path / "run-again.1.json").write_bytes(bytes(100))
         async with world(tmp_path) as made:
             client = made.push(files.path)
             await until(lambda: merged(made) == expected(range(10, 20)))
             assert re.search(
-                rf"{record}, byte 0: unreadable .*; restore it; or rename it, and the files log",
+                rf"{record}, byte 0: unreadable .*; restore one of them; or rename this one, and ",
                 str(client.status.session_fault),
             )
             assert record.read_bytes() == bytes(100)
@@ -331,6 +332,33 @@ def test_an_unreadable_record_stops_its_run_and_later_ones(tmp_path: Path) -> No
             assert files.file(0, run=1).stat().st_size == 10 * SIZE
 
     in_loop(main)
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_damaged_record_of_a_run_is_read_from_its_copy(
+    tmp_path: Path, is_missing: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All records are shipped under the run's own id, so none is merged twice."""
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 30), 10)
+        files.end()
+        record = files.path / "run.0.json"
+        record.write_bytes(bytes(100))
+        if is_missing:
+            record.unlink()
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            await until_shipped(client)
+            assert merged(made) == expected(range(10, 30))
+            assert list(made.cluster.runs["s"]) == ["run-0"]
+            assert client.status.session_fault is None
+
+    with caplog.at_level(logging.ERROR):
+        in_loop(main)
+    assert "run.0.json is damaged or missing; " in caplog.text
 
 
 def test_an_input_that_cannot_be_read_stops_alone(
@@ -378,6 +406,31 @@ def test_an_input_that_cannot_be_read_stops_alone(
 
     monkeypatch.setattr(OsFile, "pread", pread)
     monkeypatch.setattr(OsFileSystem, "list_directory", list_directory)
+    in_loop(main)
+
+
+def test_nothing_behind_damage_in_a_stage_is_shipped(tmp_path: Path) -> None:
+    """A stage is published whole or not at all: its damage is reported, and its files stay."""
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin(stage="sink")
+        write(files, range(10, 40), 10)
+        files.end()
+        flip(files.file(1), 57)
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            await until(lambda: client.status.damaged)
+            [lost] = client.status.damaged
+            assert (lost.run, lost.start, lost.stage) == (0, (1, 0), "sink")
+            await until(lambda: made.cluster.runs["s"]["run-0"].closed)
+            made.cluster.move()
+            await until(lambda: client.status.lost)
+            assert merged(made) == expected(range(10, 20))
+            assert files.file(2).exists()
+            client.look()
+            assert client.status.damaged == (lost,)
+
     in_loop(main)
 
 

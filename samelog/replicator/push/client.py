@@ -150,7 +150,7 @@ class PushClient:
             self._stopped,
             self._session.fault,
             tuple(self._progress.lost),
-            tuple(self._progress.damaged),
+            tuple(self._session.damaged()),
             self._progress.gone(),
             self.beside.recreation.held,
         )
@@ -243,8 +243,15 @@ class PushClient:
             if link.conversation is not None:
                 link.conversation.time_passed()
         self._tell_holds()
+        if self._session.fault is not None:
+            self._tell_soon()
         if self._release_wanted:
             self._release_soon()
+
+    def expect(self, run: int, ends: RunEnds) -> None:
+        """Take a run of a stage for damaged unless its files reach these ends; empty: no more."""
+        self._session.expect(run, ends)
+        self._tell_soon()
 
     def _look_soon(self) -> None:
         """What happened may need another look."""
@@ -299,7 +306,8 @@ class PushClient:
         """Runs or inputs have changed."""
         self._connections.wake(self)
         self._connect()
-        if self._progress.note_damage(self._session.damage.lost()):
+        is_lost = self._progress.note_damage(self._session.damage.lost())
+        if is_lost or self._session.damaged():
             self._tell_soon()
         for name, start in self._session.damage.starts():
             self._progress.reached(start.run, name, (START, start[1:], start[1:]))

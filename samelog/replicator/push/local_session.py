@@ -16,10 +16,11 @@ from functools import partial
 
 from samelog.format.directory_files import RunFile, ShippingFile
 from samelog.format.errors import CorruptLog, DirectoryInUse, LogFormatError
-from samelog.format.file_names import MARKS_FILE, RunNames
+from samelog.format.file_names import MARKS_FILE, RunNames, input_name
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName, RunEnds
 from samelog.replicator.push.input_directory import InputDirectory
+from samelog.replicator.push.progress import LostRange
 from samelog.replicator.push.session_damage import SessionDamage
 from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.replicator.push.session_watch import SessionWatch
@@ -228,6 +229,7 @@ class LocalSession:
         tail = directory.tails.get(run)
         if tail is None:
             tail = directory.tail(run, self.damage.start_of(run, name))
+            tail.on_damage = partial(self._damage_found, run)
             found = self.damage.found_in(run, name)
             if found is not None:
                 start, stop = SessionPosition(*found.start), SessionPosition(*found.stop)
@@ -248,7 +250,6 @@ class LocalSession:
         tail = directory.tails.get(run)
         if tail is None or record is None:
             return
-        tail.judges = record.stage is None  # a stage is published whole, or given up
         if self._is_ended(run):
             tail.reaches, tail.may_have_more = tail.wire(directory.reaches(record)), True
 
@@ -258,7 +259,46 @@ class LocalSession:
 
     def goes_on(self, run: RunFile) -> bool:
         """Whether a part of a run ends in damage that is noted, so that another part follows."""
-        return self.is_current(run) and self.damage.is_found(run.run)
+        return self.is_current(run) and run.stage is None and self.damage.is_found(run.run)
+
+    # --- stages -------------------------------------------------------------------------------
+
+    def expect(self, run: int, ends: RunEnds) -> None:
+        """From now on, take a run of a stage for damaged unless its files hold it from its first
+        byte to these ends. Empty ends: files may be removed.
+        """
+        self.damage.expected = run, ends
+        if ends and self.look_again():
+            self._guarded(self._look_at_whole)
+
+    def _look_at_whole(self) -> None:
+        run, ends = self.damage.expected
+        for name, end in ends.items():
+            if name not in self._inputs:
+                path = os.path.join(self.path, input_name(*name))
+                self._note_fault(name, CorruptLog(path, 0, "the directory is missing"))
+                continue
+            tail = self.tail(run, name)
+            tail.reaches = end
+            if tail.damage is None and tail.first > (0, 0):
+                tail.lose_start()
+            elif not tail.has_bytes:
+                tail.judge((0, 0))
+            tail.notice()
+
+    def _is_staged(self, run: int) -> bool:
+        return any(known.run == run and known.stage is not None for known in self.runs)
+
+    def _damage_found(self, run: int) -> None:
+        """A stage is published whole or not at all, so its damage is noted at once."""
+        if self._is_staged(run):
+            self._note_damage()
+            self._on_change()
+
+    def damaged(self) -> list[LostRange]:
+        """The ranges whose records will not reach the cluster; one of a stage spoils all of it."""
+        stages = {known.run: known.stage for known in self.runs if known.stage is not None}
+        return [*self.damage.lost(), *self.damage.found_in_stages(stages)]
 
     def has_unnoted_damage(self, run: int) -> bool:
         """Whether damage was found in a run that is not noted durably."""
@@ -280,7 +320,7 @@ class LocalSession:
             for name in self._unnoted(run.run):
                 path = self.input_path(name)
                 try:
-                    self.damage.note(run.run, name, self.tail(run.run, name), path)
+                    self.damage.note(run, name, self.tail(run.run, name), path)
                 except LogFormatError as error:
                     self._note_fault(path, error)
                 else:
@@ -414,6 +454,7 @@ class LocalSession:
             changed |= self._look_at_input(name, always=False)
         changed |= self._probe_writer()
         self._write_bindings()
+        self._look_at_whole()
         if changed:
             self._on_change()
         for name in tuple(self._inputs):

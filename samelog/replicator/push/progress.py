@@ -55,6 +55,8 @@ class LostRange:
     """Why they are damaged; empty: the cluster closed the run before it had them."""
     kept: str | None = None
     """The file that has a copy of damaged bytes."""
+    stage: str | None = None
+    """The stage that the run belongs to, so that nothing of the run is published."""
 
 
 class ToldTopics(NamedTuple):

@@ -100,7 +100,7 @@ class Recreation:
 
     def told(self) -> tuple[HeldPart, ...]:
         """The same for nodes, and the damaged ranges: of many inputs those with the most bytes."""
-        damaged = Counter(each.name for each in self._session.damage.lost())
+        damaged = Counter(each.name for each in self._session.damaged())
         parts = [
             HeldPart(
                 each.topic, each.partition, each.topic_id, each.size_bytes, damaged.pop(name, 0)

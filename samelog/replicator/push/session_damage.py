@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -36,6 +36,8 @@ class SessionDamage:
         self._fs = fs
         self._path = path
         self._files: dict[int, DamageFile] = {}
+        self.expected: tuple[int, RunEnds] = -1, {}
+        """A run of a stage of which all files up to these ends exist, or are damaged."""
 
     # --- what is known ------------------------------------------------------------------------
 
@@ -82,16 +84,17 @@ class SessionDamage:
     def lost(self) -> Iterator[LostRange]:
         """The ranges whose records never reached the cluster."""
         for known in self._files.values():
-            for each in known.lost:
-                name = parse_input_name(each.input)
-                if name is not None:
-                    run, *start = each.start
-                    place = start[0], start[1]
-                    yield LostRange(run, name, place, each.stop[1:], each.reason, each.kept)
+            yield from _as_lost(known.lost)
+
+    def found_in_stages(self, stages: Mapping[int, str]) -> Iterator[LostRange]:
+        """The damage of runs of stages, by run and the stage's name."""
+        for known in self._files.values():
+            if known.run in stages:
+                yield from _as_lost(known.found, stages[known.run])
 
     # --- what changes -------------------------------------------------------------------------
 
-    def note(self, run: int, name: InputName, tail: RunTail, directory: str) -> None:
+    def note(self, run: RunFile, name: InputName, tail: RunTail, directory: str) -> None:
         """Note durably that the present part of a run ends in damage, and keep a copy of the bytes.
         Raises DiskFault, NoSpace: it is not noted.
         """
@@ -102,17 +105,20 @@ class SessionDamage:
         in_file = damage.start[0] == damage.stop[0]
         kept = keep_damaged(self._fs, directory, start, stop.byte if in_file else None)
         found = DamagedRange(input_name(*name), start, stop, damage.reason, kept)
-        known = self._files[run]
+        known = self._files[run.run]
         others = [each for each in known.found if each.input != found.input]
         self._write(replace(known, found=[*others, found]))
         log.error(
-            "run %d of %s-%d is damaged from %d:%d to %d:%d (%s); %s; shipping goes on behind it",
+            "run %d of %s-%d is damaged from %d:%d to %d:%d (%s); %s; %s",
             start.run,
             *name,
             *start[1:],
             *stop[1:],
             damage.reason,
             "no bytes are left of it" if kept is None else f"a copy of it is {kept}",
+            "shipping goes on behind it"
+            if run.stage is None
+            else f"nothing of it is published in stage {run.stage!r}",
         )
 
     def go_on(self, run: int, ends: RunEnds, tails: Mapping[InputName, RunTail]) -> None:
@@ -134,6 +140,14 @@ class SessionDamage:
     def _write(self, damage: DamageFile) -> None:
         write_damage(self._fs, self._path, damage)
         self._files[damage.run] = damage
+
+
+def _as_lost(ranges: Iterable[DamagedRange], stage: str | None = None) -> Iterator[LostRange]:
+    for each in ranges:
+        name = parse_input_name(each.input)
+        if name is not None:
+            run, roll, byte = each.start
+            yield LostRange(run, name, (roll, byte), each.stop[1:], each.reason, each.kept, stage)
 
 
 def _stop(tail: RunTail, end: RollByte) -> RunByte:

@@ -99,10 +99,10 @@ class RunTail:
         """Up to where whole batches are known."""
         self.reaches: RollByte = (0, 0)
         """Up to where the run is known to reach, by its record or by durable marks."""
-        self.judges = True
-        """Whether damage ends the part; else the bytes behind it wait until it is mended."""
         self.damage: Damage | None = None
         """The damage that ends this part of the run."""
+        self.on_damage: Callable[[], None] = lambda: None
+        """Called when damage is found."""
         self.blocked: str | None = None
         """Why the bytes behind `end` are no batch (yet)."""
         self.layout = layout
@@ -293,18 +293,23 @@ class RunTail:
         """Find out whether the bytes at a batch boundary are damaged, where none could be read;
         `damage` says so then. Raises DiskFault.
         """
-        if self.damage is None and self.judges:
-            self.damage = find_damage(self._file, self._names, end=place, known=self.reaches)
+        if self.damage is None:
+            found = find_damage(self._file, self._names, end=place, known=self.reaches)
+            if found is not None:
+                self._end_at(found)
         if self.damage is not None:
             self.may_have_more = False
         return self.damage is not None
+
+    def _end_at(self, damage: Damage) -> None:
+        self.damage = damage
+        self.on_damage()
 
     def lose_start(self) -> None:
         """End the part where it begins, because the files before the first one are missing, and the
         cluster lacks their bytes. Damage behind is found again in the next part.
         """
-        if self.judges:
-            self.damage = Damage((0, 0), self.first, "the files before are missing")
+        self._end_at(Damage((0, 0), self.first, "the files before are missing"))
 
     def _scan(self, file: File | FilePart, byte: int) -> bool:
         """Look at the next piece of a file; whether there was one."""

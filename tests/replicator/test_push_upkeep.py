@@ -12,8 +12,10 @@ import pytest
 from samelog.format.positions import SessionPosition
 from samelog.replicator.push import connections as push_connections
 from samelog.replicator.push import input_directory, node_connection
+from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.recreation import Recreation
 from samelog.replicator.push.session_tail import RunTail
+from samelog.runtime.inotify import Event, Mask
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.session.directory import bind_topic
 from samelog.wire.push.effects import ListFiles
@@ -200,5 +202,36 @@ def test_a_file_that_is_gone_costs_a_listing_of_its_input(
             monkeypatch.setattr(OsFileSystem, "list_directory", count)
             conversation._use_files(ListFiles(shipped))
             assert len([path for path in listed if path != str(files.path)]) == 1
+
+    in_loop(main)
+
+
+def test_sessions_are_polled_in_turn_when_the_kernel_has_lost_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sessions of a process hear of it in one turn of the event loop."""
+    monkeypatch.setattr(push_connections, "POLLS_PER_LOOK", 1 << 30)
+    polled: list[LocalSession] = []
+    poll = LocalSession.poll
+
+    def note(self: LocalSession) -> None:
+        polled.append(self)
+
+    def note_poll(self: LocalSession) -> None:
+        note(self)
+        poll(self)
+
+    async def main() -> None:
+        async with world(tmp_path) as made:
+            clients = [made.push(session(tmp_path, f"s{number}").path) for number in range(5)]
+            await until(lambda: all(client.status.nodes[0].phase for client in clients))
+            await until(lambda: not made.connections._awake)
+            with monkeypatch.context() as at_once:
+                at_once.setattr(LocalSession, "_look_at_all", note)
+                for client in clients:
+                    client._session._on_events([Event(-1, Mask.OVERFLOW, "")])
+            assert polled == []
+            monkeypatch.setattr(LocalSession, "poll", note_poll)
+            await until(lambda: {id(each) for each in polled} == {id(c._session) for c in clients})
 
     in_loop(main)

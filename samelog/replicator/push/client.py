@@ -126,8 +126,8 @@ class PushClient:
         self._release_wanted = False
         self._stopped: ProtocolFault | None = None
         self._to_tell: bool | None = None
-        """Whether the status has moved, too, when progress is told at the end of this turn of the
-        loop; None: nothing is told.
+        """Whether the status has changed, too, when progress is reported at the end of this turn of
+        the loop; None: no report is due.
         """
         self.status_version = 0
         """Another number whenever `status` may be another one."""
@@ -411,7 +411,9 @@ class PushClient:
         return self.beside.pin.knows(cluster_id)
 
     async def on_cluster(self, cluster_id: str) -> None:
-        """See PushEvents."""
+        """Note durably that the nodes' cluster has this id. Raises ProtocolFault if the session
+        belongs to another one, LogFormatError.
+        """
         await self.beside.pin_writer.run(asyncio.to_thread(self.beside.pin.meet, cluster_id))
 
     def want_topic(self, topic: str, partitions: int) -> None:

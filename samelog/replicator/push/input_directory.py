@@ -106,7 +106,9 @@ class InputDirectory:
         return topic_id not in self.shipping.former and self.topic_id in (None, topic_id)
 
     async def bind(self, topic_id: str) -> bool:
-        """See LocalSession."""
+        """Note durably which topic the input is shipped to; False: it was another one. Raises
+        LogFormatError.
+        """
         return await self._writer.run(self._bind(topic_id))
 
     async def _bind(self, topic_id: str) -> bool:

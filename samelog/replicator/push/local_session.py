@@ -604,8 +604,10 @@ class LocalSession:
                 if event.name.startswith(MARKS_FILE) and self.watch.inputs.get(event.watch):
                     continue  # in an input's directory; in the session's, a topic may be named so
                 changes[event.watch] = changes.get(event.watch, 0) | event.mask
-                if event.mask & Mask.OVERFLOW:
-                    self._look_at_all()
+                if (
+                    event.mask & Mask.OVERFLOW
+                ):  # of all sessions of the loop: each is polled in turn
+                    self._on_trouble()
                     return
             for watch, mask in changes.items():
                 if mask & _TROUBLE:

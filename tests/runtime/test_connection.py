@@ -273,6 +273,34 @@ def test_a_broken_invariant_goes_to_the_loop(tmp_path: Path) -> None:
     assert seen == [error]
 
 
+def test_a_channel_that_fails_at_the_end_hides_the_end_from_no_other_one(tmp_path: Path) -> None:
+    """Its node would never be dialled again, and the other sessions never be forgotten."""
+
+    async def main() -> None:
+        async with serving(tmp_path) as service:
+            client, _ = await service.pair()
+            ended: list[int] = []
+
+            class Ending(Recorder):
+                number = 0
+
+                def on_closed(self, error: Exception | None) -> None:
+                    ended.append(self.number)
+                    if self.number == 1:
+                        raise ValueError("made up")
+
+            for number in (1, 2):
+                channel = client.connection.open_channel(number, lambda channel, fault: None)
+                channel.handler = handler = Ending(client.connection)
+                handler.number = number
+            client.connection.close()
+            await until(lambda: client.closed)
+            assert ended == [1, 2]
+            assert client.closed == [None]
+
+    in_loop(main)
+
+
 def test_a_view_kept_after_the_call_is_dead(tmp_path: Path) -> None:
     kept: list[memoryview] = []
 

@@ -27,6 +27,7 @@ import ssl
 import threading
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 from itertools import islice
 from typing import Protocol, cast
 
@@ -590,7 +591,7 @@ class Connection(asyncio.BufferedProtocol):
     def _tell_closed(self) -> None:
         channels = self._own.channels
         for number in tuple(islice(channels, ENDED_IN_TURN)):
-            channels.pop(number).connection_over(self._error)
+            self._guard(partial(channels.pop(number).connection_over, self._error))
         if channels:
             self._loop.call_soon(self._tell_closed)
             return

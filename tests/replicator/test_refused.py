@@ -57,6 +57,21 @@ def test_a_file_that_was_taken_away_begins_anew(tmp_path: Path) -> None:
     assert len(lines(tmp_path)) == 2
 
 
+def test_a_damaged_file_is_set_aside_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise no node that tells what it refused could be shipped to."""
+    RefusedRecords(OsFileSystem(), str(tmp_path)).keep(0, NAME, refused(0), DATA)
+    damaged = (tmp_path / "refused").read_bytes().replace(b"{", b"[", 1)
+    (tmp_path / "refused").write_bytes(damaged)
+    kept = RefusedRecords(OsFileSystem(), str(tmp_path))
+    assert len(kept.keep(0, NAME, refused(50), DATA)) == 2
+    assert kept.keep(0, NAME, refused(50), DATA) == []
+    assert (tmp_path / "refused.quarantined-1").read_bytes() == damaged
+    assert len(lines(tmp_path)) == 2
+    assert "it is now" in caplog.text
+
+
 def test_what_is_not_here_any_more_is_named(tmp_path: Path) -> None:
     found = RefusedRecords(OsFileSystem(), str(tmp_path)).keep(0, NAME, refused(0), None)
     assert [(each.record, each.is_lost, each.value) for each in found] == [

@@ -3,11 +3,12 @@
 They are lines of JSON in the file `refused` of the session's directory, until somebody removes it:
 the session's own files go when all the rest is merged (docs/typed.md, T6). Invariant: what is
 refused is durable here before anything that covers it is acknowledged; each record is in the file
-once, as long as the file stays.
+once, as long as the file stays and is intact.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
@@ -20,7 +21,10 @@ from samelog.format.directory_files import RefusedRecord
 from samelog.format.errors import CorruptLog
 from samelog.replicator.interfaces import InputName
 from samelog.store.disk.files import FileSystem
+from samelog.store.disk.quarantine import set_aside
 from samelog.wire.refusals import RefusedBatch, ToldMisfit
+
+log = logging.getLogger(__name__)
 
 REFUSED_FILE = "refused"
 _Batch = tuple[int, int]
@@ -56,7 +60,9 @@ class RefusedRecords:
         return records
 
     def _look(self) -> dict[tuple[int, InputName], _Batch]:
-        """What is in the file; of a batch that is not there with all its lines nothing counts."""
+        """What is in the file; of a batch that is not there with all its lines nothing counts. A
+        damaged file is set aside, since shipping must not wait for its repair.
+        """
         size = self._fs.size(self._path) if self._fs.exists(self._path) else 0
         if self._known is not None and size == self._end:
             return self._known
@@ -66,7 +72,10 @@ class RefusedRecords:
             try:
                 each = _decoder.decode(line)
             except msgspec.MsgspecError as error:
-                raise CorruptLog(self._path, at, f"no record that was refused: {error}") from error
+                damage = CorruptLog(self._path, at, f"no record that was refused: {error}")
+                log.error("%s; it is now %s", damage, set_aside(self._fs, self._path))
+                known, end = {}, 0
+                break
             at, count = at + len(line), count + 1
             if count == each.together:
                 known[each.run, (each.topic, each.partition)] = each.roll, each.start

@@ -20,7 +20,9 @@ from samelog.store.keys import key_store
 from samelog.store.keys._key_pages import look_up
 from samelog.store.keys.key_pages import ABSENT, FILE, UNTOLD, KeyPages
 from samelog.store.keys.key_store import KeyStore, KeysUnavailable, LmdbKeys, open_keys, stored_keys
+from tests.e2e.harness import wait_for
 from tests.keys.memory import FileKeys
+from tests.patience import PATIENCE_S
 
 LONG = b"k" * 600
 KEYS = [key for key in stored_keys([b"a", b"", LONG, b"\xff" * 500]) if key is not None]
@@ -113,6 +115,38 @@ def test_a_full_map_grows_while_others_read(
     store.close()
     store = LmdbKeys.open(str(tmp_path))  # more than is mapped at first
     assert (store.end, store.find(keys[-1:])) == (len(keys), {keys[-1]: len(keys) - 1})
+    store.close()
+
+
+def test_readers_that_come_while_a_map_grows_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they could keep it from growing for ever. A glance waits for nothing."""
+    monkeypatch.setattr(key_store, "MAP_BYTES", 1 << 16)
+    store = LmdbKeys.open(str(tmp_path))
+    entries = [(b"\x00%06d" % at, at) for at in range(3000)]
+    grown, found = threading.Event(), threading.Event()
+
+    def grow() -> None:
+        store.advance(entries, len(entries), {})
+        grown.set()
+
+    def find() -> None:
+        store.find([entries[7][0]])
+        found.set()
+
+    threads = [threading.Thread(target=grow), threading.Thread(target=find)]
+    with store._in_use():
+        threads[0].start()
+        wait_for(lambda: store._grows, "the map grows")
+        threads[1].start()
+        assert store.glance([entries[7][0]]) == {}
+        assert not found.wait(0.05)
+        assert not grown.is_set()
+    assert grown.wait(PATIENCE_S)
+    assert found.wait(PATIENCE_S)
+    for thread in threads:
+        thread.join()
     store.close()
 
 

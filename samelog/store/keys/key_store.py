@@ -111,6 +111,7 @@ class LmdbKeys:
         self._environment = environment
         self._path = path
         self._lock, self._users, self._is_closed = threading.Condition(), 0, False
+        self._grows = False
         with environment.begin() as reading:
             found = reading.get(_END)
             self.end = 0 if found is None else int(_NUMBER.unpack(found)[0])
@@ -145,6 +146,8 @@ class LmdbKeys:
 
     def glance(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         """What can be told of keys without waiting for a disk: their offsets, or ABSENT."""
+        if self._grows:
+            return {}
         with self._held() as snapshot:
             found = {} if snapshot is None else self._told(snapshot, sorted(keys), GLANCE)
         return {key: offset for key, offset in found.items() if offset != UNTOLD}
@@ -213,8 +216,9 @@ class LmdbKeys:
 
     @contextmanager
     def _in_use(self) -> Iterator[None]:
-        """It is closed, or its map changed, behind this only."""
+        """It is closed, or its map changed, behind this only. Waits for a map that grows."""
         with self._lock:
+            self._lock.wait_for(lambda: not self._grows)
             if self._is_closed:
                 raise KeysUnavailable(f"{self._path} is closed")
             self._users += 1
@@ -302,26 +306,26 @@ class LmdbKeys:
                 raise _fault(self._path, "write", fault) from fault
 
     def _grow(self) -> None:
-        """Map twice as much, while nobody reads: readers wait a moment. Raises DiskFault,
-        KeysUnavailable.
-        """
+        """Map twice as much while new readers wait. Raises DiskFault, KeysUnavailable."""
         import lmdb
 
         with self._lock:
-            self._lock.wait_for(lambda: self._users == 0)
-            if self._is_closed:
-                raise KeysUnavailable(f"{self._path} is closed")
-            self._put(None)  # no transaction may be open; the next change has a state again
+            self._grows = True
             try:
+                self._lock.wait_for(lambda: self._users == 0)
+                if self._is_closed:
+                    raise KeysUnavailable(f"{self._path} is closed")
+                self._put(None)  # no transaction may be open; the next change has a state again
                 self._environment.set_mapsize(2 * self._environment.info()["map_size"])
             except lmdb.Error as fault:
                 raise _fault(self._path, "map", fault) from fault
+            finally:
+                self._grows = False
+                self._lock.notify_all()
 
 
 def open_keys(fs: FileSystem, path: str) -> KeyStore:
-    """The index in a folder of a real file system. Raises CorruptLog, DiskFault,
-    KeysUnavailable.
-    """
+    """Open the index in a folder on disk. Raises CorruptLog, DiskFault, KeysUnavailable."""
     fs.make_directory(path)
     return LmdbKeys.open(path)
 

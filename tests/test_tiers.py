@@ -66,6 +66,16 @@ def test_a_fixture_gives_its_marker_through_another_one(request: pytest.FixtureR
     tiers.require("starts_nodes")
 
 
+def test_seeds_are_a_sample_usual_or_left_to_a_campaign() -> None:
+    def marks(*chosen: int, **usual: Sequence[int]) -> dict[int, list[str]]:
+        found = tiers.sampled(range(1, 4), *chosen, **usual)
+        return {each.values[0]: [mark.name for mark in each.marks] for each in found}
+
+    assert marks(2) == {1: [], 2: ["sample"], 3: []}
+    assert marks(2, usual=(3,)) == {1: ["campaign"], 2: ["sample"], 3: []}
+    assert marks(2, usual=()) == {1: ["campaign"], 2: ["sample"], 3: ["campaign"]}
+
+
 def test_every_marker_is_described(pytestconfig: pytest.Config) -> None:
     described = {line.partition(":")[0] for line in pytestconfig.getini("markers")}
     assert {*tiers.MARKERS.values(), "smoke", "sample", "campaign"} <= described

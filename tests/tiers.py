@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -98,12 +98,18 @@ def needs(command: Iterable[Any]) -> set[str]:
     }
 
 
-def sampled(values: Iterable[int], *chosen: int) -> list[Any]:
-    """Parameters of a test of worlds; the chosen ones are the sample that everyone runs."""
-    return [
-        pytest.param(value, marks=pytest.mark.sample) if value in chosen else value
-        for value in values
-    ]
+def sampled(values: Iterable[int], *chosen: int, usual: Container[int] | None = None) -> list[Any]:
+    """Parameters of a test of worlds. The chosen ones are the sample that everyone runs; those
+    that are not `usual` either repeat a test with other seeds, in a campaign.
+    """
+
+    def marks(value: int) -> Sequence[pytest.MarkDecorator]:
+        if value in chosen:
+            return [pytest.mark.sample]
+        is_usual = usual is None or value in usual
+        return () if is_usual else [pytest.mark.campaign]
+
+    return [pytest.param(value, marks=marks(value)) for value in values]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -21,7 +21,9 @@ SHORT_S = 1.5
 
 
 @pytest.mark.usefixtures("simulates")
-@pytest.mark.parametrize("first", sampled(range(1, CI_SEEDS + 1, 40), 1, WHOLE_SEEDS + 1))
+@pytest.mark.parametrize(
+    "first", sampled(range(1, CI_SEEDS + 1, 40), 1, WHOLE_SEEDS + 1, usual=(41, 81, 441))
+)
 def test_worlds_hold(first: int) -> None:
     seeds = map(from_seed, range(first, first + 40))
     options = [each if first <= WHOLE_SEEDS else replace(each, safety_s=SHORT_S) for each in seeds]

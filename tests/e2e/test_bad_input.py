@@ -7,6 +7,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from samelog import Publisher
 from samelog.admin.client import node_status
 from samelog.admin.errors import AdminError
-from samelog.cli.local_cluster import LocalNode
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from samelog.config.load import load_node
 from samelog.config.pki.authority import CertificateRole, create_authority, issue
 from samelog.config.schema.render import to_toml
@@ -40,8 +41,17 @@ def client_with(world: World, tls: TlsFiles) -> ClientConfig:
     return ClientConfig(nodes=known.nodes, cluster=known.cluster, tls=tls)
 
 
-def test_plaintext_and_garbage_are_refused(single: World) -> None:
-    node = single.cluster.nodes[0]
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, starts_nodes: None) -> Iterator[World]:
+    """A cluster of one node for all tests that leave it as it was."""
+    path = tmp_path_factory.mktemp("shared")
+    with LocalCluster(str(path / "cluster"), ClusterOptions(nodes=1)) as cluster:
+        cluster.start()
+        yield World(cluster, path)
+
+
+def test_plaintext_and_garbage_are_refused(shared: World) -> None:
+    node = shared.cluster.nodes[0]
     for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + bytes(2000), b"\0" * 70_000):
         with socket.create_connection(
             (node.address.host, node.address.port), timeout=PATIENCE_S
@@ -52,12 +62,12 @@ def test_plaintext_and_garbage_are_refused(single: World) -> None:
             while block := raw.recv(4096):
                 received += block
             assert b"samelog" not in received
-    alive(single, node)
+    alive(shared, node)
 
 
-def test_tls_1_2_is_refused(single: World) -> None:
-    node = single.cluster.nodes[0]
-    tls = single.cluster.client_config().tls
+def test_tls_1_2_is_refused(shared: World) -> None:
+    node = shared.cluster.nodes[0]
+    tls = shared.cluster.client_config().tls
     context = ssl.create_default_context(cafile=tls.ca)
     context.check_hostname = False
     context.load_cert_chain(tls.cert, tls.key)
@@ -67,43 +77,44 @@ def test_tls_1_2_is_refused(single: World) -> None:
         pytest.raises(ssl.SSLError),
     ):
         context.wrap_socket(raw)
-    alive(single, node)
+    alive(shared, node)
 
 
-def test_a_certificate_of_another_authority_is_refused(single: World, tmp_path: Path) -> None:
+def test_a_certificate_of_another_authority_is_refused(shared: World, tmp_path: Path) -> None:
     other = str(tmp_path / "other")
     create_authority(other, "other")
     files = issue(other, CertificateRole.CLIENT, "local")
-    ours = single.cluster.client_config().tls
-    config = client_with(single, TlsFiles(ca=ours.ca, cert=files.cert, key=files.key))
+    ours = shared.cluster.client_config().tls
+    config = client_with(shared, TlsFiles(ca=ours.ca, cert=files.cert, key=files.key))
     with pytest.raises(AdminError, match=r"(?i)certificate|unknown ca|refused"):
-        node_status(config, single.cluster.nodes[0].address)
-    alive(single, single.cluster.nodes[0])
+        node_status(config, shared.cluster.nodes[0].address)
+    alive(shared, shared.cluster.nodes[0])
 
 
-def test_an_identity_without_the_right_is_refused(single: World) -> None:
-    pki = str(Path(single.cluster.directory) / "pki")
+def test_an_identity_without_the_right_is_refused(shared: World) -> None:
+    pki = str(Path(shared.cluster.directory) / "pki")
     files = issue(pki, CertificateRole.PUBLISHER, "nobody")
-    ours = single.cluster.client_config().tls
+    ours = shared.cluster.client_config().tls
     tls = TlsFiles(ca=ours.ca, cert=files.cert, key=files.key)
-    config = client_with(single, tls)
+    config = client_with(shared, tls)
     with pytest.raises(AdminError, match="no administrator"):
-        node_status(config, single.cluster.nodes[0].address)
-    directory = str(single.directory / "denied")
+        node_status(config, shared.cluster.nodes[0].address)
+    directory = str(shared.directory / "denied")
     with Publisher("t", session="x", directory=directory, config=config) as publisher:
         publisher.append(b"denied")
         wait_for(lambda: "may not" in not_merged(publisher), "the refusal")
-    alive(single, single.cluster.nodes[0])
+        publisher.close(timeout=0)
+    alive(shared, shared.cluster.nodes[0])
 
 
-def test_a_publish_that_is_refused_ends_at_once_with_one_sentence(single: World) -> None:
-    pki = str(Path(single.cluster.directory) / "pki")
-    files = issue(pki, CertificateRole.PUBLISHER, "nobody")
-    ours = single.cluster.client_config().tls
-    config = client_with(single, TlsFiles(ca=ours.ca, cert=files.cert, key=files.key))
-    client_file = single.directory / "nobody.toml"
+def test_a_publish_that_is_refused_ends_at_once_with_one_sentence(shared: World) -> None:
+    pki = str(Path(shared.cluster.directory) / "pki")
+    files = issue(pki, CertificateRole.PUBLISHER, "stranger")
+    ours = shared.cluster.client_config().tls
+    config = client_with(shared, TlsFiles(ca=ours.ca, cert=files.cert, key=files.key))
+    client_file = shared.directory / "stranger.toml"
     client_file.write_text(to_toml(config))
-    told = ("--topic", "t", "--session", "s", "--dir", str(single.directory / "pub"))
+    told = ("--topic", "t", "--session", "s", "--dir", str(shared.directory / "pub"))
     wait = ("--wait", "--timeout", "3600", "--config", str(client_file))
     ended = samelog("publish", *told, *wait, stdin="1\n2\n")
     assert ended.returncode == 1
@@ -112,24 +123,25 @@ def test_a_publish_that_is_refused_ends_at_once_with_one_sentence(single: World)
         "samelog: 2 records are in the session, and not all of them are merged: "
     )
     assert line.count("may not publish as session 's'") == 1
-    alive(single, single.cluster.nodes[0])
+    alive(shared, shared.cluster.nodes[0])
 
 
-def test_two_directories_cannot_claim_one_session(single: World) -> None:
-    with single.publisher("a", directory=str(single.directory / "one")) as first:
+def test_two_directories_cannot_claim_one_session(shared: World) -> None:
+    with shared.publisher("a", "claimed", directory=str(shared.directory / "one")) as first:
         first.append(b"mine")
         first.wait_merged(timeout=PATIENCE_S)
-        with single.publisher("a", directory=str(single.directory / "two")) as second:
+        with shared.publisher("a", "claimed", directory=str(shared.directory / "two")) as second:
             second.append(b"also mine?")
             wait_for(lambda: "another directory" in not_merged(second).lower(), "the refusal")
+            second.close(timeout=0)
         first.append(b"still mine")
         first.wait_merged(timeout=PATIENCE_S)
-    assert [record.value for record in single.read(2)] == [b"mine", b"still mine"]
+    assert [record.value for record in shared.read(2, topic="claimed")] == [b"mine", b"still mine"]
 
 
-def test_one_directory_is_one_process(single: World) -> None:
-    with single.publisher("a"), pytest.raises((PublisherError, Exception), match="held by"):
-        single.publisher("a")
+def test_one_directory_is_one_process(shared: World) -> None:
+    with shared.publisher("b"), pytest.raises((PublisherError, Exception), match="held by"):
+        shared.publisher("b")
 
 
 @pytest.mark.parametrize("name", ["", "../x", "A", "a" * 200, "a\0b", ".a"])
@@ -172,13 +184,13 @@ def test_a_data_directory_of_another_cluster_is_not_touched(single: World) -> No
     ids=["in use", "nowhere"],
 )
 def test_what_is_wrong_with_a_directory_is_said_though_the_ports_are_taken(
-    single: World, data: str | None, said: str
+    shared: World, data: str | None, said: str
 ) -> None:
-    node = single.cluster.nodes[0]
+    node = shared.cluster.nodes[0]
     change: dict[str, object] = (
         {} if data is None else {f'data = "{node.data}"': f'data = "{node.data}/{data}"'}
     )
-    ended = start_node(edited(single, change))
+    ended = start_node(edited(shared, change))
     assert ended.returncode == 1
     assert said in ended.stderr
     assert "already in use" not in ended.stderr
@@ -197,8 +209,8 @@ def test_a_newer_format_version_is_not_touched(single: World) -> None:
     assert json.loads(file.read_text()) == record
 
 
-def test_a_contradictory_configuration_names_file_key_and_value(single: World) -> None:
-    config = edited(single, {'fsync = "always"': 'fsync = "sometimes"'})
+def test_a_contradictory_configuration_names_file_key_and_value(shared: World) -> None:
+    config = edited(shared, {'fsync = "always"': 'fsync = "sometimes"'})
     ended = start_node(config)
     assert ended.returncode == 2
     for word in (str(config), "fsync", "sometimes", "always"):

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from tests import tiers
 from tests.e2e.harness import World
+from tests.patience import PATIENCE_S
 from tests.spark import worker
 
 CONF = {
@@ -27,6 +28,8 @@ CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
+    # for this process to fetch results, by default 15 s
+    "spark.python.authenticate.socketTimeout": f"{PATIENCE_S:.0f}s",
     # for queries of a few rows, compiling them takes most of the time
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",

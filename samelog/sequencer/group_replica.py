@@ -221,8 +221,10 @@ class GroupReplica:
         await self.following.close()
 
     async def make_durable(self) -> None:
-        """Everything that was merged, and the Raft log."""
-        await self.logs.merging.sync()
+        """Everything that was merged and that there is room for, and the Raft log. The rest is
+        recovered as after a crash.
+        """
+        await self.logs.merging.sync(waits_for_room=False)
         await self.raft.group.sync_now()
 
     def close(self) -> None:

@@ -109,7 +109,7 @@ def end_rounds_without_descriptors() -> Iterator[None]:
     """A round that lacks the files of one log ends, and forgets those of the others."""
 
     def take(logs: Any) -> RoundFiles:
-        return RoundFiles([file for log in logs.values() for file in log.take_dirty()], frozenset())
+        return RoundFiles([file for log in logs.values() for file in log.take_dirty()], {})
 
     with patch.object(session_store, "take_dirty", take), patch.object(merging, "take_dirty", take):
         yield
@@ -120,7 +120,7 @@ def vouch_without_descriptors() -> Iterator[None]:
     """A round counts for logs whose files it lacks."""
 
     def take(logs: Any) -> RoundFiles:
-        return RoundFiles(original(logs).files, frozenset())
+        return RoundFiles(original(logs).files, {})
 
     original = dirty_files.take_dirty
     with patch.object(session_store, "take_dirty", take), patch.object(merging, "take_dirty", take):

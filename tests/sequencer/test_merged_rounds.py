@@ -21,6 +21,7 @@ from samelog.store.disk.disk_errors import DiskFault, NoSpace
 from samelog.store.disk.files import File, OsFileSystem, StrPath
 from samelog.store.disk.os_file import OsFile
 from samelog.store.merged.log import MergedLog
+from tests.patience import PATIENCE_S
 from tests.runtime.peers import in_loop
 from tests.sequencer.test_session_store import machine_with_input
 from tests.store.merged_parts import merge
@@ -125,6 +126,37 @@ def opens_but(name: str) -> Callable[..., OsFile]:
         return opens(self, path, **how)
 
     return instead
+
+
+def test_a_node_that_stops_waits_for_no_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it could not sync is recovered as after a crash; all else is durable."""
+    syncer = Synced()
+    merging = opened(tmp_path, syncer)
+
+    async def main() -> None:
+        with lacks_descriptors(merging, 1000, errno.ENOSPC):
+            await asyncio.wait_for(merging.sync(waits_for_room=False), PATIENCE_S)
+        assert merging.merged_durable([1, OTHER]) == {1: 1, OTHER: 0}
+
+    in_loop(main)
+    assert caplog.text.count("wait for their sync") == 1
+
+
+def test_a_lack_of_room_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log may be on the disk that is full."""
+    monkeypatch.setattr(merging_module, "UNSYNCED_RETRY_S", 0)
+    merging = opened(tmp_path, Synced())
+
+    async def main() -> None:
+        with lacks_descriptors(merging, 20, errno.ENOSPC):
+            await merging.sync()
+
+    in_loop(main)
+    assert caplog.text.count("wait for their sync") == 1
 
 
 def test_logs_that_cannot_rest_end_nothing(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
-from samelog.store.disk.dirty_files import UNSYNCED_RETRY_S
+from samelog.store.disk.dirty_files import UNSYNCED_RETRY_S, report_left
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, File
 
 ENTRY_WAIT_S = 0.02
@@ -98,9 +99,10 @@ class SessionRounds:
         earlier round has of them is durable, too, when this returns: rounds end in the order in
         which they began. Raises DiskFault, and from then on always.
         """
-        left = frozenset(numbers)
+        waiting: Set[int] = frozenset(numbers)
+        is_reported = False
         while True:
-            taken, files, left = self._take(left)
+            taken, files, left = self._take(waiting)
             if not (also or files):
                 await self._rounds_before()
             else:
@@ -119,11 +121,13 @@ class SessionRounds:
             self._vouch(taken, files)
             if not left:
                 return
-            also = ()
+            if not is_reported:
+                report_left(left)
+            also, is_reported = (), True
             await asyncio.sleep(UNSYNCED_RETRY_S)
-            left |= self.dirty
+            waiting = self.dirty | left.keys()
 
-    def _take(self, numbers: frozenset[int]) -> tuple[SyncedEnds, list[File], frozenset[int]]:
+    def _take(self, numbers: Set[int]) -> tuple[SyncedEnds, list[File], Mapping[int, NoSpace]]:
         """Take what a round is to have of these inputs: their ends, and files. Inputs that have to
         wait for a round stay dirty. Raises DiskFault, and from then on no round succeeds.
         """
@@ -135,7 +139,7 @@ class SessionRounds:
             self._has_failed = True  # files of other inputs may be in no round
             raise
         if left:
-            self.dirty |= left
+            self.dirty |= left.keys()
             ends = {number: end for number, end in ends.items() if number not in left}
         return ends, files, left
 

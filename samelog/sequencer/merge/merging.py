@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count, islice
 
@@ -34,7 +34,7 @@ from samelog.sequencer.merge.merger import PartitionMerger, RangeReader
 from samelog.sequencer.state.commands import Merge
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Partition, Topic
-from samelog.store.disk.dirty_files import UNSYNCED_RETRY_S, take_dirty
+from samelog.store.disk.dirty_files import UNSYNCED_RETRY_S, report_left, take_dirty
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, FileSystem
 from samelog.store.disk.quarantine import set_partition_aside
@@ -432,31 +432,34 @@ class Merging:
             if number % REST_ROUNDS == 0:
                 self.rest()
 
-    async def sync(self) -> None:
-        """Make everything merged so far durable; also what a round under way has taken on. Raises
-        DiskFault, and from then on always.
+    async def sync(self, *, waits_for_room: bool = True) -> None:
+        """Make everything merged so far durable; also what a round under way has taken on. Logs for
+        whose files the system lacks room are repeated until there is some; without
+        `waits_for_room` they stay as they are. Raises DiskFault, and from then on always.
         """
         async with self._syncing:
             if self._fault is not None:
                 raise self._fault
             try:
                 left = await self._sync()
-                while left:
+                if left:
+                    report_left(left)
+                while left and waits_for_room:
                     await asyncio.sleep(UNSYNCED_RETRY_S)
                     left = await self._sync()
             except DiskFault as fault:
                 self._fault = fault
                 raise
 
-    async def _sync(self) -> frozenset[int]:
-        """Make one round of syncs; the partitions whose files could not be opened, which stay
+    async def _sync(self) -> Mapping[int, NoSpace]:
+        """Make one round of syncs; the partitions for whose files there is no room, which stay
         dirty. Raises DiskFault.
         """
         logs = {n: self.partitions[n].log for n in self._changed.dirty if n in self.partitions}
         self._changed.dirty.clear()
         reached = {number: written.next_offset for number, written in logs.items()}
         files, left = take_dirty(logs)
-        self._changed.dirty |= left
+        self._changed.dirty.update(left)
         for number in left:
             del logs[number]
         files.extend(self._events.files_synced_with_merged_logs())

@@ -59,8 +59,8 @@ class RoundFiles(NamedTuple):
     """The files of many logs for one round of syncs."""
 
     files: list[File]
-    left: frozenset[int]
-    """Logs whose files the system cannot open now: this round does not count for them."""
+    left: Mapping[int, NoSpace]
+    """Logs for whose files the system lacks room now: this round does not count for them."""
 
 
 def take_dirty(logs: Mapping[int, DirtyLog]) -> RoundFiles:
@@ -72,9 +72,12 @@ def take_dirty(logs: Mapping[int, DirtyLog]) -> RoundFiles:
             files += log.take_dirty()
         except NoSpace as fault:
             left[number] = fault
-    if left:
-        _log.warning("%d logs wait for their sync: %s", len(left), next(iter(left.values())))
-    return RoundFiles(files, frozenset(left))
+    return RoundFiles(files, left)
+
+
+def report_left(left: Mapping[int, NoSpace]) -> None:
+    """Log that logs wait for room, which a round is repeated for until there is some."""
+    _log.warning("%d logs wait for their sync: %s", len(left), next(iter(left.values())))
 
 
 class DirtyFiles:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -287,6 +287,32 @@ def test_a_connection_waits_while_its_sessions_keep_many_frames(
         assert pauses
         assert client.closed == talks.closed == []
         assert node.servers[0]._kept_bytes == 0
+
+    with_node(tmp_path, script)
+
+
+def test_a_session_asks_for_all_its_inputs_at_once(tmp_path: Path) -> None:
+    """A publisher that starts again asks for each input of its last run, behind one request."""
+    inputs = 9000
+
+    async def script(talks: PushTalks, node: FakeNode) -> None:
+        gate, open_run = asyncio.Event(), node.intake.open_run
+
+        async def slow(**asked: Any) -> Any:
+            await gate.wait()
+            return await open_run(**asked)
+
+        node.intake.open_run = slow  # type: ignore[method-assign]
+        client = talks.open()
+        client.connection.send(OpenRun(0, "run-0"))
+        await until(lambda: node.intake.watchers.of_session("s"))
+        [served] = cast(Any, node.intake.watchers.of_session("s"))
+        for handle in range(inputs):
+            served.on_message(OpenInput(handle, "flights", 0, "run-0"))
+        assert len(served._requests._queue) == inputs
+        gate.set()
+        await client.next(RunOpened)
+        assert client.closed == []
 
     with_node(tmp_path, script)
 

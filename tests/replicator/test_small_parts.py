@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from samelog.replicator.pull.acknowledger import ACKNOWLEDGE_BYTES, Acknowledger
-from samelog.replicator.push.requests import Requests
+from samelog.replicator.push.requests import STARTED_IN_TURN, Requests
 from samelog.replicator.turns import TURN_S, Turns, TurnTaker
 from samelog.runtime.clock import ManualClock
 from samelog.runtime.network.transport import Connection
@@ -116,6 +116,26 @@ def test_too_many_requests_are_refused() -> None:
             work.add("one more")
         assert refused.value.code is FaultCode.TOO_MANY
         work.requests.close()
+
+    in_loop(main)
+
+
+def test_a_turn_starts_a_bounded_number_of_requests() -> None:
+    """What waited for one request may be thousands that need no answer of the cluster."""
+
+    async def main() -> None:
+        work = Work()
+        work.requests = Requests(work.errors.append)
+        work.add("a")
+        await until(lambda: "a" in work.running)
+        for number in range(1000):
+            work.add_quick(str(number))
+        work.running["a"].set()
+        while len(work.log) <= 1000:
+            before = len(work.log)
+            await asyncio.sleep(0)
+            assert len(work.log) - before <= STARTED_IN_TURN
+        assert work.log == ["a", *map(str, range(1000))]
 
     in_loop(main)
 

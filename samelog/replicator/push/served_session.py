@@ -132,7 +132,10 @@ class PushSession(ReplicatorHandler):
             self._keep(0, partial(self.on_message, message))
             return
         match message:
-            case OpenRun() | OpenTopic() | EndRun() | Close():
+            case EndRun(ends=ends):
+                work = partial(self._begin, message)
+                self._requests.add(work, alone=True, inputs=1 + len(ends))
+            case OpenRun() | OpenTopic() | Close():
                 self._requests.add(partial(self._begin, message), alone=True)
             case OpenInput():
                 self._requests.add(partial(self._begin, message), alone=False)

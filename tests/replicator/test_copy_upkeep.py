@@ -15,7 +15,7 @@ from samelog.replicator.pull.copy import Copy
 from samelog.replicator.pull.copy_directory import CopyDirectory
 from samelog.replicator.pull.copy_upkeep import CopyUpkeep
 from samelog.replicator.pull.share import Share
-from samelog.store.disk.disk_errors import DirectoryGone, DiskFault
+from samelog.store.disk.disk_errors import DirectoryGone, DiskFault, NoSpace
 from samelog.store.disk.files import File, OsFileSystem
 from samelog.store.merged import log as merged_log
 from samelog.store.merged.truncation import LogStart, not_truncated
@@ -112,6 +112,34 @@ def test_a_failed_sync_stops_its_copies_but_none_that_took_a_place_since(
     new = directory.copies["flights", 0]
     assert new is not old
     assert (old.fault, new.state, new.fault) == (None, CopyState.WAITING, None)
+
+
+def test_a_lack_of_room_stops_no_copy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The copy that lacks it is synced once there is some; the others at once."""
+    directory, lacks = CopyDirectory(str(tmp_path), FS, lambda copy: None, {}), [True]
+    directory.open()
+    [poor] = directory.of_topic("flights", "flights-1", 1)
+    [other] = directory.of_topic("trains", "trains-1", 1)
+    for copy in (poor, other):
+        copy.log.append(bytearray(batch(b"value")), base_offset=0, leader_epoch=1)
+    opens = poor.log._dirty._open_changed
+
+    def open_changed() -> list[File]:
+        if lacks:
+            raise NoSpace("marks", "open", errno.EMFILE)
+        return opens()
+
+    poor.log._dirty._open_changed = open_changed  # type: ignore[method-assign]
+    upkeep = CopyUpkeep(directory, FS, SlowDisk(lambda: None))
+    for _ in range(3):
+        in_loop(upkeep.sync)
+    assert {copy.state for copy in (poor, other)} == {CopyState.WAITING}
+    assert (poor.log.durable_offset, other.log.durable_offset) == (0, 1)
+    assert caplog.text.count("wait for their sync") == 1
+    lacks.clear()
+    in_loop(upkeep.sync)
+    assert poor.log.durable_offset == 1
+    directory.close()
 
 
 def test_files_of_a_directory_that_takes_the_place_of_a_copy_are_not_truncated(

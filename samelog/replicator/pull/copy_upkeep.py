@@ -18,6 +18,7 @@ from samelog.replicator.pull.copy_budget import segments_of_all, starts_within
 from samelog.replicator.pull.copy_directory import CopyDirectory
 from samelog.runtime.disk.syncer import Syncer
 from samelog.runtime.log import format_event
+from samelog.store.disk.dirty_files import report_left, take_dirty
 from samelog.store.disk.files import FileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
@@ -43,6 +44,8 @@ class CopyUpkeep:
         """Copies with bytes that a sync has taken and not made durable: it is under way, has failed
         or was cancelled.
         """
+        self._lacks_room = False
+        """Whether the last sync left copies without room."""
 
     def changed(self, copy: Copy) -> None:
         """Note whether the cluster has deleted the copy's topic. A cluster that was restored from a
@@ -137,7 +140,8 @@ class CopyUpkeep:
 
     async def sync(self) -> None:
         """Make what was copied durable. A failed sync stops its copies: nothing is retried. What
-        fails of one copy alone stops that one.
+        fails of one copy alone stops that one. Copies for whose files there is no room stay dirty,
+        for the next call.
         """
         copies = self._directory.copies.values()
         dirty = [copy for copy in copies if copy.log.dirty() and copy.is_in_place]
@@ -145,14 +149,19 @@ class CopyUpkeep:
         taken = set(dirty) - self._unsynced
         self._unsynced |= taken
         try:
-            await self._syncer.sync([file for copy in dirty for file in copy.log.take_dirty()])
+            files, left = take_dirty({number: copy.log for number, copy in enumerate(dirty)})
+            await self._syncer.sync(files)
         except LogFormatError as error:
             for copy in filter(self._is_kept, dirty):
                 self._directory.stop(copy, error)
             return
         self._unsynced -= taken
-        for copy, offset in written:
-            self._mark_durable(copy, offset)
+        if left and not self._lacks_room:
+            report_left(left)
+        self._lacks_room = bool(left)
+        for number, (copy, offset) in enumerate(written):
+            if number not in left:
+                self._mark_durable(copy, offset)
 
     def _is_kept(self, copy: Copy) -> bool:
         """Whether the copy is closed, and was not recreated, shared or set aside meanwhile."""

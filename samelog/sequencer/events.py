@@ -102,6 +102,9 @@ class ApplyEvents(Protocol):
     def inputs_moved(self, inputs: Sequence[int]) -> None:
         """The partition of these inputs goes to another group, which takes the rest of them."""
 
+    def files_go(self) -> None:
+        """The entry that is applied next may remove files. Raises CommitNotKept: it must not."""
+
     def inputs_removed(self, inputs: Sequence[int]) -> None:
         """The files of these inputs are about to be removed."""
 

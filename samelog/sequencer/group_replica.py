@@ -433,8 +433,10 @@ class GroupReplica:
     def inputs_moved(self, inputs: Sequence[int]) -> None:
         self.logs.intake.moved(inputs)
 
-    def inputs_removed(self, inputs: Sequence[int]) -> None:
+    def files_go(self) -> None:
         self.raft.group.keep_commit()
+
+    def inputs_removed(self, inputs: Sequence[int]) -> None:
         self.logs.intake.forget(inputs)
         self.reporter.quiet.forget(inputs)
         self.raft.coordinator.direct.forget(inputs)

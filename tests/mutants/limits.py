@@ -20,6 +20,7 @@ from samelog.sequencer import building
 from samelog.sequencer.cluster.archiving import MemberViews
 from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.merge import merging, session_store
+from samelog.sequencer.raft.group import CommitNotKept, RaftGroup
 from samelog.sequencer.raft.store import RaftStore
 from samelog.store.disk import dirty_files, disk_errors
 from samelog.store.disk.dirty_files import RoundFiles
@@ -94,6 +95,22 @@ def go_on_without_room() -> Iterator[None]:
         self.unwritten = None
 
     with patch.object(RaftStore, "write", write):
+        yield
+
+
+@contextmanager
+def apply_twice_behind_a_full_disk() -> Iterator[None]:
+    """Entries that wait for room are applied together with those before them in their batch."""
+    original = RaftGroup._carry_out
+
+    def carry_out(self: RaftGroup, effects: Effects) -> None:
+        try:
+            original(self, effects)
+        except CommitNotKept:
+            self._store.unwritten = effects
+            raise
+
+    with patch.object(RaftGroup, "_carry_out", carry_out):
         yield
 
 
@@ -176,6 +193,11 @@ LIMITS = (
         472,
         read_bodies_of_strangers,
         "tests/http/test_server.py::test_no_long_body_is_decoded_without_the_right_to_send_it",
+    ),
+    (
+        463,
+        apply_twice_behind_a_full_disk,
+        "tests/sequencer/test_group.py::test_entries_that_cannot_be_applied_without_room_are_applied_once_later",
     ),
     (
         463,

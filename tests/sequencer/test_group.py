@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from samelog.consensus import Effects, Entry, HardState, HistoryConflict, Raft, RaftConfig, Snapshot
 from samelog.consensus.effects import NOTHING
 from samelog.runtime.clock import ManualClock
-from samelog.sequencer.raft.group import ProposalLost, RaftGroup
+from samelog.sequencer.raft.group import CommitNotKept, ProposalLost, RaftGroup
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.state.commands import RetireSessionCommand, encode_commands
@@ -171,6 +171,37 @@ def test_a_save_without_room_waits_and_later_ones_behind_it(
     assert not faults
     reopened = RaftStore.open(OsFileSystem(), open_log(tmp_path), 0)
     assert [entry.index for entry in reopened.entries] == [1, 2, 3]
+
+
+def test_entries_that_cannot_be_applied_without_room_are_applied_once_later(tmp_path: Path) -> None:
+    """Before files go, it must be durable that the entry that removes them is committed."""
+    faults = list[Exception]()
+
+    class Refusing(Applied):
+        refusals = 2
+
+        def apply(self, entry: Entry) -> list[Any]:
+            if entry.index == 3 and self.refusals:
+                self.refusals -= 1
+                raise CommitNotKept("wal", "write", errno.ENOSPC)
+            return super().apply(entry)
+
+    async def main() -> None:
+        applied = Refusing()
+        group = make_group(open_log(tmp_path), applied, Syncer())
+        group._on_fault = faults.append
+        saver = asyncio.ensure_future(group.run_saver())
+        group.tick()
+        await until(lambda: group.is_leader)
+        _, first = group.ask([RetireSessionCommand("s")])
+        _, second = group.ask([RetireSessionCommand("t")])
+        await asyncio.gather(first, second)
+        assert applied.indexes == [1, 2, 3]
+        assert not applied.refusals
+        saver.cancel()
+
+    asyncio.run(main())
+    assert not faults
 
 
 def test_a_save_without_room_sends_what_needs_no_save_once(

@@ -62,7 +62,9 @@ class Applier(Protocol):
         """The cluster's feature level."""
 
     def apply(self, entry: Entry) -> list[Any]:
-        """Apply a committed entry; one outcome for each of its commands. Raises OtherVersion."""
+        """Apply a committed entry; one outcome for each of its commands. Raises OtherVersion, and
+        CommitNotKept, before anything has changed.
+        """
 
     def install(self, snapshot: Snapshot) -> None:
         """Replace the state by a leader's snapshot, which is durable. Raises OtherVersion."""
@@ -73,6 +75,10 @@ class Applier(Protocol):
 
 class ProposalLost(Exception):
     """Leadership ended before the proposal was known to be committed: it may or may not be."""
+
+
+class CommitNotKept(NoSpace):
+    """The disk has no room for the commit index, which must be durable before files are removed."""
 
 
 class RaftGroup:
@@ -295,8 +301,9 @@ class RaftGroup:
             return
         self._pumping = True
         try:
-            if self._store.unwritten is not None:
-                self._carry_out(self._store.unwritten)
+            if (unwritten := self._store.unwritten) is not None:
+                self._store.unwritten = None
+                self._carry_out(unwritten)
                 self._room.found()
             while self.raft.touched and (effects := self.raft.take_effects()) is not NOTHING:
                 self._carry_out(effects)
@@ -324,7 +331,7 @@ class RaftGroup:
                 self._on_fault(error)
 
     def _carry_out(self, effects: Effects) -> None:
-        """Raises NoSpace: only what needs no save was sent; `store.unwritten` has the effects."""
+        """Raises NoSpace: `store.unwritten` has what is left, besides what needs no save."""
         if effects.send:
             self._send_all(effects.send)
         saves = bool(effects.entries or effects.snapshot) or effects.hard_state is not None
@@ -335,8 +342,15 @@ class RaftGroup:
         if effects.snapshot is not None:
             self._applier.install(effects.snapshot)
             self.applied_index = effects.snapshot.last_index
-        for entry in effects.apply:
-            self._apply(entry)
+        try:
+            for entry in effects.apply:
+                self._apply(entry)
+        except CommitNotKept:
+            left = [entry for entry in effects.apply if entry.index > self.applied_index]
+            self._store.unwritten = replace(
+                NOTHING, apply=left, reads=effects.reads, role_changed=effects.role_changed
+            )
+            raise
         if effects.reads:
             self._answer_reads(effects.reads)
         if effects.role_changed:
@@ -484,9 +498,14 @@ class RaftGroup:
 
     def keep_commit(self) -> None:
         """Make durable, at once, that what is applied is committed: what it names is about to go,
-        and nobody could get it any more from who does not know that. Raises DiskFault.
+        and a node that does not know that could get it from no other one. Raises CommitNotKept,
+        DiskFault.
         """
-        if self._store.write_commit(self.raft.applied):
+        try:
+            is_new = self._store.write_commit(self.raft.applied)
+        except NoSpace as fault:
+            raise CommitNotKept(fault.path, fault.operation, fault.error_number) from fault
+        if is_new:
             self._store.log.sync()
 
     async def keep_commit_soon(self) -> None:

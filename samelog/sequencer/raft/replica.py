@@ -87,6 +87,10 @@ TOPIC_CHANGES = (
     OpenPartition,
     OpenNewLog,
 )
+REMOVING = frozenset(
+    {DeleteTopicCommand, Expire, OpenNewLog, OpenPartition, PassPartition, *PLACED}
+)
+"""Files of inputs or partitions may go behind these."""
 UNIT_CHANGES = (
     PublishStageCommand,
     EndStage,
@@ -219,10 +223,14 @@ class Replica:
     # --- applying ---------------------------------------------------------------------------------
 
     def apply(self, entry: Entry) -> list[Any]:
-        """Apply one committed entry."""
+        """Apply one committed entry. Raises CommitNotKept: nothing has changed, and the entry is to
+        be applied again.
+        """
         if entry.index <= self.applied_index:
             raise InvariantError(f"entry {entry.index} applied twice")
         commands = self.decoded.pop(entry.data, None) or decode_commands(entry.data)
+        if not REMOVING.isdisjoint(map(type, commands)):
+            self._events.files_go()
         outcomes = list(map(self._apply, commands))
         self.applied_index = entry.index
         if not entry.data:  # a new leader's first

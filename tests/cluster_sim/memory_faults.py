@@ -51,18 +51,19 @@ class MemoryFaults:
         self._publisher_backups: dict[str, Directory] = {}
         self._twins: list[NodeActor] = []
 
-    def _may_condemn(self, actor: NodeActor) -> bool:
-        if actor.is_condemned:
-            return True
+    def may_condemn(self, actor: NodeActor) -> bool:
+        """Return whether a node may forget anything now. A node that is condemned may have been
+        given the only replica of a group since: rot that nothing has read is unknown to leaders.
+        """
         condemned = [node for node in self.world.nodes if node.is_condemned]
-        may = len(condemned) < self.world.membership.may_forget
+        may = actor.is_condemned or len(condemned) < self.world.membership.may_forget
         return may and self.world.data_groups.may_forget(actor)
 
     def _rot(self, chance: random.Random) -> str | None:
         actor = chance.choice(self.world.nodes)
         place = chance.choice(ROTTING)
         files = [(path, inode) for path, inode in actor.disk.files() if place in path]
-        if not files or not self._may_condemn(actor):
+        if not files or not self.may_condemn(actor):
             return None
         path, inode = chance.choice(files)
         if not inode.rot(chance):
@@ -73,7 +74,7 @@ class MemoryFaults:
 
     def _wipe(self, chance: random.Random) -> str | None:
         actor = chance.choice(self.world.nodes)
-        if not self._may_condemn(actor):
+        if not self.may_condemn(actor):
             return None
         actor.wipe()
         return actor.host
@@ -91,7 +92,7 @@ class MemoryFaults:
         """Take a copy, or put an old one back."""
         actor = chance.choice(self.world.nodes)
         backup = self._backups.get(actor.host)
-        if backup is None or not self._may_condemn(actor):
+        if backup is None or not self.may_condemn(actor):
             return self._take_copy(actor)
         actor.kill()
         actor.disk.bring_back(DATA, backup.directory)

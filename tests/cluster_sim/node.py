@@ -235,13 +235,18 @@ class NodeActor(Actor):
         )
 
     def _peers(self) -> tuple[PeerConfig, ...]:
-        """Those that the cluster was made from; where members change, it may be any list."""
+        """Those that the cluster was made from; where members change, it may be any list. An
+        operator who gives a node an empty disk when none of the former is left lists the present
+        ones.
+        """
         options = self.world.options
         names = [f"n{number}" for number in range(options.nodes)]
+        present = [node.name for node in self.world.nodes]
         draw = random.Random(f"peers {self.host} {self.starts} {options.seed}")
         if options.changes and self.disk.find(f"{DATA}/node.json") is not None:
-            present = [node.name for node in self.world.nodes]
             names = draw.choice((names, present, [self.name], names[::-1]))
+        elif options.changes and not {*names} & {*present} - {self.name}:
+            names = present
         hosts = names[::-1] if options.changes and draw.random() < 0.2 else names
         if self.disk.find(f"{DATA}/node.json") is None:
             hosts = names

@@ -15,6 +15,7 @@ from samelog.placement.tasks import PlacementTask, TaskKind, TaskState
 from samelog.placement.values import NewGroup, Placement
 from samelog.sequencer.state.placement.commands import ChangePlacement
 from tests.cluster_sim.data_groups import DataGroups
+from tests.cluster_sim.memory_faults import MemoryFaults
 from tests.cluster_sim.operator import Operator
 from tests.cluster_sim.options import many_groups
 
@@ -51,6 +52,21 @@ def test_groups_are_known_while_all_nodes_are_down() -> None:
     assert [groups.may_forget(actor) for actor in world.nodes] == [False, True, True]
     assert [groups.may_stay_away(actor) for actor in world.nodes] == [False, True, True]
     assert groups.table() == {1: (0,)}
+
+
+def test_a_condemned_node_may_be_the_only_one_of_a_group() -> None:
+    """A node with unread rot was given the only replica of a group, and then an empty disk (world
+    910086).
+    """
+    world = world_of(3)
+    world.data_groups, table = DataGroups(world), Placement()
+    world.membership.may_forget = 1
+    faults = MemoryFaults(world)
+    world.nodes[2].is_condemned = True
+    assert [faults.may_condemn(actor) for actor in world.nodes] == [False, False, True]
+    apply_change(table, PlaceGroups(1, (NewGroup(1, (2,), 2), NewGroup(3, (0, 1, 2), 0))))
+    world.data_groups.know(table)
+    assert not any(map(faults.may_condemn, world.nodes))
 
 
 def test_a_group_counts_from_its_proposal_on() -> None:

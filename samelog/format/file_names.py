@@ -5,7 +5,7 @@ A session's directory:
     session.json                       whose directory this is
     session.lock                       locked by the process that writes
     cluster.json                       which cluster it is shipped to
-    run.<X>.json                       one run (life) of the publisher
+    run.<X>.json                       one run (life) of the publisher, or one for held records
     damage.<X>.json                    what is damaged of it; written by the process that ships
     <topic>-<partition>/               what the session holds for one partition
 

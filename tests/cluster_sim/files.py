@@ -322,19 +322,31 @@ class SimFileSystem:
 
     def write_atomically(self, path: StrPath, data: Bytes, *, durable: bool = True) -> None:
         name = os.fspath(path)
-        temporary = name + TEMPORARY_SUFFIX
-        if self.exists(temporary):
-            self.unlink(temporary)
-        file = self.open(temporary, create=True)
+        self._write_new(name + TEMPORARY_SUFFIX, data, durable=durable)
+        self.rename(name + TEMPORARY_SUFFIX, name)
+        if durable:
+            self.sync_directory(os.path.dirname(name))
+
+    def create_atomically(self, path: StrPath, data: Bytes, *, temporary: StrPath) -> bool:
+        name, written = os.fspath(path), os.fspath(temporary)
+        self._write_new(written, data, durable=True)
+        if self.exists(name):
+            self.unlink(written)
+            return False
+        self.rename(written, name)
+        self.sync_directory(os.path.dirname(name))
+        return True
+
+    def _write_new(self, path: str, data: Bytes, *, durable: bool) -> None:
+        if self.exists(path):
+            self.unlink(path)
+        file = self.open(path, create=True)
         try:
             file.pwrite(data, 0)
             if durable:
                 file.datasync()
         finally:
             file.close()
-        self.rename(temporary, name)
-        if durable:
-            self.sync_directory(os.path.dirname(name))
 
     def lock(self, path: StrPath) -> SimFile:
         file = self.open(path, create=True)

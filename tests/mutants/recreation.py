@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 from samelog.config.tables.client import OnRecreate
+from samelog.format.directory_files import RunFile
 from samelog.format.positions import SessionPosition
 from samelog.publisher.typed_rows import RowEncoder
 from samelog.replicator.interfaces import InputName
+from samelog.replicator.push.client import PushClient
 from samelog.replicator.push.local_session import LocalSession
+from samelog.replicator.push.progress import SessionProgress
 from samelog.replicator.push.recreation import Recreation
+from samelog.replicator.push.release import Removal
 from samelog.replicator.push.served_session import PushSession
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.replica import Replica
+from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
+from samelog.store.session.directory import RunExists, SessionDirectory
 from samelog.subscriber.cursor import CHUNK_BYTES, Cursor
 from samelog.subscriber.engine import Engine
 from samelog.wire.bounds import Ack
@@ -134,6 +141,61 @@ def decide_on_all_that_is_held() -> Iterator[None]:
 
 
 @contextmanager
+def wait_for_the_writers_next_run() -> Iterator[None]:
+    """No run is begun for held records while the writer holds the lock."""
+    original = SessionDirectory.begin_run
+
+    def begin(self: SessionDirectory, number: int, **known: Any) -> RunFile:
+        if known.get("end") is not None and not self.is_locked:
+            raise RunExists("the writer is there")
+        return original(self, number, **known)
+
+    with patch.object(SessionDirectory, "begin_run", begin):
+        yield
+
+
+@contextmanager
+def look_once_for_finished_runs() -> Iterator[None]:
+    """Runs that are over because of a removal are not looked for."""
+    original = PushClient._removed
+
+    def removed(self: PushClient, removal: Removal) -> None:
+        original(self, removal)
+        self._release_wanted = False
+
+    with patch.object(PushClient, "_removed", removed):
+        yield
+
+
+@contextmanager
+def forget_what_was_carried() -> Iterator[None]:
+    """Positions of a finished run are forgotten although they count for the run that carries it."""
+    original = SessionProgress.forget_run
+
+    def forget(self: SessionProgress, run: int, carried: Container[object] = ()) -> None:
+        del carried
+        original(self, run)
+
+    with patch.object(SessionProgress, "forget_run", forget):
+        yield
+
+
+@contextmanager
+def begin_runs_over_others() -> Iterator[None]:
+    """The record of a new run replaces one that appears while it is written."""
+
+    def create(self: OsFileSystem, path: str, data: bytes, *, temporary: str) -> bool:
+        del temporary
+        if self.exists(path):
+            return False
+        self.write_atomically(path, data)
+        return True
+
+    with patch.object(OsFileSystem, "create_atomically", create):
+        yield
+
+
+@contextmanager
 def let_retired_sessions_stay() -> Iterator[None]:
     """A directory that is retired is refused when it opens a run, and not before."""
     with (
@@ -159,6 +221,7 @@ def keep_schemas_of_deleted_topics() -> Iterator[None]:
 
 _COPYING = "tests/subscriber/test_copying.py::"
 _INPUTS = "tests/wire/test_push_inputs.py::"
+_RELEASE = "tests/replicator/test_push_release.py::"
 _TEST = "tests/replicator/test_recreation.py::"
 _ENDED = "tests/sequencer/test_ended_readings.py::"
 _HELD = "tests/sequencer/test_held_records.py::"
@@ -185,6 +248,22 @@ RECREATION = (
         _HELD + "test_any_node_decides_for_a_publisher_at_another_one[ContinueSession]",
     ),
     (470, decide_on_all_that_is_held, _TEST + "test_a_decision_that_comes_late_concerns_nothing"),
+    (
+        483,
+        wait_for_the_writers_next_run,
+        _TEST + "test_a_run_is_begun_for_held_records_if_no_other_can_take_them[True]",
+    ),
+    (
+        483,
+        begin_runs_over_others,
+        "tests/store/test_session_dir.py::test_two_processes_never_begin_one_run[True]",
+    ),
+    (484, look_once_for_finished_runs, _TEST + "test_a_removal_is_followed_by_another_look"),
+    (
+        484,
+        forget_what_was_carried,
+        _RELEASE + "test_what_a_run_carried_stays_merged_when_an_earlier_run_is_gone",
+    ),
     (
         471,
         let_retired_sessions_stay,

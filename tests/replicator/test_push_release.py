@@ -111,6 +111,26 @@ def test_what_takes_a_directorys_place_after_the_plan_was_made_loses_nothing(
     assert not plan_removal(publisher.session, publisher.progress).paths
 
 
+def test_what_a_run_carried_stays_merged_when_an_earlier_run_is_gone(tmp_path: Path) -> None:
+    """Run 2 carries bytes of runs 0 and 1; only run 1 is finished, because run 0 has others."""
+    publisher = Publisher(tmp_path)
+    for names in (FLIGHTS, OTHER), (FLIGHTS,), (OTHER,):
+        publisher.files.begin()
+        for name in names:
+            publisher.write(name, 0)
+    carried = tuple(CarriedFile(run, 0, 0, ONE) for run in (0, 1))
+    shipping = ShippingFile(former=("gone",), begin=(2, 0, 0), carried=carried)
+    publisher.session.poll()
+    publisher.session.ship_differently(FLIGHTS, shipping)
+    layout, end = publisher.session.layout(2, FLIGHTS), (1, ONE)
+    publisher.progress.reached_as(2, FLIGHTS, (end, end, end), layout)
+    publisher.progress.close_run(0, {OTHER: (0, ONE)}, {})
+    publisher.progress.close_run(1, {}, {})
+    assert publisher.removed() == {"flights-0/log.1.0", "run.1.json", "run-again.1.json"}
+    publisher.progress.forget_run(1, publisher.session.carried())
+    assert publisher.progress.merged_as(2, FLIGHTS, layout) == end
+
+
 def test_what_is_only_acknowledged_stays(publisher: Publisher) -> None:
     publisher.progress.reached(0, FLIGHTS, ((3, ONE), (3, ONE), (0, 0)))
     publisher.progress.close_run(0, {FLIGHTS: (3, ONE)}, {})

@@ -20,6 +20,7 @@ from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push import input_directory
 from samelog.replicator.push.local_session import LocalSession
+from samelog.replicator.push.release import Removal
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.session.directory import bind_topic
@@ -285,15 +286,19 @@ def test_later_runs_are_discarded_too(tmp_path: Path) -> None:
     in_loop(main)
 
 
-def test_a_run_is_begun_for_held_records_if_no_other_can_take_them(tmp_path: Path) -> None:
-    """The newest run is closed, and no writer begins another one."""
+@pytest.mark.parametrize("is_alive", [False, True])
+def test_a_run_is_begun_for_held_records_if_no_other_can_take_them(
+    tmp_path: Path, *, is_alive: bool
+) -> None:
+    """The newest run is closed, and the writer begins no other one."""
 
     async def main() -> None:
         async with scene(tmp_path) as made:
             await made.merge(b"a")
             await made.hold(b"b")
             made.files.end()
-            made.files.die()
+            if not is_alive:
+                made.files.die()
             cluster = made.made.cluster
             cluster.close_run("s", "run-0")
             await until(lambda: 0 in made.client._progress.ends)
@@ -301,8 +306,78 @@ def test_a_run_is_begun_for_held_records_if_no_other_can_take_them(tmp_path: Pat
             made.decide(OnRecreate.CONTINUE)
             await made.reaches(b"b")
             await until(lambda: not made.files.file(0, run=0).exists())
+            if is_alive:
+                assert made.files.begin() == 2
+                await made.append(b"c")
+                await made.reaches(b"b", b"c")
 
     in_loop(main)
+
+
+def test_a_removal_is_followed_by_another_look(tmp_path: Path) -> None:
+    """A run that carried bytes of a finished one was waited for until something else happened
+    (world 115 of topics that are created again on their way into groups).
+    """
+
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            await made.merge(b"a")
+            client = made.client
+            await until(lambda: client._releaser is None)
+            (made.files.path / "x").touch()
+            path = str(made.files.path)
+            paths, looks = (f"{path}/x",), list[str]()
+
+            def plan(*_: object) -> Removal:
+                looks.append("")
+                there = Path(paths[0]).exists()
+                return Removal(paths if there else (), (7,), client._session.identities())
+
+            with patch("samelog.replicator.push.client.plan_removal", plan):
+                client._release_soon()
+                await until(lambda: client._releaser is None)
+            assert len(looks) == 2
+
+    in_loop(main)
+
+
+def test_files_go_once_a_later_run_has_carried_them(tmp_path: Path) -> None:
+    """They stayed until something else happened (world 96 of topics that are created again on their
+    way into groups).
+    """
+
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            await made.merge(b"a")
+            await made.hold(b"b")
+            made.files.end()
+            made.files.begin()
+            await made.merge(b"o", name=OTHER)
+            cluster = made.made.cluster
+            cluster.releases = False
+            made.decide(OnRecreate.CONTINUE)
+            await made.reaches(b"b")
+            await until(lambda: 0 in made.client._progress.ends)
+            await until(lambda: made.client._releaser is None)
+            end = 0, len(batch(b"b"))
+            client, layout = made.client, made.client._session.layout(1, FLIGHTS)
+            client.on_reached(1, FLIGHTS, (end, end, end), layout)
+            await until(lambda: not made.files.file(0, run=0).exists())
+
+    in_loop(main)
+
+
+def test_no_run_is_begun_while_the_writer_is_in_one(tmp_path: Path) -> None:
+    files = SessionFiles(tmp_path / "s")
+    files.begin()
+    session = LocalSession(files.fs, str(files.path), lambda: None)
+    session._look_at_all()
+    session.begin_run("beside", 1, None, None)
+    assert [each.run_id for each in session.runs] == ["run-0"]
+    files.directory.end_run(0, {})
+    session.begin_run("beside", 1, None, None)
+    assert [(each.run_id, each.end) for each in session.runs] == [("run-0", {}), ("beside", {})]
+    session.close()
 
 
 def test_records_of_a_run_that_was_closed_after_the_deletion_are_held(tmp_path: Path) -> None:

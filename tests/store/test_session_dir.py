@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from samelog.format.directory_files import RunFile
 from samelog.format.errors import CorruptLog, DirectoryInUse, InvalidName, UnsupportedFormat
 from samelog.format.file_names import input_name, parse_input_name
+from samelog.store.disk.disk_errors import NoHardLinks
 from samelog.store.disk.files import NoSuchFile
 from samelog.store.session.directory import RunExists, SessionDirectory
 from tests.store.storage import FS, batch, open_input
@@ -115,6 +117,43 @@ def test_a_run_number_is_never_used_twice(tmp_path: Path) -> None:
     log.close()
     session.forget_run(0)
     assert session.next_run() == 1  # its bytes are still there
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_two_processes_never_begin_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_links: bool
+) -> None:
+    """The process that ships begins a run in the instant in which the writer begins it."""
+    writer, beside = open_session(tmp_path / "ewr"), open_session(tmp_path / "ewr")
+    writer.lock()
+    link, begun = os.link, list[RunFile]()
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "no hard links")
+
+    def overtaken(source: str, target: str, **how: bool) -> None:
+        monkeypatch.setattr(os, "link", link)
+        begun.append(beside.begin_run(0, run_id="b" * 32, started_ms=0, end={}))
+        link(source, target, **how)
+
+    monkeypatch.setattr(os, "link", overtaken if has_links else refused)
+    if has_links:
+        with pytest.raises(RunExists):
+            writer.begin_run(0, run_id="a" * 32, started_ms=0)
+    else:
+        with pytest.raises(NoHardLinks):
+            beside.begin_run(0, run_id="b" * 32, started_ms=0, end={})
+        begun.append(writer.begin_run(0, run_id="a" * 32, started_ms=0))
+        with pytest.raises(RunExists):
+            writer.begin_run(0, run_id="c" * 32, started_ms=0)
+    assert writer.runs() == begun
+    assert sorted(each.name for each in (tmp_path / "ewr").iterdir()) == [
+        "run-again.0.json",
+        "run.0.json",
+        "session.json",
+        "session.lock",
+    ]
+    writer.close()
 
 
 def test_a_run_file_of_another_number_is_corrupt(tmp_path: Path) -> None:

@@ -327,7 +327,12 @@ class PushClient:
         merged = max(merged_before, places[2])
         ends = self._progress.ends.get(run)
         is_finished = ends is not None and merged >= ends.get(name, (0, 0))
-        if merged[0] != merged_before[0] or is_finished:
+        is_in_carried = layout is not None and merged_before[0] < len(layout.carried)
+        if (
+            merged[0] != merged_before[0]
+            or is_finished
+            or (is_in_carried and merged > merged_before)
+        ):
             self._release_soon()
         if self._progress.unfinished:
             self._go_on()
@@ -548,7 +553,9 @@ class PushClient:
     def _removed(self, removal: Removal) -> None:
         for run in removal.finished:
             self._session.forget_run(run)
-            self._progress.forget_run(run)
+            self._progress.forget_run(run, self._session.carried())
         if removal.paths:
+            # A run that carried bytes of a finished one may be over now.
+            self._release_wanted |= bool(removal.finished)
             self._session.poll()
             self._tell_soon()

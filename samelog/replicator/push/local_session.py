@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from samelog.format.directory_files import RunFile, ShippingFile
@@ -26,10 +27,10 @@ from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.replicator.push.session_watch import SessionWatch
 from samelog.runtime.inotify import Event, LoopInotify, Mask
 from samelog.store.disk.directories import DirectoryWatch
-from samelog.store.disk.disk_errors import DirectoryGone
+from samelog.store.disk.disk_errors import DirectoryGone, NoHardLinks
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.store.session.damage import Damage
-from samelog.store.session.directory import SessionDirectory, read_topic_id
+from samelog.store.session.directory import RunExists, SessionDirectory, read_topic_id
 from samelog.wire.push.layout import Layout, part_layout
 
 log = logging.getLogger(__name__)
@@ -155,6 +156,11 @@ class LocalSession:
         """Whether an input has files of any run."""
         return name in self._inputs and bool(self._inputs[name].names)
 
+    def carried(self) -> set[tuple[int, InputName]]:
+        """(run, input) of the bytes that a later run carries."""
+        each = self._inputs.items()
+        return {(part.run, name) for name, known in each for part in known.shipping.carried}
+
     def plain_tail(self, run: int, name: InputName) -> RunTail:
         """A tail of one run by the positions in its files, for its caller alone."""
         each = self._inputs[name]
@@ -165,26 +171,28 @@ class LocalSession:
     def begin_run(
         self, run_id: str, started_ms: int, dedup_id: str | None, dedup_base: int | None
     ) -> None:
-        """Note a run that is over and has no bytes of its own, unless a writer is there. Raises
-        LogFormatError.
+        """Note a run that has no bytes of its own and has ended, unless the writer is in a run or
+        begins one at the same time: that run takes what this one is for. Raises LogFormatError.
         """
         if self._directory is None:
             return
         directory = SessionDirectory(self.fs, self.path, self._directory.record)
-        try:
+        with suppress(DirectoryInUse):
             directory.lock()
-        except DirectoryInUse:
-            return
         try:
-            number = directory.next_run()
-            directory.begin_run(
-                number,
-                run_id=run_id,
-                started_ms=started_ms,
-                dedup_id=dedup_id,
-                dedup_base=dedup_base,
-            )
-            directory.end_run(number, {})
+            number, (runs, damaged) = directory.next_run(), directory.readable_runs()
+            is_between = bool(runs) and runs[-1].end is not None and not damaged
+            if directory.is_locked or is_between:
+                directory.begin_run(
+                    number,
+                    run_id=run_id,
+                    started_ms=started_ms,
+                    dedup_id=dedup_id,
+                    dedup_base=dedup_base,
+                    end={},
+                )
+        except (RunExists, NoHardLinks) as reason:
+            log.info("session %s waits for its writer's next run: %s", self.path, reason)
         finally:
             directory.close()
         self.poll()

@@ -9,7 +9,7 @@ run or, of a closed run, of all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -191,9 +191,13 @@ class SessionProgress:
         """A closed run ends before the bytes there are."""
         self.lost.append(lost)
 
-    def forget_run(self, run: int) -> None:
-        """The files of a finished run were removed."""
-        self._merged = {key: place for key, place in self._merged.items() if key[0] != run}
+    def forget_run(self, run: int, carried: Container[tuple[int, InputName]] = ()) -> None:
+        """The files of a finished run were removed. `carried`: (run, input) of bytes that count for
+        a later run, too.
+        """
+        self._merged = {
+            key: place for key, place in self._merged.items() if key[0] != run or key in carried
+        }
         self._gone = {key for key in self._gone if key[0] != run}
 
     # --- questions ----------------------------------------------------------------------------

@@ -255,8 +255,8 @@ class Recreation:
         return True
 
     def _begin_run(self, held: int) -> None:
-        """Begin a run that takes held bytes, unless a writer is there, whose next run takes them.
-        It has the dedup id of the run that they are of.
+        """Begin a run that takes held bytes, with the dedup id of the run that they are of. If the
+        writer is in a run already, or its file system lets only it begin one, that run takes them.
         """
         of_held = next((each for each in self._session.runs if each.run == held), None)
         dedup = (None, None) if of_held is None else (of_held.dedup_id, of_held.dedup_base)

@@ -16,6 +16,9 @@ from samelog.format.errors import CorruptLog, LogFormatError
 _FULL = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
+LINK = "link"
+"""The operation of giving a file a second name."""
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 _NOT_REGULAR = {
     errno.ELOOP: "is a symbolic link",
     errno.ENXIO: "is not a regular file",
@@ -51,6 +54,10 @@ class LeftUnsynced(DiskFault):
         super().__init__(path, "sync by itself", errno.EBADF)
 
 
+class NoHardLinks(DiskFault):
+    """The file system cannot give a file a second name."""
+
+
 class DirectoryGone(DiskFault):
     """A directory in use was removed, replaced or unmounted: what is written to its open files may
     never be found again.
@@ -75,6 +82,8 @@ def fault_of(path: str, operation: str, error: OSError) -> LogFormatError:
     if number in _NOT_REGULAR:
         return CorruptLog(path, 0, _NOT_REGULAR[number])
     kind = NoSpace if number in _FULL else DiskFault
+    if operation == LINK and number in _NO_LINKS:
+        kind = NoHardLinks
     return kind(path, operation, number)
 
 

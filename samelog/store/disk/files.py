@@ -10,6 +10,7 @@ Invariant: errors of the operating system leave this seam as typed errors, trans
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -23,6 +24,7 @@ from samelog.format.batch import Bytes
 from samelog.format.errors import CorruptLog, DirectoryInUse
 from samelog.store.disk.birth import Birth, birth_of
 from samelog.store.disk.disk_errors import (
+    LINK,
     DirectoryGone,
     DiskFault,
     NoSpace,
@@ -187,6 +189,11 @@ class FileSystem(Protocol):
     def write_atomically(self, path: StrPath, data: Bytes, *, durable: bool = True) -> None:
         """Replace a small file: after a crash it holds the old or the new contents (only if
         `durable`).
+        """
+
+    def create_atomically(self, path: StrPath, data: Bytes, *, temporary: StrPath) -> bool:
+        """Create a small file, durably and with all its contents; False if the name is taken. It is
+        written as `temporary`, which no other process may use. Raises NoHardLinks.
         """
 
     def lock(self, path: StrPath) -> File:
@@ -362,15 +369,31 @@ class OsFileSystem:
         """Replace a small file."""
         name = os.fspath(path)
         temporary = _temporary(name)
-        with translated(temporary, "replace"):
-            if os.path.lexists(temporary):
-                os.unlink(temporary)  # left by a crash, or planted
         self._write_new(temporary, data, durable=durable)
         self.rename(temporary, name)
         if durable:
             self.sync_directory(os.path.dirname(name) or ".")
 
+    def create_atomically(self, path: StrPath, data: Bytes, *, temporary: StrPath) -> bool:
+        """Create a small file unless the name is taken."""
+        name, written = os.fspath(path), os.fspath(temporary)
+        self._write_new(written, data, durable=True)
+        try:
+            with translated(name, LINK):
+                os.link(written, name, follow_symlinks=False)
+        except DiskFault as fault:
+            if fault.error_number == errno.EEXIST:
+                return False
+            raise
+        finally:
+            self.unlink(written)
+        self.sync_directory(os.path.dirname(name) or ".")
+        return True
+
     def _write_new(self, path: str, data: Bytes, *, durable: bool) -> None:
+        with translated(path, "replace"):
+            if os.path.lexists(path):
+                os.unlink(path)  # left by a crash, or planted
         file = self._open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             file.pwrite(data, 0)

@@ -70,7 +70,17 @@ def write_json_file(
         CorruptLog: nobody could read it, so nothing was written.
         DiskFault
     """
+    fs.write_atomically(path, _encoded(path, value, limit_bytes), durable=durable)
+
+
+def create_json_file(fs: FileSystem, path: str, value: Versioned, *, temporary: str) -> bool:
+    """Create a file durably; False if it exists. Raises as `write_json_file`, and NoHardLinks."""
+    data = _encoded(path, value, LIMIT_BYTES)
+    return fs.create_atomically(path, data, temporary=temporary)
+
+
+def _encoded(path: str, value: Versioned, limit_bytes: int) -> bytes:
     data = encode_directory_file(value)
     if len(data) > limit_bytes:
         raise CorruptLog(path, 0, f"would be longer than {limit_bytes} bytes")
-    fs.write_atomically(path, data, durable=durable)
+    return data

@@ -30,10 +30,17 @@ from samelog.format.file_names import (
 )
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.store.disk.directories import make_durable_directory
-from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
-from samelog.store.disk.files import File, FileSystem, NoSuchFile, StrPath
-from samelog.store.disk.json_files import read_json_file, report_once, write_json_file
+from samelog.store.disk.disk_errors import DirectoryGone, NoHardLinks, NoSpace
+from samelog.store.disk.files import TEMPORARY_SUFFIX, File, FileSystem, NoSuchFile, StrPath
+from samelog.store.disk.json_files import (
+    create_json_file,
+    read_json_file,
+    report_once,
+    write_json_file,
+)
 
+BESIDE_SUFFIX = ".beside.tmp"
+"""Of the record of a run that is begun beside the writer."""
 _RUN_FILE = re.compile(r"run(?:-again)?\.(0|[1-9][0-9]{0,18})\.json")
 
 
@@ -114,6 +121,11 @@ class SessionDirectory:
             path = os.path.join(self.path, LOCK_FILE)
             self._lock = self._fs.lock(path)
             self._locked = self._fs.identity(path)
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether this process is the one that writes here."""
+        return self._lock is not None
 
     def check_place(self) -> None:
         """Raise DirectoryGone unless what was locked is still found where it was."""
@@ -198,15 +210,16 @@ class SessionDirectory:
         dedup_id: str | None = None,
         dedup_base: int | None = None,
         stage: str | None = None,
+        end: Mapping[str, tuple[int, int]] | None = None,
     ) -> RunFile:
-        """Note a run durably; no byte of it may be written before.
+        """Note a run durably; no byte of it may be written before. `end`: of a run that has ended
+        already. The process that ships may begin runs beside the writer, which holds the lock.
 
         Raises:
             RunExists: the number is taken.
+            NoHardLinks: the writer holds the lock, and only it can begin runs on this file system.
             DiskFault, NoSpace: the disk fails.
         """
-        if self._fs.exists(self._run_path(number)):
-            raise RunExists(f"{self._run_path(number)} exists")
         run = RunFile(
             run=number,
             run_id=run_id,
@@ -214,13 +227,28 @@ class SessionDirectory:
             dedup_base=dedup_base,
             started_ms=started_ms,
             stage=stage,
+            end=None if end is None else dict(end),
         )
-        self._write_run(run)
+        if not self._create_run(self._run_path(number), run):
+            raise RunExists(f"{self._run_path(number)} exists")
+        self._write_copy(run)
         return run
 
-    def _write_run(self, run: RunFile) -> None:
-        """Write the file of a run, durably, and its copy, which lags if there is no room."""
-        write_json_file(self._fs, self._run_path(run.run), run)
+    def _create_run(self, path: str, run: RunFile) -> bool:
+        """Create the file of a run, durably; False if it exists."""
+        temporary = path + (TEMPORARY_SUFFIX if self.is_locked else BESIDE_SUFFIX)
+        try:
+            return create_json_file(self._fs, path, run, temporary=temporary)
+        except NoHardLinks:
+            if not self.is_locked:
+                raise
+        if self._fs.exists(path):
+            return False
+        write_json_file(self._fs, path, run)
+        return True
+
+    def _write_copy(self, run: RunFile) -> None:
+        """Write the copy of a run's file, which lags if there is no room."""
         with suppress(NoSpace):
             _, copy = run_files(self.path, run.run)
             write_json_file(self._fs, copy, run, durable=False)
@@ -231,7 +259,8 @@ class SessionDirectory:
         if known is None:
             raise NoSuchFile(f"{self._run_path(number)} is not there")
         run = msgspec.structs.replace(known, end=dict(ends))
-        self._write_run(run)
+        write_json_file(self._fs, self._run_path(number), run)
+        self._write_copy(run)
         return run
 
     def forget_run(self, number: int) -> None:

@@ -187,11 +187,10 @@ class GroupChecker:
         this byte: of the members, or of the group that has the partition, or had it just now.
         """
         file = f"merged/{name[0]}-{name[1]}/{base:020d}.log"
+        if self._world.membership.is_majority(_keeps(f"/data/{file}", size)):
+            return True  # a topic that was just placed is there until the group has it
         is_placed = self._world.checker.lineage.is_placed(name[0])
-        is_in_metadata = self._world.membership.is_majority(_keeps(f"/data/{file}", size))
-        if not is_placed and (is_in_metadata or name not in self._moved):
-            return is_in_metadata
-        return any(
+        return (is_placed or name in self._moved) and any(
             self.is_majority(group, _keeps(f"/data/groups/{group}/{file}", size))
             for group in self._configured
         )

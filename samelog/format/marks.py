@@ -1,15 +1,16 @@
 """Durable marks: the contents of the small files that say up to where a log is known to be on disk.
 
-Layout: one line of JSON, then one line with the CRC-32C of the first (without its line feed) as
-eight hexadecimal digits. Marks are written lazily, so they lag; they never lead, because they are
-written only after a finished sync. A file that cannot be read counts as no mark at all.
+Layout of a record: one line of JSON, then one line with the CRC-32C of the first (without its line
+feed) as eight hexadecimal digits. Most files have one record; that of a node's session logs grows
+by one each time. Marks are written lazily, so they lag; they never lead, because they are written
+only after a finished sync. A record that cannot be read counts as no mark at all.
 
 Invariant: what a mark vouches for was durable when the mark was written.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -41,6 +42,24 @@ class InputMarks(Marks, frozen=True, kw_only=True):
     """The marks file of one partition of a session."""
 
     runs: list[RunMark]
+
+
+class InputMark(msgspec.Struct, frozen=True, array_like=True):
+    """The marks of one input at a node."""
+
+    number: int
+    """Of the input, in its group."""
+    whose: str
+    """Session and partition: after a recovery the number may be another input's."""
+    runs: list[RunMark]
+
+
+class MarksRecord(Marks, frozen=True, kw_only=True):
+    """One record in the marks file of a node's session logs; the last one of an input counts."""
+
+    inputs: list[InputMark]
+    is_complete: bool
+    """Whether an input without marks is new; else its marks may have been lost."""
 
 
 class LogCheckpoint(msgspec.Struct, frozen=True, array_like=True):
@@ -93,3 +112,32 @@ def decode_marks(data: bytes, kind: type[_Marks]) -> _Marks | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return marks if marks.format_version == MARKS_FORMAT_VERSION else None
+
+
+class FoundRecords(NamedTuple):
+    """What a file of session marks holds."""
+
+    records: list[MarksRecord]
+    """Those that are intact, in order."""
+    end: int
+    """Where the intact records from the start of the file end."""
+    is_damaged: bool
+    """Whether an intact record is behind bytes that are none: these are no torn tail."""
+
+
+def find_session_marks(data: bytes) -> FoundRecords:
+    """Read a file of session marks."""
+    lines = data.split(b"\n")
+    records: list[MarksRecord] = []
+    end = at = 0
+    is_damaged = is_broken = False
+    while at + 2 < len(lines):
+        size = len(lines[at]) + len(lines[at + 1]) + 2
+        found = decode_marks(b"%s\n%s\n" % (lines[at], lines[at + 1]), MarksRecord)
+        if found is None:
+            is_broken, at = True, at + 1
+            continue
+        records.append(found)
+        is_damaged, at = is_broken, at + 2
+        end += 0 if is_broken else size
+    return FoundRecords(records, end, is_damaged)

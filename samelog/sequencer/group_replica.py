@@ -209,7 +209,7 @@ class GroupReplica:
         """Whether anything is under way or waits here. What others have yet to say is not."""
         logs, repair, raft = self.logs, self.logs.repair, self.raft
         own = raft.group, raft.coordinator, raft.participant, self.reporter, self.following
-        parts = logs.merging, logs.sessions, logs.intake, repair.sessions, repair.merged
+        parts = logs.merging, logs.sessions.marks, logs.intake, repair.sessions, repair.merged
         busy = (part.is_busy for part in (*own, *parts, self.care))
         return bool(self._at_work) or any(busy)
 
@@ -288,9 +288,16 @@ class GroupReplica:
 
     def _save_marks(self) -> None:
         """Persist the durable marks; a full disk only leaves older ones, which are as safe."""
+        if self.logs.sessions.marks.is_busy:
+            self._site.owner.spawn(self._save_session_marks())
         try:
-            self.logs.sessions.save_marks(MARKS_AT_ONCE)
             self.logs.merging.save_marks(MARKS_AT_ONCE)
+        except NoSpace as fault:
+            log_event(log, logging.WARNING, "durable marks not saved", error=fault)
+
+    async def _save_session_marks(self) -> None:
+        try:
+            await self.logs.sessions.marks.save(self._site.owner.merged_syncer)
         except NoSpace as fault:
             log_event(log, logging.WARNING, "durable marks not saved", error=fault)
 

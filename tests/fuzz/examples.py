@@ -161,13 +161,14 @@ def machine() -> StateMachine:
 @cache
 def input_directory() -> Path:
     """A session log of two runs, one file sealed, marked durable in part."""
-    path = _folder() / "input"
+    path = _folder() / "inputs" / "input"
     log = storage.open_input(path)
     one, two = storage.batch(1), storage.batch(2, records=5)
     log.append(0, 0, 0, one)
     log.seal(0, 0, len(one))
     log.append(0, 1, 0, two)
     log.settle()
+    storage.save_marks(log)
     log.append(1, 0, 0, one + two)
     log.close()
     return path

@@ -24,6 +24,7 @@ from samelog.consensus.wal import LogReplay, scan_wal
 from samelog.format import _kernels as kernels
 from samelog.format.compression import Codec, compress, decompress
 from samelog.format.errors import LogFormatError
+from samelog.format.file_names import SESSION_MARKS_FILE
 from samelog.format.names import check_session_name, check_topic_name
 from samelog.runtime.network._tls import ReceiveBuffer
 from samelog.sequencer.levels import OtherVersion
@@ -190,12 +191,16 @@ def merged_files(data: bytes) -> None:
 
 @contextlib.contextmanager
 def _damaged(source: Path, data: bytes) -> Iterator[Path]:
-    """A copy of a directory; the first byte chooses the file that the other bytes replace."""
+    """A copy of a directory, with the marks beside it; the first byte chooses the file that the
+    other bytes replace.
+    """
     with tempfile.TemporaryDirectory() as parent:
-        directory = Path(parent) / "d"
+        directory, marks = Path(parent) / source.name, Path(parent) / SESSION_MARKS_FILE
         shutil.copytree(source, directory)
-        names = sorted(path.name for path in directory.iterdir())
-        (directory / names[(data[0] if data else 0) % len(names)]).write_bytes(data[1:])
+        if (source.parent / marks.name).exists():
+            shutil.copy(source.parent / marks.name, marks)
+        files = sorted([*directory.iterdir(), *Path(parent).glob(marks.name)])
+        files[(data[0] if data else 0) % len(files)].write_bytes(data[1:])
         yield directory
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from samelog.format.marks import FoundRecords, RunMark, find_session_marks
 from samelog.sequencer.raft import raft_home
 from samelog.store.disk.tail_memory import LogTail, TailMemory
+from samelog.store.session import marks_file
 from samelog.store.session.log import InputLog
+from samelog.store.session.marks_file import MarksFile
+from samelog.store.session.run import HeldRun
 
 
 @contextmanager
@@ -89,8 +93,50 @@ def trust_older_raft_files() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def mark_what_is_written() -> Iterator[None]:
+    """Marks of session logs vouch for bytes that were written, synced or not."""
+
+    def mark(self: HeldRun) -> RunMark:
+        return RunMark(self.number, *self.end, self.hint)
+
+    with patch.object(HeldRun, "mark", mark):
+        yield
+
+
+@contextmanager
+def take_damaged_marks_for_torn_ones() -> Iterator[None]:
+    """A record of session marks that is damaged counts as one that was never written whole."""
+
+    def find(data: bytes) -> FoundRecords:
+        found = find_session_marks(data)
+        return FoundRecords(found.records, len(data), is_damaged=False)
+
+    with patch.object(marks_file, "find_session_marks", find):
+        yield
+
+
+@contextmanager
+def replace_marks_before_they_are_durable() -> Iterator[None]:
+    """The new file of session marks takes the place of the old one unsynced."""
+    original = MarksFile._write_anew
+
+    def write(self: MarksFile, marks: Any) -> Generator[list[Any], None, int]:
+        rounds = original(self, marks)
+        while True:
+            try:
+                next(rounds)
+            except StopIteration as over:
+                return int(over.value)
+            yield []
+
+    with patch.object(MarksFile, "_write_anew", write):
+        yield
+
+
 _STORE = "tests/sequencer/test_session_store.py::test_"
 _TAIL = "tests/store/test_tail_memory.py::test_"
+_MARKS = "tests/store/test_marks_file.py::test_"
 _RAFT = "tests/sequencer/test_raft_dir.py::test_"
 PLACES = (
     (270, keep_what_was_cut, _TAIL + "a_log_that_was_cut_is_not_read_as_it_was"),
@@ -99,6 +145,17 @@ PLACES = (
         421,
         keep_bytes_of_what_is_given_up,
         _STORE + "unmerged_bytes_are_read_as_they_were_written_whatever_was_done",
+    ),
+    (540, mark_what_is_written, _STORE + "marks_do_not_vouch_for_bytes_that_are_not_durable"),
+    (
+        540,
+        take_damaged_marks_for_torn_ones,
+        _MARKS + "a_damaged_record_before_others_is_no_torn_tail",
+    ),
+    (
+        540,
+        replace_marks_before_they_are_durable,
+        _MARKS + "a_loss_of_power_leaves_what_was_synced_before",
     ),
     (421, believe_memory_always, _STORE + "a_mismatch_is_read_again_from_the_file"),
     (

@@ -11,6 +11,7 @@ import pytest
 
 from samelog.consensus import Snapshot
 from samelog.format import _kernels as kernels
+from samelog.format.marks import find_session_marks
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.replica import Replica, SnapshotBody
@@ -26,7 +27,7 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
 from samelog.sequencer.state.views.commands import CreateViewCommand
 from samelog.store.disk.files import OsFileSystem
-from tests.sequencer.test_session_store import machine_with_input, open_store
+from tests.sequencer.test_session_store import Rounds, machine_with_input, open_store
 
 RECORD = kernels.build_batches([b"v"], timestamps=1, batch_bytes=1 << 14, max_record_bytes=1 << 20)
 
@@ -71,20 +72,20 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_marks_of_a_deleted_topic_are_not_saved_as_those_of_the_next(world: World) -> None:
+def test_marks_of_a_deleted_topic_are_not_those_of_the_next(world: World) -> None:
     world.sync()
     world.recreate()
 
-    async def main() -> bytes:
+    async def main() -> None:
+        await world.store.marks.save(Rounds())
         await world.install()
         world.store.log(2)
-        marks = (world.directory / "marks").read_bytes()
-        world.store.save_marks(10)
-        return marks
+        await world.store.marks.save(Rounds())
 
-    marks = asyncio.run(main())
-    assert (world.directory / "marks").read_bytes() == marks
+    asyncio.run(main())
     assert world.store.opened.keys() == {2}
+    marks = find_session_marks((world.directory.parents[1] / ".marks").read_bytes()).records
+    assert [mark.number for record in marks for mark in record.inputs] == [1]
 
 
 def test_no_marks_are_saved_where_a_directory_is_gone(world: World) -> None:
@@ -94,10 +95,10 @@ def test_no_marks_are_saved_where_a_directory_is_gone(world: World) -> None:
     async def main() -> None:
         await world.install()
         await world.replica.wait_tidied()
+        await world.store.marks.save(Rounds())
 
     asyncio.run(main())
     assert not world.directory.exists()
-    world.store.save_marks(10)
     world.store.close()
 
 

@@ -104,14 +104,15 @@ def test_a_new_input_is_made_with_two_rounds_of_syncs_and_no_sync_of_its_own(
     store, own = open_store(tmp_path, machine), list[str]()
     monkeypatch.setattr(OsFile, "datasync", lambda self: own.append(self.path))
     asyncio.run(store.make(1, rounds))
-    first, second = rounds.rounds
+    *marks, first, second = rounds.rounds
+    assert marks == [set(), {".marks.tmp"}, {"sessions"}], "once, for all inputs"
     assert first == {"session.json.tmp", "topic.json.tmp", "sessions", "s"}
     assert second == {"s", "t-0"}
-    assert len(own) == len(first) + len(second), "synced in the rounds only"
+    assert len(own) == sum(map(len, rounds.rounds)), "synced in the rounds only"
     assert store.log(1).end(0) == (0, 0)
     own.clear()
     asyncio.run(store.make(1, rounds))
-    assert (len(rounds.rounds), own) == (2, [])
+    assert (len(rounds.rounds), own) == (5, [])
 
 
 def test_an_absent_input_costs_no_file(tmp_path: Path) -> None:
@@ -140,7 +141,11 @@ def test_an_input_is_made_once_and_not_opened_meanwhile(tmp_path: Path) -> None:
         await asyncio.gather(*makers)
 
     asyncio.run(main())
-    assert len(rounds.rounds) == 2
+    assert rounds.rounds[-2:] == [
+        {"s", "session.json.tmp", "sessions", "topic.json.tmp"},
+        {"s", "t-0"},
+    ]
+    assert len(rounds.rounds) == 5, "three of them for the marks"
     assert store.log(1).topic_id == "a" * 32
 
 
@@ -154,6 +159,7 @@ def test_an_input_whose_session_is_forgotten_while_it_is_made_fails_nothing(
     store, entry = open_store(tmp_path, machine), machine.state.inputs[1]
 
     async def main() -> None:
+        await store.marks.begin(Rounds())
         maker = asyncio.create_task(store.make(1, rounds))
         for _ in range(rounds_before):
             rounds.turns.release()
@@ -295,6 +301,49 @@ def test_a_stray_file_among_the_sessions_stops_nothing(
     assert (tmp_path / "sessions" / "a-note").read_text() == "see the wiki"
     assert "a-note" in caplog.text
     assert store.log(1).end(0) == (0, size)
+
+
+def test_marks_do_not_vouch_for_bytes_that_are_not_durable() -> None:
+    """Else what a loss of power takes would count as damage."""
+    machine = machine_with_input()
+    for seed in range(20):
+        disk = Disk(f"unsynced {seed}")
+        fs = cast(Any, SimFileSystem(disk, Process("n", "n")))
+        store = SessionStore(fs, "/sessions", machine, Untold())
+        asyncio.run(store.make(1, Rounds()))
+        size = write_files(store, 0)
+        for file in store.take_dirty([1]).files:
+            file.datasync()
+        store.mark_durable(store.ends([1]))
+        store.log(1).append(0, 0, size, store.log(1).read(0, 0, 0, size))
+        asyncio.run(store.marks.save(Rounds()))
+        disk.lose_power()
+        again = SessionStore(fs, "/sessions", machine, Untold())
+        assert again.log(1).durable(0) == (0, size)
+        assert not again.damaged
+        assert not again.log(1).damaged
+
+
+def test_marks_of_many_inputs_are_one_write_and_one_sync(tmp_path: Path) -> None:
+    machine, rounds = machine_with_input(), Rounds()
+    for number in range(2, 101):
+        run = (f"s{number}", "b" * 32, "samelog://publisher/p", 0, "c" * 32, None, None)
+        machine.apply(OpenRunCommand(*run))
+        machine.apply(OpenInputCommand(f"s{number}", "a" * 32, 0))
+    store = open_store(tmp_path, machine)
+    data = kernels.build_batches(
+        [b"v"], timestamps=1, batch_bytes=1 << 14, max_record_bytes=1 << 20
+    )
+    for number in machine.state.inputs:
+        store.log(number).append(0, 0, 0, data)
+    for file in store.take_dirty(machine.state.inputs).files:
+        file.datasync()
+    store.mark_durable(store.ends(machine.state.inputs))
+    asyncio.run(store.marks.save(rounds))
+    assert rounds.rounds == [{".marks"}]
+    assert not store.marks.is_busy
+    again = open_store(tmp_path, machine)
+    assert {again.log(number).durable(0) for number in machine.state.inputs} == {(0, len(data))}
 
 
 def test_unreadable_names_of_owners_are_begun_anew(tmp_path: Path) -> None:

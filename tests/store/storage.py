@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import os
 import random
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from samelog.format import _kernels as kernels
+from samelog.format.marks import InputMark
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.store.session.log import InputLog
+from samelog.store.session.marks_file import MarksFile
 
 FS = OsFileSystem()
 TOPIC_ID = "0a1b2c3d-0000-4000-8000-000000000001"
@@ -42,8 +46,36 @@ def batches(seed: int, count: int) -> list[bytes]:
 
 
 def open_input(path: Path) -> InputLog:
-    """An input log of the test topic."""
-    return InputLog.open(FS, path, topic_id=TOPIC_ID)
+    """An input log of the test topic, with the marks in the folder that it is in. Marks that are
+    lost or wrong are replaced, as by a node.
+    """
+    path.parent.mkdir(exist_ok=True)
+    marks = MarksFile(FS, str(path.parent), lost_power=True)
+    if not marks.is_there and marks.is_complete:
+        write_marks(marks, [])
+    known = marks.of(*_key(path))
+    log = InputLog.open(FS, path, topic_id=TOPIC_ID, marks=known)
+    if known is None or log.damaged:
+        save_marks(log)
+    return log
+
+
+def save_marks(log: InputLog) -> None:
+    """Write the durable marks of an input into the folder that it is in."""
+    path = Path(log.path)
+    marks = MarksFile(FS, str(path.parent), lost_power=True)
+    write_marks(marks, [InputMark(*_key(path), log.marks())])
+
+
+def write_marks(marks: MarksFile, inputs: Sequence[InputMark]) -> None:
+    """Write marks and wait for the disk."""
+    for files in marks.write(inputs, lambda number: True):
+        for file in files:
+            file.datasync()
+
+
+def _key(path: Path) -> tuple[int, str]:
+    return zlib.crc32(path.name.encode()), path.name
 
 
 def open_merged(path: Path, *, read_only: bool = False) -> MergedLog:

@@ -13,11 +13,10 @@ from samelog.format.errors import CorruptLog, NotContiguous, OtherTopic, Unsuppo
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.disk.os_file import OsFile
-from samelog.store.session import log as input_log
 from samelog.store.session.log import InputLog, prepare_input
 from samelog.store.session.run import InputFile
 from tests.store.full_disk import small_disk
-from tests.store.storage import FS, TOPIC_ID, batch, open_below, open_input, sync_input
+from tests.store.storage import FS, TOPIC_ID, batch, open_below, open_input, save_marks, sync_input
 
 ONE, TWO, THREE = batch(1), batch(2, records=3), batch(3, size=500)
 
@@ -38,16 +37,8 @@ def write(path: Path, *files: list[bytes], sync: bool = True) -> InputLog:
             log.seal(0, roll, log.end(0)[1])
     if sync:
         sync_input(log, 0)
-        log.save_marks()
+        save_marks(log)
     return log
-
-
-def test_a_sealed_file_alone_writes_no_marks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands are sealed at once when a session ends; marks may lag, and are due soon anyhow."""
-    log = write(path, [ONE], [TWO], sync=False)
-    monkeypatch.setattr(InputLog, "save_marks", lambda self: pytest.fail("marks are written"))
-    sync_input(log, 0)
-    assert log.durable(0) == (1, len(TWO))
 
 
 def test_a_log_rests_only_when_all_is_synced_and_in_place_and_goes_on(path: Path) -> None:
@@ -178,21 +169,10 @@ def test_what_survived_a_crash_above_the_mark_is_synced_first(path: Path) -> Non
     for file in taken:
         file.size()  # raises if it were closed, and its sync would do nothing
     log.settle()
+    save_marks(log)
     log.close()
     log = open_input(path)
     assert not log.dirty()
-    log.close()
-
-
-def test_marks_are_saved_as_a_log_grows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_log, "SAVE_MARKS_EVERY_BYTES", 1000)
-    log = open_input(path)
-    for _ in range(5):
-        log.append(0, 0, log.end(0)[1], THREE)
-        sync_input(log, 0)
-    log.close()
-    log = open_input(path)
-    assert log.durable(0)[1] >= 4 * len(THREE) - 1000
     log.close()
 
 
@@ -227,7 +207,7 @@ def test_settling_makes_later_openings_cheap(path: Path) -> None:
     log = open_input(path)
     log.settle()
     assert log.durable(0) == log.end(0) == (1, len(TWO + THREE))
-    log.take_dirty()
+    save_marks(log)
     log.close()
     log = open_input(path)
     assert (log.durable(0), log.dirty()) == ((1, len(TWO + THREE)), False)
@@ -240,10 +220,6 @@ def test_a_prepared_directory_has_marks(path: Path) -> None:
     (path / "log.0.0").write_bytes(ONE + b"torn")
     prepare_input(FS, path)
     assert (path / "marks").read_bytes() == marks
-    log = open_input(path)  # so a torn tail is only cut
-    assert (log.end(0), log.damaged) == ((0, len(ONE)), [])
-    assert not list(path.glob("*.quarantined-*"))
-    log.close()
     (path / "marks").unlink()
     prepare_input(FS, path)
     assert not (path / "marks").exists()  # lost marks stay lost: they must not vouch for less
@@ -380,7 +356,7 @@ def test_set_aside_files_get_new_names(path: Path) -> None:
         log = open_input(path)
         log.append(0, 0, 0, ONE)
         sync_input(log, 0)
-        log.save_marks()
+        save_marks(log)
         log.close()
         os.truncate(path / "log.0.0", number)
         log = open_input(path)
@@ -399,7 +375,7 @@ def test_leftovers_of_a_release_are_removed(path: Path) -> None:
     assert not list(path.glob("log.0.0*"))
     log.release_run(0)
     log.close()
-    assert sorted(os.listdir(path)) == ["marks", "topic.json"]
+    assert os.listdir(path) == ["topic.json"]
     assert open_input(path).runs() == []
 
 
@@ -461,7 +437,7 @@ def test_the_name_of_a_file_without_bytes_is_synced_after_a_restart(
     """It may have been made just before: what is written to it later must not lose it."""
     log = InputLog.open(OsFileSystem(), tmp_path / "in", topic_id="t")
     log.start_at(0, 0, start)
-    log.save_marks()
+    save_marks(log)
     log.close()
     log = InputLog.open(OsFileSystem(), tmp_path / "in", topic_id="t")
     log.append(0, 0, start, ONE)

@@ -9,7 +9,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.store.storage import batch, open_input, sync_input
+from samelog.format.file_names import SESSION_MARKS_FILE
+from tests.store.storage import batch, open_input, save_marks, sync_input
 from tests.store.test_input_log_model import directory
 
 
@@ -51,12 +52,12 @@ def write(path: Path, written: Written) -> None:
         for data in several:
             if (roll, position) == written.durable:
                 sync_input(log, 0)
-                log.save_marks()
+                save_marks(log)
             log.append(0, roll, position, data)
             position += len(data)
         if (roll, position) == written.durable:
             sync_input(log, 0)
-            log.save_marks()
+            save_marks(log)
         if roll + 1 < len(written.files):
             log.seal(0, roll, position)
     log.close()
@@ -171,9 +172,10 @@ def test_without_marks_nothing_that_is_cut_is_lost(
     with directory() as path:
         write(path, written)
         left = inflict(path, written, data.draw(losses(written)))
-        (path / "marks").unlink()
+        file = path.parent / SESSION_MARKS_FILE
+        file.unlink()
         if marks is not None:
-            (path / "marks").write_bytes(marks)
+            file.write_bytes(marks)
         before = {file.name: file.read_bytes() for file in path.glob("log.0.?")}
         all_names = [
             f"log.0.{roll}.sealed-{len(written.data(roll))}" for roll in range(written.durable[0])

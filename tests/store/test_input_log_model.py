@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from samelog.format import _kernels as kernels
 from samelog.store.session.log import InputLog
 from samelog.store.session.run import InputFile
-from tests.store.storage import batch, open_input, sync_input
+from tests.store.storage import batch, open_input, save_marks, sync_input
 
 
 @dataclass
@@ -109,7 +109,7 @@ class Model:
     def reopen(self, *, save: bool) -> None:
         """Restart the writer; without `save` as after a crash."""
         if save:
-            self.log.save_marks()
+            save_marks(self.log)
         self.log.close()
         self.log = open_input(self.path)
         for number, run in self.runs.items():

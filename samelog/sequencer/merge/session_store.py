@@ -11,14 +11,15 @@ import logging
 import os
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from samelog.format.directory_files import SessionFile
 from samelog.format.errors import CorruptLog, LogFormatError
+from samelog.format.file_names import SESSION_MARKS_FILE
 from samelog.format.positions import SessionPosition
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import SessionEvents
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
+from samelog.sequencer.merge.session_marks import SessionMarks
 from samelog.sequencer.state.commands import Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input
@@ -97,8 +98,6 @@ class SessionStore:
         self.opened: dict[int, InputLog] = {}
         """The logs that are open, by input; `log` opens one."""
         self._events = events
-        self._unmarked: dict[int, None] = {}
-        """Inputs whose durable marks on disk may be older than what is known."""
         self._troubles: dict[int, str] = {}
         """Input -> what was wrong with its files last."""
         self._times_aside: dict[int, int] = {}
@@ -110,6 +109,7 @@ class SessionStore:
         self._used = _Used()
         self._dirs = TopicDirs(fs, lambda path: read_topic_id(fs, path, expected=None))
         fs.make_directory(directory)
+        self.marks = SessionMarks(fs, directory, machine, self.opened, lost_power=lost_power)
 
     async def make(self, number: int, syncer: Syncer) -> None:
         """Open the log of an input that may be new: its directories are made durable in rounds of
@@ -131,6 +131,7 @@ class SessionStore:
         is_durable = False
         try:
             self._dirs.make_way(place.path, place.topic_id, place.index)
+            await self.marks.begin(syncer)
             await syncer.sync(new.write())
             await syncer.sync(new.rename())
             is_durable = self._fs.exists(place.path)  # or it was removed meanwhile
@@ -176,6 +177,7 @@ class SessionStore:
 
     def _open_log(self, number: int, *, is_durable: bool = False) -> InputLog:
         entry = self._machine.state.inputs[number]
+        self.marks.begin_now()
         opened = self.opened[number] = self._open(entry, is_durable=is_durable)
         self._used.absent.discard(number)
         opened.recent = self._memory.new_log()
@@ -183,6 +185,7 @@ class SessionStore:
             log.error("%s", damage)
         if opened.lost_durable or (opened.damaged and not self._lost_power):
             self.damaged.add(number)
+        self.marks.opened(number, is_damaged=bool(opened.damaged) or number in self.damaged)
         self._used.awake[number] = self._used.grown[number] = None
         if number in self._used.unchecked:
             self._used.unchecked.discard(number)
@@ -225,7 +228,8 @@ class SessionStore:
     def _open_input(self, entry: Input, *, is_durable: bool = False) -> InputLog:
         path, (topic_id, index) = self.path(entry), self._topic(entry)
         self._dirs.make_way(path, topic_id, index)
-        return InputLog.open(self._fs, path, topic_id=topic_id, is_durable=is_durable)
+        marks = self.marks.of(entry)
+        return InputLog.open(self._fs, path, topic_id=topic_id, marks=marks, is_durable=is_durable)
 
     def set_gaps_aside(self) -> None:
         """Give up bytes that do not reach back to where an input is planned: a loss of power took
@@ -239,11 +243,13 @@ class SessionStore:
                 self._set_gap_aside(entry, held)
             elif entry.session in self._used.making:
                 self._used.unchecked.add(entry.number)
+        self.marks.are_all_open = not self._used.unchecked
 
     def _set_gap_aside(self, entry: Input, held: InputLog) -> None:
         if SessionPosition(entry.run, *held.start(entry.run)) > entry.place:
             log.error("%s: run %d begins behind a gap, set aside", held.path, entry.run)
             held.set_run_aside(entry.run)
+            self.marks.changed[entry.number] = None
             times = self._times_aside.get(entry.number, 0)
             self._times_aside[entry.number] = times + 1
 
@@ -294,6 +300,8 @@ class SessionStore:
         """Remove what is left of topics that are not among the known ones."""
         clear_removed(self._fs, self._directory)
         for name in self._fs.list_directory(self._directory):
+            if name.startswith(SESSION_MARKS_FILE):
+                continue
             try:
                 self._dirs.forget_others(os.path.join(self._directory, name), known)
             except CorruptLog as stray:
@@ -350,7 +358,7 @@ class SessionStore:
                 continue
             for run, end in runs.items():
                 held.mark_durable(run, *end)
-            self._unmarked[number] = self._used.awake[number] = self._used.grown[number] = None
+            self.marks.changed[number] = self._used.awake[number] = self._used.grown[number] = None
 
     def grew(self, number: int) -> None:
         """Bytes of an input came."""
@@ -379,7 +387,7 @@ class SessionStore:
         held = self.opened.get(number)
         if held is None:
             return
-        self._unmarked[number] = self._used.awake[number] = None
+        self.marks.changed[number] = self._used.awake[number] = None
         if held.recent is not None:
             held.recent.forget(*place)
         try:
@@ -433,20 +441,6 @@ class SessionStore:
             self._troubles[number] = trouble
             log.error("%s", trouble)
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether durable marks are to be persisted."""
-        return bool(self._unmarked)
-
-    def save_marks(self, most: int) -> None:
-        """Persist durable marks of so many logs, those first that wait longest; lazily. Raises
-        DiskFault.
-        """
-        for number in [*islice(self._unmarked, most)]:
-            if number in self.opened:
-                self.opened[number].save_marks()
-            del self._unmarked[number]
-
     def rest(self) -> None:
         """Close the files of logs that nothing was done with since the last call. What is not
         synced of them is synced first, such as that files are gone.
@@ -470,8 +464,7 @@ class SessionStore:
 
     def close(self) -> None:
         """Persist the durable marks and close every file."""
-        self._unmarked.update(dict.fromkeys(self.opened))
-        self.save_marks(len(self._unmarked))
+        self.marks.save_now()
         for log in self.opened.values():
             log.close()
         self.opened.clear()

@@ -11,8 +11,7 @@ cut or deleted, except by `release`, `release_run`, `start_at` and `set_run_asid
 from __future__ import annotations
 
 import os
-from collections.abc import Container
-from contextlib import suppress
+from collections.abc import Container, Sequence
 
 from samelog.format.batch import Bytes
 from samelog.format.errors import CorruptLog, NotContiguous
@@ -23,19 +22,16 @@ from samelog.format.file_names import (
     parse_names,
     sealed_name,
 )
-from samelog.format.marks import InputMarks, encode_marks
+from samelog.format.marks import InputMarks, RunMark, encode_marks
 from samelog.store.disk.append_file import AppendFile
 from samelog.store.disk.directories import make_durable_directory
-from samelog.store.disk.dirty_files import DirtyFiles, read_marks
-from samelog.store.disk.disk_errors import NoSpace
+from samelog.store.disk.dirty_files import DirtyFiles
 from samelog.store.disk.files import File, FileSystem, StrPath
 from samelog.store.disk.quarantine import set_aside
 from samelog.store.session.directory import bind_topic, read_topic_id
 from samelog.store.session.reader import InputReader
 from samelog.store.session.recovery import RunRecovery
 from samelog.store.session.run import HeldFile, HeldRun
-
-SAVE_MARKS_EVERY_BYTES = 64 << 20
 
 
 class InputLog(InputReader):
@@ -52,7 +48,6 @@ class InputLog(InputReader):
         """How often bytes that were held have been given up since the log was opened."""
         self._dirty = DirtyFiles(fs, path)
         self._files.may_close = self._may_close
-        self._unsaved_bytes = 0
 
     @classmethod
     def open(
@@ -61,12 +56,14 @@ class InputLog(InputReader):
         path: StrPath,
         *,
         topic_id: str | None = None,
+        marks: Sequence[RunMark] | None = (),
         is_durable: bool = False,
     ) -> InputLog:
         """Open an input directory; make it if needed, and recover it.
 
-        A publisher may not know the topic id yet: see `bind_topic`. `is_durable`: the directory is
-        known to exist durably.
+        A publisher may not know the topic id yet: see `bind_topic`. `marks`: up to where runs are
+        known to be durable; None: that is not known any more. `is_durable`: the directory is known
+        to exist durably.
 
         Raises:
             OtherTopic: the directory belongs to another topic id.
@@ -76,21 +73,22 @@ class InputLog(InputReader):
         """
         log = cls(fs, os.fspath(path))
         try:
-            log._open(topic_id, is_durable=is_durable)
+            log._open(topic_id, marks, is_durable=is_durable)
         except BaseException:
             log.close()
             raise
         return log
 
-    def _open(self, topic_id: str | None, *, is_durable: bool) -> None:
+    def _open(
+        self, topic_id: str | None, marks: Sequence[RunMark] | None, *, is_durable: bool
+    ) -> None:
         if not is_durable:
             make_durable_directory(self._fs, self.path)
         self.topic_id = read_topic_id(self._fs, self.path, expected=topic_id)
         if topic_id is not None:
             self.bind_topic(topic_id)
         names = parse_names(self._fs.list_directory(self.path))
-        marks = read_marks(self._fs, self.path, InputMarks)
-        marked = {} if marks is None else {mark.run: mark for mark in marks.runs}
+        marked = {mark.run: mark for mark in marks or ()}
         recovery = RunRecovery(self._fs, self.path, marks is not None, self.damaged)
         for number in sorted(names):
             run = recovery.recover(number, names[number], marked.get(number))
@@ -98,8 +96,6 @@ class InputLog(InputReader):
                 self._runs[number] = run
                 self._hold_unsynced(run)
         self.lost_durable = recovery.lost_durable
-        if marks is None or self.damaged:
-            self.save_marks()
 
     def _hold_unsynced(self, run: HeldRun) -> None:
         """What reaches above the mark must be synced before it can be marked durable; so must the
@@ -249,30 +245,21 @@ class InputLog(InputReader):
         if state is None:
             return
         before = state.durable
-        if not state.advance_mark((roll, byte)):
-            return
-        for lower in range(before[0], roll):
-            self._files.release((run, lower))
-        self._unsaved_bytes += byte - before[1] if roll == before[0] else byte
-        if self._unsaved_bytes >= SAVE_MARKS_EVERY_BYTES:
-            self._unsaved_bytes = 0
-            with suppress(NoSpace):  # marks may lag until there is room
-                self.save_marks()
+        if state.advance_mark((roll, byte)):
+            for lower in range(before[0], roll):
+                self._files.release((run, lower))
 
-    def save_marks(self) -> None:
-        """Write the durable marks; they reach the disk with the next round of syncs."""
-        marks = InputMarks(runs=[run.mark() for run in self._runs.values()])
-        self._dirty.write_marks(marks)
-        self._unsaved_bytes = 0
+    def marks(self) -> list[RunMark]:
+        """Up to where runs are known to be durable, of those that are beyond their start."""
+        return [run.mark() for run in self._runs.values() if run.durable > run.start]
 
     def settle(self) -> None:
-        """Make everything durable now and mark it, waiting for the disk. Raises DiskFault."""
+        """Make everything durable now, waiting for the disk. Raises DiskFault."""
         for file in self.take_dirty():
             file.datasync()
         self.synced()
         for number, run in self._runs.items():
             self.mark_durable(number, *run.end)
-        self.save_marks()
 
     # --- releasing -----------------------------------------------------------------------------
 

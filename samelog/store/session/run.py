@@ -94,7 +94,7 @@ class HeldRun:
         return True
 
     def mark(self) -> RunMark:
-        """What the marks file says of this run."""
+        """Return the durable mark of this run."""
         return RunMark(self.number, self.durable[0], self.durable[1], self.hint)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 KINDS: dict[str, tuple[str, ...]] = {
     "session log": ("sessions/*/*/log.*",),
-    "session marks": ("sessions/*/*/marks",),
+    "session marks": ("sessions/.marks",),
     "session.json": ("sessions/*/session.json",),
     "topic.json": ("sessions/*/*/topic.json",),
     "merged segment": ("merged/*/*.log",),

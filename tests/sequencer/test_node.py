@@ -228,7 +228,7 @@ def test_an_input_that_the_disk_has_no_room_for_is_refused(
     async def body(nodes: list[Node]) -> None:
         intake, session = nodes[0].logs.intake, Session("s")
         with monkeypatch.context() as patch:
-            patch.setattr(InputLog, "open", fail)
+            patch.setattr(InputLog, "new", fail)
             with pytest.raises(RequestRefused, match="marks"):
                 await session.open(nodes[0])
             (entry,) = nodes[0].raft.replica.machine.inputs_of("s")

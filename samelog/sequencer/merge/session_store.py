@@ -142,7 +142,9 @@ class SessionStore:
             del self._used.making[entry.session]
             done.set_result(None)
         if entry.number in self._machine.state.inputs:
-            self._open_log(entry.number, is_durable=is_durable)
+            is_empty = is_durable and new.is_first
+            made = InputLog.new(self._fs, place.path, place.topic_id) if is_empty else None
+            self._open_log(entry.number, made, is_durable=is_durable)
         else:  # its topic was deleted, or its session forgotten
             self.remove(place)
 
@@ -175,10 +177,13 @@ class SessionStore:
         partition = self._machine.state.partitions[entry.partition]
         return partition.topic_id, partition.index
 
-    def _open_log(self, number: int, *, is_durable: bool = False) -> InputLog:
+    def _open_log(
+        self, number: int, made: InputLog | None = None, *, is_durable: bool = False
+    ) -> InputLog:
+        """Open the log of an input, or take up the one that was just made."""
         entry = self._machine.state.inputs[number]
         self.marks.begin_now()
-        opened = self.opened[number] = self._open(entry, is_durable=is_durable)
+        opened = self.opened[number] = made or self._open(entry, is_durable=is_durable)
         self._used.absent.discard(number)
         opened.recent = self._memory.new_log()
         for damage in opened.damaged:

@@ -79,6 +79,13 @@ class InputLog(InputReader):
             raise
         return log
 
+    @classmethod
+    def new(cls, fs: FileSystem, path: StrPath, topic_id: str) -> InputLog:
+        """Return the log of a directory that was just made, and holds nothing but topic.json."""
+        log = cls(fs, os.fspath(path))
+        log.topic_id = topic_id
+        return log
+
     def _open(
         self, topic_id: str | None, marks: Sequence[RunMark] | None, *, is_durable: bool
     ) -> None:

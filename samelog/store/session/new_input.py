@@ -22,6 +22,8 @@ class NewInput:
         """`path`: of the input's directory, in that of its session."""
         self.path = path
         self.topic_id = topic_id
+        self.is_first = False
+        """Whether neither the session nor the input had a directory before `write`."""
         self._fs = fs
         self._session = session
         self._renames: list[str] = []
@@ -33,6 +35,7 @@ class NewInput:
         synced before `rename`. Files that exist stay. Raises CorruptLog, DiskFault.
         """
         session = os.path.dirname(self.path)
+        self.is_first = not self._fs.exists(session)
         self._fs.make_directory(session, durable=False)
         self._fs.make_directory(self.path, durable=False)
         self._write(os.path.join(session, SESSION_FILE), self._session)

@@ -153,7 +153,7 @@ GRANTING = (
         40,
         together_too_early,
         _SEQUENCER
-        + "test_proposer.py::test_many_commands_are_few_entries_once_all_members_know_that",
+        + "test_proposer.py::test_commands_are_forwarded_together_once_all_members_know_that",
     ),
     (
         40,

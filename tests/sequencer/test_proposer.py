@@ -8,15 +8,22 @@ from typing import Any
 
 import pytest
 
+from samelog.consensus import NotLeader
 from samelog.runtime.clock import SystemClock
 from samelog.sequencer.levels import ACCESS, SITES
 from samelog.sequencer.raft import proposer as proposing
 from samelog.sequencer.raft.proposer import ENTRY_BYTES, FORWARD_BYTES, Proposer, in_entries
-from samelog.sequencer.state.commands import NodeStarted, encode_commands
+from samelog.sequencer.state.commands import NodeStarted, decode_commands, encode_commands
 from samelog.sequencer.state.sites.commands import AddSite
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.messages import encode_message
-from samelog.wire.peer_messages import CommandRefused, ForwardAll, ForwardedAll
+from samelog.wire.peer_messages import (
+    CommandRefused,
+    Forward,
+    ForwardAll,
+    Forwarded,
+    ForwardedAll,
+)
 from tests.runtime.peers import until
 
 BIG = ENTRY_BYTES - 10
@@ -109,11 +116,8 @@ class Leader(ElectedGroup):
         return len(self.entries), future
 
 
-@pytest.mark.parametrize(("level", "sizes"), [(1, [1, 1, 1, 1]), (ACCESS, [2, 1, 1])])
-def test_many_commands_are_few_entries_once_all_members_know_that(
-    level: int, sizes: list[int]
-) -> None:
-    """An older leader would propose the first of several that are forwarded together."""
+@pytest.mark.parametrize("level", [1, ACCESS])
+def test_many_commands_are_few_entries(level: int) -> None:
     group = Leader()
     commands = [NodeStarted("n" * size, 1, n, "life", 1) for n, size in enumerate([1, 1, BIG, 1])]
 
@@ -123,7 +127,89 @@ def test_many_commands_are_few_entries_once_all_members_know_that(
         return await proposer.propose_all(commands)
 
     assert asyncio.run(main()) == [0, 1, 2, 3]
-    assert [len(entry) for entry in group.entries] == sizes
+    assert [len(entry) for entry in group.entries] == [2, 1, 1]
+
+
+@pytest.mark.parametrize(("level", "sizes"), [(1, [1, 1, 1, 1]), (ACCESS, [4])])
+def test_commands_are_forwarded_together_once_all_members_know_that(
+    level: int, sizes: list[int]
+) -> None:
+    """An older leader would propose the first of several that are forwarded together."""
+    commands = [NodeStarted("n", 1, n, "life", 1) for n in range(4)]
+    sent: list[int] = []
+
+    async def main() -> None:
+        follows = ElectedGroup()
+        follows.raft = SimpleNamespace(leader=2, node_id=1)
+        replica: Any = Applied()
+        replica.level = level
+
+        def to_leader(to: int, message: Any) -> bool:
+            is_one = isinstance(message, Forward)
+            data = message.command if is_one else message.commands
+            found = len(decode_commands(data))
+            sent.append(found)
+            told = (CommandRefused(),) * found
+            answer = Forwarded(message.id, 7) if is_one else ForwardedAll(message.id, 7, told)
+            asyncio.get_running_loop().call_soon(asker.answered, answer)
+            return True
+
+        asker = Proposer(follows, replica, SystemClock(), to_leader)  # type: ignore[arg-type]
+        assert await asker.propose_all(commands) == [True] * 4
+
+    asyncio.run(main())
+    assert sent == sizes
+
+
+def test_what_is_asked_for_in_one_turn_is_one_entry_and_each_gets_its_own_outcomes() -> None:
+    group = Leader()
+    commands = [NodeStarted("n", 1, n, "life", 1) for n in range(6)]
+
+    async def main() -> list[Any]:
+        replica: Any = SimpleNamespace(level=ACCESS)
+        told: list[Any] = []
+
+        def send(to: int, message: Any) -> bool:
+            told.append(message)
+            return True
+
+        proposer = Proposer(group, replica, SystemClock(), send)  # type: ignore[arg-type]
+        asked = [asyncio.ensure_future(proposer.propose(each)) for each in commands[:3]]
+        gone = asyncio.ensure_future(proposer.propose(commands[3]))
+        served = asyncio.ensure_future(
+            proposer.serve(2, ForwardAll(9, encode_commands(commands[4:])))
+        )
+        await asyncio.sleep(0)
+        gone.cancel()
+        await served
+        assert told == [ForwardedAll(9, 1, (CommandRefused(), CommandRefused()))]
+        return [await each for each in asked]
+
+    assert asyncio.run(main()) == [0, 1, 2]
+    assert group.entries == [commands]
+
+
+class Refusing(Leader):
+    """It leads no more, each other time."""
+
+    def ask(self, commands: list[Any]) -> tuple[int, asyncio.Future[list[Any]]]:
+        if len(self.entries) % 2:
+            return super().ask(commands)
+        self.entries.append([])
+        raise NotLeader(None)
+
+
+def test_what_cannot_be_proposed_together_is_asked_for_again_by_each() -> None:
+    group = Refusing()
+
+    async def main() -> list[Any]:
+        replica: Any = SimpleNamespace(level=ACCESS)
+        proposer = Proposer(group, replica, SystemClock(), lambda to, message: True)  # type: ignore[arg-type]
+        commands = [NodeStarted("n", 1, n, "life", 1) for n in range(3)]
+        return await asyncio.gather(*map(proposer.propose, commands))
+
+    assert asyncio.run(main()) == [0, 1, 2]
+    assert [len(entry) for entry in group.entries] == [0, 3]
 
 
 NEEDING = AddSite("far", votes=True, at_ms=1)

@@ -2,17 +2,20 @@
 known.
 
 Commands proposed here are idempotent, so a proposal whose fate is unknown (leadership moved) is
-simply repeated. The outcome is the one of this node's own state machine: by the time it is
-returned, the command is applied here.
+simply repeated. The leader puts what is asked for in one turn of the event loop into one entry, as
+far as that has room: thousands of sessions may open at once. The outcome is the one of this node's
+own state machine: by the time it is returned, the command is applied here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from itertools import chain, count
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
 from samelog.consensus import Busy, NotLeader
 from samelog.runtime.clock import Clock
@@ -30,6 +33,8 @@ from samelog.sequencer.state.types import Rejection
 from samelog.wire.frames import CONTROL_LIMIT_BYTES
 from samelog.wire.peer_messages import CommandRefused, Forward, ForwardAll, Forwarded, ForwardedAll
 
+T = TypeVar("T")
+
 PROPOSE_TIMEOUT_S = 10.0
 BEGIN_S = 10.0
 """How long is waited for what all members of a new cluster support."""
@@ -41,6 +46,16 @@ ENTRY_COMMANDS = 500
 FORWARD_BYTES = CONTROL_LIMIT_BYTES - 1024
 
 AnyForward = Forward | ForwardAll | Forwarded | ForwardedAll
+
+
+class _AskedCommands(NamedTuple):
+    """Commands that were asked for together, and who waits for their entry and outcomes."""
+
+    commands: Sequence[AnyCommand]
+    answer: asyncio.Future[tuple[int, list[Any]]]
+
+
+_COMMANDS: Callable[[_AskedCommands], Sequence[AnyCommand]] = attrgetter("commands")
 
 
 class Proposer:
@@ -57,8 +72,10 @@ class Proposer:
         self._group = group
         self._replica = replica
         self._send = send
-        self._ids = itertools.count(1)
+        self._ids = count(1)
         self._asked: dict[int, asyncio.Future[Forwarded | ForwardedAll]] = {}
+        self._gathered: list[_AskedCommands] = []
+        """For the next entries, at the end of this turn."""
         self._behind: list[asyncio.Future[None]] = []
         """Who waits for the next round of `catch_up`."""
         self._catches_up = False
@@ -154,12 +171,33 @@ class Proposer:
 
     async def _attempt(self, commands: Sequence[AnyCommand]) -> list[Any]:
         if self._group.is_leader:
-            _, future = self._group.ask(commands)
-            return await future
+            _, outcomes = await self._ask(commands)
+            return outcomes
         leader = self.other_leader
         if leader is None:
             raise NotLeader(None)  # nobody leads, or this node does not yet: its no-op is under way
         return await self._forward(leader, commands)
+
+    def _ask(self, commands: Sequence[AnyCommand]) -> asyncio.Future[tuple[int, list[Any]]]:
+        """Propose commands, together with others: the index of their entry, and the outcomes."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[tuple[int, list[Any]]] = loop.create_future()
+        if not self._gathered:
+            loop.call_soon(self._propose_gathered)
+        self._gathered.append(_AskedCommands(commands, answer))
+        return answer
+
+    def _propose_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        for together in _in_entries(gathered):
+            try:
+                index, outcomes = self._group.ask([*chain.from_iterable(map(_COMMANDS, together))])
+            except Exception as error:  # noqa: BLE001 - it belongs to those who asked
+                for each in together:
+                    if not each.answer.done():
+                        each.answer.set_exception(error)
+            else:
+                outcomes.add_done_callback(partial(_share, together, index))
 
     async def _forward(self, leader: int, commands: Sequence[AnyCommand]) -> list[Any]:
         data = encode_commands(commands)
@@ -219,8 +257,7 @@ class Proposer:
                 # The asker may: a leader whose disk is slow applies later than its followers.
                 return None, []
             async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
-                index, future = self._group.ask(commands)
-                return index, await future
+                return await self._ask(commands)
         except (NotLeader, ProposalLost, Busy, TimeoutError):
             return None, []
         except CommandError as error:
@@ -234,16 +271,42 @@ def _told(outcome: Any) -> CommandRefused:
     return CommandRefused()
 
 
+def _share(
+    together: Sequence[_AskedCommands], index: int, outcomes: asyncio.Future[list[Any]]
+) -> None:
+    """Give each the outcomes of its own commands."""
+    error, at = outcomes.exception(), 0
+    for commands, answer in together:
+        if answer.done():
+            pass
+        elif error is None:
+            answer.set_result((index, outcomes.result()[at : at + len(commands)]))
+        else:
+            answer.set_exception(error)
+        at += len(commands)
+
+
 def in_entries(commands: Sequence[AnyCommand]) -> Iterator[list[AnyCommand]]:
     """Commands in groups that one entry has room for, in order."""
-    together: list[AnyCommand] = []
-    size = 0
-    for command in commands:
-        own = len(encode_commands([command]))
-        if together and (size + own > ENTRY_BYTES or len(together) == ENTRY_COMMANDS):
+    return _grouped((command, [command]) for command in commands)
+
+
+def _in_entries(gathered: Sequence[_AskedCommands]) -> Iterable[list[_AskedCommands]]:
+    if len(gathered) == 1:
+        return ([*gathered],)
+    return _grouped((each, each.commands) for each in gathered)
+
+
+def _grouped(parts: Iterable[tuple[T, Sequence[AnyCommand]]]) -> Iterator[list[T]]:
+    """Parts in groups whose commands one entry has room for, in order."""
+    together: list[T] = []
+    size = number = 0
+    for part, commands in parts:
+        own = len(encode_commands(commands))
+        if together and (size + own > ENTRY_BYTES or number + len(commands) > ENTRY_COMMANDS):
             yield together
-            together, size = [], 0
-        together.append(command)
-        size += own
+            together, size, number = [], 0, 0
+        together.append(part)
+        size, number = size + own, number + len(commands)
     if together:
         yield together

@@ -34,12 +34,15 @@ class ClusterPin:
         self._path = os.path.join(directory, CLUSTER_FILE)
         self._unwritten = ""
         """The id that could not be written so far."""
+        self._written = ""
+        """The id that the file had when it was read or written last."""
 
     def knows(self, cluster_id: str) -> bool:
         """Whether `meet` would write nothing. Raises LogFormatError if the file cannot be read."""
-        if not cluster_id:
+        if cluster_id in ("", self._written):
             return True
         file = read_json_file(self._fs, self._path, ClusterFile)
+        self._written = file.cluster_id if file else ""
         return file is not None and file.cluster_id == cluster_id
 
     def meet(self, cluster_id: str) -> None:
@@ -69,7 +72,7 @@ class ClusterPin:
     def _write(self, cluster_id: str) -> None:
         try:
             write_json_file(self._fs, self._path, ClusterFile(cluster_id=cluster_id))
-            self._unwritten = ""
+            self._written, self._unwritten = cluster_id, ""
         except LogFormatError as error:
             if not self._unwritten:
                 log.warning("the cluster's id is not kept yet: %s", error)

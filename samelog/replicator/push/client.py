@@ -419,7 +419,11 @@ class PushClient:
         """Note durably that the nodes' cluster has this id. Raises ProtocolFault if the session
         belongs to another one, LogFormatError.
         """
-        await self.beside.pin_writer.run(asyncio.to_thread(self.beside.pin.meet, cluster_id))
+        await self.beside.pin_writer.run(self._meet(cluster_id))
+
+    async def _meet(self, cluster_id: str) -> None:
+        if not self.knows_cluster(cluster_id):  # another node of it may have been met meanwhile
+            await asyncio.to_thread(self.beside.pin.meet, cluster_id)
 
     def want_topic(self, topic: str, partitions: int) -> None:
         """Learn how many partitions it has; create it with so many, if it is not there."""

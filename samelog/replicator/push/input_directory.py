@@ -114,6 +114,8 @@ class InputDirectory:
     async def _bind(self, topic_id: str) -> bool:
         if not self._may_be(topic_id):
             return False
+        if self.topic_id == topic_id and not self.is_unwritten:
+            return True
         unbound = self._unbound
         try:
             await asyncio.to_thread(bind_topic, self._fs, self.path, topic_id)

@@ -17,7 +17,14 @@ from functools import partial
 
 from samelog.format.directory_files import RunFile, ShippingFile
 from samelog.format.errors import CorruptLog, DirectoryInUse, LogFormatError
-from samelog.format.file_names import MARKS_FILE, RunNames, input_name
+from samelog.format.file_names import (
+    CLUSTER_FILE,
+    MARKS_FILE,
+    SHIPPING_FILE,
+    TOPIC_FILE,
+    RunNames,
+    input_name,
+)
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName, RunEnds
 from samelog.replicator.push.input_directory import InputDirectory
@@ -28,7 +35,7 @@ from samelog.replicator.push.session_watch import SessionWatch
 from samelog.runtime.inotify import Event, LoopInotify, Mask
 from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.disk_errors import DirectoryGone, NoHardLinks
-from samelog.store.disk.files import FileSystem, NoSuchFile
+from samelog.store.disk.files import TEMPORARY_SUFFIX, FileSystem, NoSuchFile
 from samelog.store.session.damage import Damage
 from samelog.store.session.directory import RunExists, SessionDirectory, read_topic_id
 from samelog.wire.push.layout import Layout, part_layout
@@ -36,6 +43,10 @@ from samelog.wire.push.layout import Layout, part_layout
 log = logging.getLogger(__name__)
 
 _TROUBLE = Mask.CLOSE_WRITE | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED | Mask.UNMOUNT
+_OWN_FILES = (MARKS_FILE, TOPIC_FILE, SHIPPING_FILE)
+"""Begins of the names of files of an input that say nothing about records; most are written here.
+"""
+_CLUSTER_FILES = (CLUSTER_FILE, CLUSTER_FILE + TEMPORARY_SUFFIX)
 _NAMES_CHANGED = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
 _RUN = "run"
 """The record of a run."""
@@ -609,8 +620,10 @@ class LocalSession:
         try:
             changes: dict[int, int] = {}
             for event in events:
-                if event.name.startswith(MARKS_FILE) and self.watch.inputs.get(event.watch):
+                if event.name.startswith(_OWN_FILES) and self.watch.inputs.get(event.watch):
                     continue  # in an input's directory; in the session's, a topic may be named so
+                if event.name in _CLUSTER_FILES:
+                    continue
                 changes[event.watch] = changes.get(event.watch, 0) | event.mask
                 if (
                     event.mask & Mask.OVERFLOW

@@ -8,6 +8,7 @@ import random
 import socket
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from samelog.format.errors import CorruptBatch, InvalidName, InvariantError
 from samelog.runtime.errors import ConnectionLost, PeerFault
+from samelog.runtime.network import connection
 from samelog.runtime.network.connection import HIGH_WATER_BYTES
 from samelog.runtime.network.transport import Deadlines
 from samelog.wire.errors import FaultCode, FrameError, ProtocolFault
@@ -50,6 +52,41 @@ def test_everything_sent_arrives_in_order_both_ways(tmp_path: Path) -> None:
                 assert other.data == [(n, 1, 2, payload) for n, payload in enumerate(payloads)]
                 assert other.messages[1:] == [Received(n, 3) for n in range(len(sizes))]
                 assert other.raft == [payload[:1000] for payload in payloads]
+
+    in_loop(main)
+
+
+def test_frames_that_follow_each_other_are_sent_together_at_the_end_of_the_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "RECENT_S", 1000.0)  # of which no machine is late
+
+    async def main() -> None:
+        async with serving(tmp_path) as service:
+            client, server = await service.pair()
+            sending = client.connection
+            sending._watch.last_sent -= 2000.0
+            flushed: list[int] = []
+            written = sending._transport
+
+            def write(data: bytes) -> None:
+                flushed.append(len(data))
+                written.write(data)
+
+            sending._transport = SimpleNamespace(  # type: ignore[assignment]
+                write=write, is_closing=written.is_closing
+            )
+            for number in range(20):
+                sending.send(Received(number, 3))
+            assert len(flushed) == 1, "the first one does not wait"
+            await until(lambda: len(server.messages) == 21)
+            assert len(flushed) == 2
+            sending._transport = written
+            assert server.messages[1:] == [Received(number, 3) for number in range(20)]
+            sending.send(Received(99, 3))
+            sending.close()
+            await until(lambda: bool(server.closed))
+            assert server.messages[-1] == Received(99, 3), "what waits is sent at the end"
 
     in_loop(main)
 

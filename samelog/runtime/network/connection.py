@@ -7,7 +7,8 @@ A frame belongs to a channel: to the connection itself, or to one of the convers
 
 Payloads are handed on as memoryviews into the receive buffer, valid during the call. Every wait
 for the peer has a deadline (`peer_watch`), kept by one timer. The work per turn of the event loop
-is bounded.
+is bounded. A frame is sent at once after a pause; others that follow it are sent together at the
+end of the turn.
 
 An exception out of a handler ends its connection with a Fault frame that says why. InvariantError
 is not for the peer: it goes to the event loop's exception handler, which ends the process
@@ -82,6 +83,8 @@ READ_S = 0.05
 """For reading what came meanwhile."""
 PIECE_BYTES = 64 << 10
 """Encrypted and handed to the socket at once; larger pieces were measured to be slower."""
+RECENT_S = 0.002
+"""A frame that follows another one sooner waits for the end of the turn, to be sent with more."""
 
 EXPECTED_ERRORS = (WireError, LogFormatError, RuntimeFault)
 """What a handler may raise without being at fault itself; its user hears of it in `on_closed`."""
@@ -148,7 +151,7 @@ _scratch = _Scratch()
 class _Turn:
     """How far a connection is with its bytes."""
 
-    __slots__ = ("has_next", "has_peer_closed", "read_bytes")
+    __slots__ = ("has_next", "has_peer_closed", "is_gathering", "read_bytes")
 
     def __init__(self) -> None:
         self.read_bytes = 0
@@ -156,6 +159,8 @@ class _Turn:
         self.has_next = False
         """Whether the connection waits for its next turn."""
         self.has_peer_closed = False
+        self.is_gathering = False
+        """Whether frames wait for the end of the turn."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -518,20 +523,30 @@ class Connection(asyncio.BufferedProtocol):
     # --- sending ------------------------------------------------------------------------------
 
     def _write(self, header: bytes, payload: bytes | bytearray | memoryview) -> None:
-        self._watch.last_sent = self._loop.time()
+        watch, now = self._watch, self._loop.time()
+        is_first, watch.last_sent = now - watch.last_sent > RECENT_S, now
         size = len(payload)
         if size <= PIECE_BYTES:
             self._tls.write(header, payload)
-            if not (self._corks or self._transport.is_closing()):
-                self._transport.write(self._tls.take())
+            if is_first and not self._corks:
+                if not self._transport.is_closing():
+                    self._transport.write(self._tls.take())
             elif self._tls.to_send >= PIECE_BYTES:
                 self._flush()
+            elif not (self._corks or self._turn.is_gathering):
+                self._turn.is_gathering = True
+                self._loop.call_soon(self._flush_gathered)
             return
         view = memoryview(payload)
         for start in range(0, size, PIECE_BYTES):
             self._tls.write(header, view[start : start + PIECE_BYTES])
             self._flush()
             header = b""
+
+    def _flush_gathered(self) -> None:
+        self._turn.is_gathering = False
+        if self._tls.to_send and not self._corks:
+            self._flush()
 
     def _flush(self) -> None:
         if not self._transport.is_closing():

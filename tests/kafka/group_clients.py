@@ -14,7 +14,9 @@ from tests.patience import PATIENCE_S
 
 POLL_S = 0.1
 SESSION_MS = 30_000
-"""Nobody is away for longer, however busy the machine is."""
+"""No member is silent for longer, however busy the machine is."""
+KILLED_SESSION_MS = 6_000
+"""Of a member that is killed: the least that nodes allow. The test waits for it to expire."""
 
 
 class Reader:
@@ -220,7 +222,7 @@ CLIENTS: dict[str, Callable[..., Reader]] = {
 
 def main() -> None:
     """One confluent consumer, until it is killed: bootstrap servers, group, topic."""
-    reader = Confluent(*sys.argv[1:4])
+    reader = Confluent(*sys.argv[1:4], **{"session.timeout.ms": KILLED_SESSION_MS})
     while reader.error is None:
         reader.wait()
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
 from msgspec import structs
 
 from samelog.archiver.command import ArchiveCommand
@@ -99,6 +100,7 @@ def test_a_silent_member_wakes_what_rests_with_it(tmp_path: Path, run_with: RunW
     run_with(tmp_path, 3, body)
 
 
+@pytest.mark.usefixtures("short_linger")
 def test_what_ended_says_nothing_of_the_replica_that_came_in_its_place(
     tmp_path: Path, run_with: RunWith
 ) -> None:
@@ -134,6 +136,7 @@ async def place(node: Node, *groups: int, **settings: str) -> None:
     assert not isinstance(outcome, Rejection), outcome
 
 
+@pytest.mark.usefixtures("short_linger")
 def test_groups_without_work_run_nothing_and_begin_again(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2], [0, 1, 2])
@@ -157,6 +160,7 @@ def test_groups_without_work_run_nothing_and_begin_again(tmp_path: Path, run_wit
     run_with(tmp_path, 3, body)
 
 
+@pytest.mark.usefixtures("short_linger")
 def test_a_group_rests_without_a_member_that_is_away_until_it_comes_back(
     tmp_path: Path, run_with: RunWith
 ) -> None:

@@ -23,7 +23,6 @@ from samelog.sequencer.cluster.keeper_steps import (
     next_step,
 )
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.data_groups import working
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
@@ -203,11 +202,11 @@ def test_leadership_is_held_for_a_moment() -> None:
     assert group.asked == [2, 2]
 
 
+@pytest.mark.usefixtures("short_linger")
 def test_a_group_that_rests_leaves_a_member_in_maintenance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
+    tmp_path: Path, run_with: RunWith
 ) -> None:
     """Nothing happens in it, and group 0 is led elsewhere."""
-    monkeypatch.setattr(working, "LINGER_S", 0.1)
 
     async def body(nodes: list[Node]) -> None:
         lead = await leader_of(nodes)

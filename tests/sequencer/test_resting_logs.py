@@ -37,6 +37,7 @@ def held(node: Node) -> int:
     return max(raft.last_index - raft.first_index + 1, len(store.entries))
 
 
+@pytest.mark.usefixtures("short_linger")
 def test_a_log_that_rests_is_cut_on_all_members(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2])
@@ -50,6 +51,7 @@ def test_a_log_that_rests_is_cut_on_all_members(tmp_path: Path, run_with: RunWit
     run_with(tmp_path, 3, body)
 
 
+@pytest.mark.usefixtures("short_linger")
 def test_the_end_is_kept_for_a_follower_that_is_away(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2])

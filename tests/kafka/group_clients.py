@@ -222,7 +222,8 @@ CLIENTS: dict[str, Callable[..., Reader]] = {
 
 def main() -> None:
     """One confluent consumer, until it is killed: bootstrap servers, group, topic."""
-    reader = Confluent(*sys.argv[1:4], **{"session.timeout.ms": KILLED_SESSION_MS})
+    bootstrap, group, topic = sys.argv[1:4]
+    reader = Confluent(bootstrap, group, topic, **{"session.timeout.ms": KILLED_SESSION_MS})
     while reader.error is None:
         reader.wait()
 

@@ -5,13 +5,14 @@ A compressed batch says nothing about the size of its records, and 32 KiB of zst
 blob claims or does, and the answer is the whole output or `DecompressionError`. The decoders' own
 state is bounded too: zstd frames that want a window above 8 MiB and the limit are refused.
 
-Shapes: gzip, lz4 and zstd are one frame and nothing behind it, since some readers end there, others
-read on, and librdkafka stops for good. Frames of lz4 have independent blocks and no dictionary, as
-Kafka's Java client demands; frames of zstd have no dictionary. Snappy is one raw block, or Java's
-"xerial" framing: 16 bytes of header, then blocks, each behind its 4-byte length.
+Shapes: gzip and lz4 are one frame and nothing behind it but empty members of gzip, since some
+readers end there, others read on, and librdkafka stops for good. Frames of lz4 have independent
+blocks and no dictionary, as Kafka's Java client demands. Zstd is any number of frames without a
+dictionary, and skippable ones. Snappy is one raw block, or Java's "xerial" framing: 16 bytes of
+header, of which no client reads the version, then blocks, each behind its 4-byte length.
 
 Invariant: a blob that `decompress` accepts unpacks to the same bytes in every Kafka client that we
-test with (tests/kafka/test_codec_oddities.py).
+test with (tests/kafka/test_codec_oddities.py, tests/interop/test_codec_oddities.py).
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ _XERIAL_HEADER_BYTES = 16  # the magic, a version and a lowest compatible versio
 _SNAPPY_RATIO = 32  # a copy element of at least 2 bytes gives at most 64
 
 _ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_SKIPPABLE = 0x184D2A5
+"""The magic of a skippable frame, without its lowest four bits."""
 _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024  # what every decoder should support (RFC 8878, 3.1.1.1.2)
 
 # An lz4 frame of version 1: independent blocks of at most 64 KiB, no sizes and checksums; the last
@@ -70,6 +73,11 @@ _LZ4_FLAGS, _LZ4_WANTED_FLAGS = 0b11100011, 0b01100000
 """Version 1, independent blocks, no dictionary, no reserved bit."""
 _LZ4_BLOCK_CHECKSUMS, _LZ4_SIZE, _LZ4_CHECKSUM = 1 << 4, 1 << 3, 1 << 2
 _GZIP_TRAILER_BYTES = 8
+_GZIP_HEADER_BYTES = 10
+_GZIP_PLAIN = bytes.fromhex("1f8b0800")
+"""How a member without a name, a comment and extra fields begins."""
+_GZIP_NOTHING = b"\x03\0" + bytes(_GZIP_TRAILER_BYTES)
+"""An empty block, and the trailer of nothing."""
 _GZIP_MOST_HEADER_BYTES = 64 * 1024
 
 
@@ -94,7 +102,7 @@ def unpack(
         if codec == Codec.SNAPPY:
             return _unpack_snappy(bytes(blob), limit_bytes)
         if codec == Codec.ZSTD:
-            _check_zstd_frame(bytes(blob), max(limit_bytes, _ZSTD_WINDOW_BYTES))
+            _check_zstd_frames(bytes(blob), max(limit_bytes, _ZSTD_WINDOW_BYTES))
         if codec in _STREAMS:
             if scratch is not None:
                 found = scratch[: _STREAMS[codec](blob, scratch[:limit_bytes])]
@@ -159,9 +167,17 @@ def _unpack_stream(into: _Into, blob: Buffer, limit_bytes: int) -> memoryview:
 def _check_end(codec: int, blob: memoryview, found: memoryview) -> None:
     """Raises DecompressionError unless one frame is the whole of a sound blob."""
     if codec == Codec.GZIP:
-        _check_gzip_member(blob, found)
+        _check_gzip_member(_without_empty_members(blob) if len(found) else blob, found)
     elif codec == Codec.LZ4:
         _check_lz4_frame(bytes(blob), len(found))
+
+
+def _without_empty_members(blob: memoryview) -> memoryview:
+    """A blob of gzip without plain empty members at its end, which no client stumbles over."""
+    size = _GZIP_HEADER_BYTES + len(_GZIP_NOTHING)
+    while blob[-size:][:4] == _GZIP_PLAIN and blob[-len(_GZIP_NOTHING) :] == _GZIP_NOTHING:
+        blob = blob[:-size]
+    return blob
 
 
 def _check_gzip_member(blob: memoryview, found: memoryview) -> None:
@@ -221,8 +237,8 @@ def _snappy_size(block: memoryview) -> int:
 
 def _xerial_blocks(blob: bytes) -> Iterator[memoryview]:
     view = memoryview(blob)
-    if not all(int.from_bytes(view[at : at + 4], "big") == 1 for at in (8, 12)):
-        raise DecompressionError("snappy: the framing has another version than 1")
+    if len(view) < _XERIAL_HEADER_BYTES:
+        raise DecompressionError("snappy: the header of the framing is cut off")
     at = _XERIAL_HEADER_BYTES
     while at < len(blob):
         size = int.from_bytes(view[at : at + 4], "big")
@@ -246,21 +262,35 @@ def _pack_lz4(data: memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _check_zstd_frame(blob: bytes, limit_bytes: int) -> None:
-    """Refuse a frame that would make the decoder allocate a larger window, has a dictionary, or is
-    not alone; corrupt ones pass.
+def _check_zstd_frames(blob: bytes, limit_bytes: int) -> None:
+    """Refuse frames that would make the decoder allocate a larger window or have a dictionary, and
+    bytes that are no frames; corrupt ones pass.
 
-    Walks over its blocks as RFC 8878 lays them out, without unpacking.
+    Walks over their blocks as RFC 8878 lays them out, without unpacking.
     """
-    if len(blob) <= 4 or int.from_bytes(blob[:4], "little") != _ZSTD_MAGIC:
+    at = frames = 0
+    while at < len(blob):
+        magic = int.from_bytes(blob[at : at + 4], "little")
+        if magic >> 4 == _ZSTD_SKIPPABLE and at + 8 <= len(blob):
+            at += 8 + int.from_bytes(blob[at + 4 : at + 8], "little")
+        elif magic == _ZSTD_MAGIC and at + 4 < len(blob):
+            at = _check_zstd_frame(blob, at, limit_bytes)
+            frames += 1
+        else:
+            raise DecompressionError(f"zstd: there is no frame at byte {at}")
+    if not frames:
         raise DecompressionError("zstd: there is no frame")
-    if blob[4] & 3:
+
+
+def _check_zstd_frame(blob: bytes, at: int, limit_bytes: int) -> int:
+    """Check the header of the frame at `at`; return the position behind the frame."""
+    descriptor = blob[at + 4]
+    if descriptor & 3:
         raise DecompressionError("zstd: the frame needs a dictionary")
-    window, blocks = _zstd_frame_header(blob, 4)
+    window, blocks = _zstd_frame_header(blob, at + 4)
     if window > limit_bytes:
         raise DecompressionError(f"zstd: a window of {window} bytes, more than {limit_bytes}")
-    if _zstd_blocks_end(blob, blocks) + (4 if blob[4] & 0x04 else 0) < len(blob):
-        raise DecompressionError("zstd: there are bytes behind the first frame")
+    return _zstd_blocks_end(blob, blocks) + (4 if descriptor & 0x04 else 0)
 
 
 def _zstd_frame_header(blob: bytes, at: int) -> tuple[int, int]:

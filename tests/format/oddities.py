@@ -40,7 +40,8 @@ def _of_gzip(records: bytes) -> Iterator[Oddity]:
     yield Oddity("stored, not compressed", Codec.GZIP, gzip.compress(records, 0), True)
     yield Oddity("two members", Codec.GZIP, two, False)
     yield Oddity("an empty member before", Codec.GZIP, gzip.compress(b"") + whole, False)
-    yield Oddity("an empty member behind", Codec.GZIP, whole + gzip.compress(b""), False)
+    yield Oddity("an empty member behind", Codec.GZIP, whole + gzip.compress(b""), True)
+    yield Oddity("two empty members behind", Codec.GZIP, whole + gzip.compress(b"") * 2, True)
     yield Oddity("bytes behind", Codec.GZIP, whole + b"behind", False)
     yield Oddity("zeros behind", Codec.GZIP, whole + bytes(8), False)
     yield Oddity("the trailer again", Codec.GZIP, whole + whole[-8:], False)
@@ -86,10 +87,15 @@ def _of_zstd(records: bytes) -> Iterator[Oddity]:
     raw = (1 | len(records) << 3).to_bytes(3, "little") + records
     unsized = bytes.fromhex("28b52ffd0058") + raw
     dictionary = bytes.fromhex("28b52ffd015807") + raw
+    empty = compress(Codec.ZSTD, b"")
     yield Oddity("no size", Codec.ZSTD, unsized, True)
-    yield Oddity("two frames", Codec.ZSTD, two, False)
-    yield Oddity("a skippable frame before", Codec.ZSTD, skippable + whole, False)
-    yield Oddity("a skippable frame behind", Codec.ZSTD, whole + skippable, False)
+    yield Oddity("two frames", Codec.ZSTD, two, True)
+    yield Oddity("an empty frame before", Codec.ZSTD, empty + whole, True)
+    yield Oddity("an empty frame behind", Codec.ZSTD, whole + empty, True)
+    yield Oddity("a skippable frame before", Codec.ZSTD, skippable + whole, True)
+    yield Oddity("a skippable frame behind", Codec.ZSTD, whole + skippable, True)
+    yield Oddity("a skippable frame that is cut", Codec.ZSTD, whole + skippable[:-1], False)
+    yield Oddity("a frame of a dictionary behind", Codec.ZSTD, whole + dictionary, False)
     yield Oddity("a dictionary", Codec.ZSTD, dictionary, False)
     yield Oddity("bytes behind", Codec.ZSTD, whole + b"behind", False)
 
@@ -99,7 +105,8 @@ def _of_snappy(records: bytes) -> Iterator[Oddity]:
     framed = len(block).to_bytes(4, "big") + block
     head = b"\x82SNAPPY\0" + bytes((0, 0, 0, 1)) * 2
     yield Oddity("java's framing", Codec.SNAPPY, head + framed, True)
-    yield Oddity("another version", Codec.SNAPPY, head[:8] + bytes(8) + framed, False)
+    yield Oddity("version 0", Codec.SNAPPY, head[:8] + bytes(8) + framed, True)
+    yield Oddity("another version", Codec.SNAPPY, head[:8] + b"\xff" * 8 + framed, True)
     yield Oddity("bytes behind a block", Codec.SNAPPY, block + b"behind", False)
     yield Oddity("bytes behind blocks", Codec.SNAPPY, head + framed + b"xx", False)
     yield Oddity("google's framing", Codec.SNAPPY, bytes(cramjam.snappy.compress(records)), False)

@@ -22,6 +22,10 @@ type check struct {
 }
 
 func main() {
+	if os.Args[1] == "codecs" {
+		codecs()
+		return
+	}
 	settings, err := readSettings(os.Args[1])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

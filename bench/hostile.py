@@ -8,6 +8,9 @@ own, from addresses of their own.
 
 Requests (`--kind requests` for all protocols, or `kafka`, `native`, `http`) are pipelined 64 deep
 on two connections of each protocol to each node; each has as many elements as a node takes.
+
+Every node, the hostile process and the other client have a scheduling group each, with equal
+shares: on a host of few processors the hostile process takes no more of them than any other.
 """
 
 from __future__ import annotations
@@ -21,16 +24,19 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.synchronize import Event
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.request import urlopen
 
 from bench.kafka.systems import create, plaintext
 from bench.kafka_requests import PRODUCE, TOPIC, leader_of
+from bench.meter import own_group
 from samelog.cli.local_cluster import LocalCluster
 from samelog.config.tables.client import ClientConfig
 from samelog.format.compression import Codec
-from tests.hostile_clients import PROTOCOLS, send_all
+from tests.hostile_clients import PROTOCOLS, WorstFrames, send_all
 from tests.kafka.batches import batch, packed
 from tests.kafka.hostile_client import answered
 from tests.kafka.test_producing import produce_tree
@@ -59,16 +65,30 @@ def bombs(address: Address, frame: bytes, sent: list[int]) -> None:
             continue
 
 
+def protocols_of(kind: str) -> Sequence[str]:
+    """The protocols of a kind of hostile client."""
+    return PROTOCOLS if kind == "requests" else (kind,)
+
+
+class Hostility(NamedTuple):
+    """What is sent: a kind, and its frames."""
+
+    kind: str
+    worst: WorstFrames
+
+
 def be_hostile(
-    addresses: list[Address], config: ClientConfig, kind: str, go: Event, counts: Any
+    addresses: list[Address], config: ClientConfig, what: Hostility, go: Event, counts: Any
 ) -> None:
     """The hostile process: threads for each node; a round lasts as long as the process."""
+    os.setsid()
+    own_group(os.getpid())
     sent = [0]
-    bomb = packed(Codec.ZSTD, bytes(BOMB_BYTES)) if kind == "bombs" else b""
+    bomb = packed(Codec.ZSTD, bytes(BOMB_BYTES)) if what.kind == "bombs" else b""
     frame = request(PRODUCE, VERSION, produce_tree(TOPIC, bomb))
     go.wait()
-    if kind != "bombs":
-        send_all(config, PROTOCOLS if kind == "requests" else (kind,), sent)
+    if what.kind != "bombs":
+        send_all(config, protocols_of(what.kind), sent, what.worst)
         addresses = []
     for address in addresses:
         threading.Thread(target=bombs, args=(address, frame, sent), daemon=True).start()
@@ -124,12 +144,13 @@ def measure(cluster: LocalCluster, options: argparse.Namespace) -> dict[str, flo
     produce_paced(address, options.rate, SETTLE_S)
     quiet: list[float] = []
     hostile: list[float] = []
+    what = Hostility(options.kind, WorstFrames.of(protocols_of(options.kind)))
     before, sent = elections(cluster), 0
     for _ in range(options.rounds):
         go, counts = multiprocessing.Event(), multiprocessing.Value("q")
         bad = multiprocessing.Process(
             target=be_hostile,
-            args=(addresses, cluster.client_config(), options.kind, go, counts),
+            args=(addresses, cluster.client_config(), what, go, counts),
             daemon=True,
         )
         bad.start()
@@ -166,11 +187,16 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=100, help="records per second")
     parser.add_argument("--json", action="store_true", help="as one object")
     options = parser.parse_args()
+    with suppress(PermissionError):  # the shell has begun a session for it
+        os.setsid()
+        own_group(os.getpid())
     with (
         tempfile.TemporaryDirectory() as directory,
         LocalCluster(os.path.join(directory, "c")) as cluster,
     ):
         cluster.start()
+        for pid in (node.pid for node in cluster.nodes if node.pid is not None):
+            own_group(pid)
         create(plaintext(cluster), TOPIC)
         found = measure(cluster, options)
     words = "  ".join(f"{value:g} {name}" for name, value in found.items())

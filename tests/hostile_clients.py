@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from samelog.admin.client import ask
 from samelog.admin.errors import AdminError
 from samelog.admin.requests import CreateTopic
 from samelog.admin.table import OPERATIONS
 from samelog.config.load import load_client
-from samelog.config.pki.authority import CertificateRole, issue
+from samelog.config.pki.authority import CertificateRole, files_of, issue
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
 from samelog.runtime.network.tls import client_context, http_client_context
@@ -115,27 +116,43 @@ def _read_all(link: ssl.SSLSocket) -> None:
 
 def stranger(config: ClientConfig) -> TlsFiles:
     """A certificate without any grant, of the authority beside the cluster's other files."""
-    files = issue(str(Path(config.tls.ca).parent), CertificateRole.SUBSCRIBER, "stranger")
+    who = str(Path(config.tls.ca).parent), CertificateRole.SUBSCRIBER, "stranger"
+    files = files_of(*who)
+    if not Path(files.cert).exists():
+        issue(*who)
     return TlsFiles(ca=config.tls.ca, cert=files.cert, key=files.key)
 
 
-def send_all(config: ClientConfig, protocols: Sequence[str], sent: list[int]) -> None:
+class WorstFrames(NamedTuple):
+    """What is sent of each protocol; to make all of it takes some seconds."""
+
+    kafka: Sequence[bytes]
+    native: Sequence[tuple[WorstMessages, bytes]]
+
+    @classmethod
+    def of(cls, protocols: Sequence[str]) -> WorstFrames:
+        """Of these protocols; HTTP's are made by `http_requests`."""
+        kafka = worst_frames() if "kafka" in protocols else ()
+        return cls(kafka, native_frames() if "native" in protocols else ())
+
+
+def send_all(
+    config: ClientConfig, protocols: Sequence[str], sent: list[int], worst: WorstFrames
+) -> None:
     """Start threads that send requests of these protocols until the process ends."""
     with suppress(AdminError):  # it is there
         ask(config, CreateTopic(TOPIC, PARTITIONS, {}))
     work: list[Callable[[], None]] = []
     places = [(node.host, node.port) for node in config.nodes]
-    frames = worst_frames() if "kafka" in protocols else []
-    kinds = native_frames() if "native" in protocols else []
     looks, changes = list(http_requests(changes=False)), list(http_requests(changes=True))
     unknown = stranger(config)
     for place, kafka in zip(places, config.kafka_bootstrap.split(","), strict=True):
         for number in range(CONNECTIONS):
             if "kafka" in protocols:
                 host, _, port = kafka.rpartition(":")
-                work.append(partial(requests, (host, int(port)), frames, sent))
+                work.append(partial(requests, (host, int(port)), worst.kafka, sent))
             if "native" in protocols:
-                work.append(partial(native, place, config.tls, kinds, sent))
+                work.append(partial(native, place, config.tls, worst.native, sent))
             if "http" in protocols:
                 who, what = (unknown, changes) if number else (config.tls, looks)
                 work.append(partial(http, place, who, what, sent))
@@ -145,7 +162,7 @@ def send_all(config: ClientConfig, protocols: Sequence[str], sent: list[int]) ->
 
 def main() -> None:
     """Send requests of all protocols until the process ends."""
-    send_all(load_client(sys.argv[1]), PROTOCOLS, [0])
+    send_all(load_client(sys.argv[1]), PROTOCOLS, [0], WorstFrames.of(PROTOCOLS))
     threading.Event().wait()
 
 

@@ -8,7 +8,6 @@ not complete yet says so.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -22,6 +21,7 @@ from samelog.archiver.rounds import rolled_ms
 from samelog.format.errors import LogFormatError
 from samelog.format.history import CopyNote
 from samelog.format.segment import Segment
+from samelog.format.steps import StepWork
 from samelog.wire.errors import FaultCode
 
 PAGE_FILES = 500
@@ -47,16 +47,23 @@ class LogHistoryReader:
         self._history = history
         self._digests = digests
 
-    def page(self, request: LogHistory) -> LogHistoryPage:
+    def page(self, request: LogHistory) -> StepWork[LogHistoryPage]:
         """One page. Raises HistoryRefused."""
+        files: list[LogFile] = []
         try:
-            files = tuple(islice(self._files(request), PAGE_FILES + 1))
+            for file in self._files(request):
+                if file is not None:
+                    files.append(file)
+                if len(files) > PAGE_FILES:
+                    break
+                yield
         except LogFormatError as error:
             text = f"this node cannot read its history: {error}"
             raise HistoryRefused(FaultCode.NOT_READY, text, "ask another node") from error
-        return LogHistoryPage(files[:PAGE_FILES], len(files) > PAGE_FILES)
+        return LogHistoryPage(tuple(files[:PAGE_FILES]), len(files) > PAGE_FILES)
 
-    def _files(self, request: LogHistory) -> Iterator[LogFile]:
+    def _files(self, request: LogHistory) -> Iterator[LogFile | None]:
+        """Yield the files of a request, and None for each partition; the state may change."""
         state = self._machine.state
         if request.topic is not UNSET and request.topic not in state.names:
             text = f"there is no topic {request.topic!r}"
@@ -64,13 +71,21 @@ class LogHistoryReader:
         first = request.from_topic if request.from_topic is not UNSET else request.topic
         begin = "" if first is UNSET else first, request.from_partition
         for name in sorted(state.names):
-            topic = state.topics[state.names[name]]
-            for partition in filter(None, map(state.partitions.get, topic.partition_numbers)):
+            for partition in self._partitions(name):
                 of = name, partition.index
                 if _is_wanted(request, of) and of >= begin:
                     offset = request.from_offset if of == begin else 0
                     yield from self._archived(of, partition, offset)
                     yield from self._kept(of, partition, offset)
+                yield None
+
+    def _partitions(self, name: str) -> Iterator[PartitionView]:
+        """The partitions of a topic, as far as they are there when it is their turn."""
+        state = self._machine.state
+        topic = state.topics.get(state.names.get(name, ""))
+        for number in () if topic is None else tuple(topic.partition_numbers):
+            if (partition := state.partitions.get(number)) is not None:
+                yield partition
 
     def _archived(
         self, of: tuple[str, int], partition: PartitionView, offset: int

@@ -152,7 +152,7 @@ class ClusterView(Protocol):
         """The members that this node knows to be up."""
 
     def name(self, number: int) -> str: ...
-    def majority_merged(self) -> Mapping[int, int]:
+    def majority_merged(self, partitions: Iterable[int]) -> Mapping[int, int]:
         """Partition -> the offset below which a majority has merged durably."""
 
     def committed_offset(self, group: str, partition: int) -> int:

@@ -229,10 +229,11 @@ class ArchiveRounds:
         self._parts.shares.note(self._parts.group, GroupBytes(limited, spared))
 
     def _facts(self) -> Iterator[PartitionFacts]:
-        merged = self._parts.cluster.majority_merged()
-        for number, partition in self._parts.machine.state.partitions.items():
-            here = self._parts.merging.partitions.get(number)
-            if here is not None and here.fault is None:
+        there = self._parts.merging.partitions
+        merged = self._parts.cluster.majority_merged(there)
+        for number in sorted(there):
+            partition = self._parts.machine.state.partitions.get(number)
+            if partition is not None and there[number].fault is None:
                 yield self._facts_of(partition, merged.get(number, 0))
 
     def _facts_of(self, partition: PartitionView, merged: int) -> PartitionFacts:

@@ -27,8 +27,8 @@ def subscribed_topics(metadata: bytes) -> set[str] | None:
     return topics if count >= 0 else None
 
 
-def assigned_partitions(assignment: bytes) -> list[tuple[str, int]]:
-    """Return the (topic, partition) pairs of a ConsumerProtocolAssignment (none: invalid)."""
+def assigned_partitions(assignment: bytes) -> list[tuple[str, tuple[int, ...]]]:
+    """Return (topic, partitions) of a ConsumerProtocolAssignment; none if the bytes are invalid."""
     found = []
     try:
         (topics,) = struct.unpack_from(">i", assignment, 2)
@@ -38,7 +38,7 @@ def assigned_partitions(assignment: bytes) -> list[tuple[str, int]]:
             (count,) = struct.unpack_from(">i", assignment, place)
             numbers = struct.unpack_from(f">{max(0, count)}i", assignment, place + 4)
             place += 4 + 4 * len(numbers)
-            found += [(topic, number) for number in numbers]
+            found.append((topic, numbers))
     except (struct.error, ValueError):
         return []
     return found

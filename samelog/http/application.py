@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from http import HTTPStatus
 from typing import Any, Self, cast
 
@@ -41,12 +41,13 @@ from samelog.http.routes import (
     request_of_get,
     request_of_post,
 )
-from samelog.runtime.audit import UNKNOWN, note_change
+from samelog.runtime.audit import UNKNOWN, noting_change
 from samelog.runtime.descriptors import REMEDY, descriptors
 from samelog.runtime.errors import IdentityFault
 from samelog.runtime.log import log_event
+from samelog.runtime.loop import spawn
 from samelog.runtime.network.tls import identity_of_certificate
-from samelog.runtime.slices import paced
+from samelog.runtime.slices import give_way, paced, work_for
 from samelog.wire.errors import FaultCode
 from samelog.wire.plain import encode_steps
 
@@ -62,6 +63,7 @@ class HttpConnection(web.RequestHandler):
     """Answers one request after the other."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _client = ""
 
     @classmethod
     def of(cls, server: web.Server) -> Self:
@@ -90,6 +92,18 @@ class HttpConnection(web.RequestHandler):
         """Stop the deadline."""
         self.request_begins()
         super().connection_lost(exc)
+
+    def client(self, request: web.BaseRequest) -> str:
+        """Whose requests have turns together: those of an identity, else those of a host."""
+        if not self._client:
+            session = request.get_extra_info("ssl_object")
+            certificate = None if session is None else session.getpeercert(binary_form=True)
+            with suppress(IdentityFault):
+                purpose = ExtendedKeyUsageOID.CLIENT_AUTH
+                if certificate is not None:
+                    self._client = str(identity_of_certificate(certificate, purpose=purpose))
+            self._client = self._client or request.remote or "unknown"
+        return self._client
 
     def request_begins(self) -> None:
         """A request is there: the server works on it."""
@@ -182,12 +196,15 @@ class HttpApplication:
     # --- requests ---------------------------------------------------------------------------------
 
     async def _guard(self, request: web.Request, handler: RequestHandler) -> web.StreamResponse:
-        """Answer a request; every error becomes an HTTP problem."""
+        """Answer a request; every error becomes an HTTP problem. Requests share the slices of long
+        work: a client may send any number of them without waiting for answers (rule 503).
+        """
+        protocol = request.protocol
+        await _turn_of(request)
         refusal = self._refusal(request)
         if refusal is not None:
             return problem_response(refusal)
         self._under_way += 1
-        protocol = request.protocol
         if isinstance(protocol, HttpConnection):
             protocol.request_begins()
         try:
@@ -241,7 +258,7 @@ class HttpApplication:
             note = _AuditNote(request)
             if not route.operation.is_change:
                 return await self._answer(route, request, note)
-            with note:
+            async with note:
                 return await self._answer(route, request, note)
 
         return handle
@@ -253,7 +270,7 @@ class HttpApplication:
         identity = self._identity(request)
         note.who = identity or "nobody"
         self._check_access(route.operation, request.match_info, identity)
-        note.asked = await _decoded(route.operation, request)
+        note.asked = await _decoded(route.operation, request, self._api.values_max)
         answer = await route.handle(note.asked, identity or "")
         if isinstance(answer, EventStream):
             if request.method == "HEAD":
@@ -261,8 +278,7 @@ class HttpApplication:
             return await _stream(request, answer)
         response = await _response(answer)
         if self._is_crowded:
-            response.headers["Server"] = SERVER
-        response.force_close()
+            response.force_close()
         return response
 
     def _identity(self, request: web.Request) -> str | None:
@@ -313,17 +329,26 @@ class _AuditNote:
         self.asked: AdminRequest[Any] | None = None
         """None: it was not looked at, or could not be taken."""
 
-    def __enter__(self) -> None:
+    async def __aenter__(self) -> None:
         pass
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        note_change(
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        noting = noting_change(
             who=self.who,
             peer=self._request.remote,
             what=f"{self._request.method} {self._request.path}",
             asked=self.asked,
             error=None if error is None else _outcome(error),
         )
+        await asyncio.shield(spawn(paced(noting), "audit"))
+
+
+async def _turn_of(request: web.Request) -> None:
+    """Wait for a slice of the request's client."""
+    protocol = request.protocol
+    if isinstance(protocol, HttpConnection):
+        work_for(protocol.client(request))
+    await give_way()
 
 
 def _outcome(error: BaseException) -> str:
@@ -332,7 +357,7 @@ def _outcome(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-async def _decoded(operation: Operation, request: web.Request) -> AdminRequest[Any]:
+async def _decoded(operation: Operation, request: web.Request, values: int) -> AdminRequest[Any]:
     """Raises HttpProblem, HTTPRequestEntityTooLarge."""
     path = request.match_info
     if operation.method == "GET":
@@ -346,7 +371,7 @@ async def _decoded(operation: Operation, request: web.Request) -> AdminRequest[A
     body = await request.read() if (request.content_length or 0) <= longest else b""
     if max(len(body), request.content_length or 0) > longest:
         raise HttpProblem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {longest} bytes")
-    return request_of_post(operation, path, body)
+    return await request_of_post(operation, path, body, values)
 
 
 async def _response(answer: object) -> web.Response:

@@ -19,7 +19,7 @@ from samelog.http.console.producer import Producer
 from samelog.http.console.routes import console_routes
 from samelog.http.metrics.node import node_certificates, node_metrics
 from samelog.http.probes import probe_routes
-from samelog.http.routes import HttpProblem, Route, problem_of
+from samelog.http.routes import VALUES_FEW, HttpProblem, Route, problem_of
 from samelog.runtime.clock import SystemClock
 from samelog.sequencer.admin.handlers import answer
 from samelog.sequencer.admin.parts import KeptElsewhere, ServedNode
@@ -43,6 +43,10 @@ class NodeApi:
         table = tuple(Route(operation, self._handle) for operation in OPERATIONS)
         console = console_routes(Producer(self._look, SystemClock()))
         self.routes = (*probe_routes(self, self.not_ready, self.metrics), *table, *console)
+
+    @property
+    def values_max(self) -> int:
+        return VALUES_FEW if self.node is None else self.node.logs.machine.state.elements_max
 
     def may_read(self, identity: str) -> bool:
         """Administrators may."""

@@ -18,6 +18,7 @@ import msgspec
 
 import samelog
 from samelog.admin.table import Operation, WhoMayAsk
+from samelog.format.steps import StepWork
 from samelog.http.routes import CONTENT_TYPE, HttpApi, PlainText
 
 JsonSchema = dict[str, Any]
@@ -120,13 +121,14 @@ PROBLEM: JsonSchema = {
 }
 
 
-def openapi(api: HttpApi) -> dict[str, Any]:
-    """The OpenAPI document of a process's routes."""
+def openapi(api: HttpApi) -> StepWork[dict[str, Any]]:
+    """Make the OpenAPI document of a process's routes, one route a step."""
     schemas = AnswerSchemas()
     paths: dict[str, dict[str, Any]] = {}
     for row in (each.operation for each in api.routes if not each.operation.for_browsers):
         paths.setdefault(row.path, {})[row.method.lower()] = _operation(row, schemas)
         schemas.named |= nested_schemas(row)
+        yield
     return {
         "openapi": VERSION,
         "info": {"title": api.title, "version": samelog.__version__},

@@ -16,6 +16,7 @@ from samelog.admin.table import Operation, WhoMayAsk
 from samelog.http.metrics.common import Metrics
 from samelog.http.openapi import openapi
 from samelog.http.routes import HttpApi, HttpProblem, PlainText, Route
+from samelog.runtime.slices import paced
 
 
 class Alive(NamedTuple):
@@ -72,8 +73,12 @@ def probe_routes(api: HttpApi, not_ready: Callable[[], str], metrics: Metrics) -
     async def exported(request: GetMetrics, identity: str) -> PlainText:
         return PlainText(await metrics.text(), CONTENT_TYPE_PLAIN_0_0_4)
 
+    described: dict[str, Any] = {}
+
     async def description(request: GetDescription, identity: str) -> dict[str, Any]:
-        return openapi(api)
+        if not described:
+            described.update(await paced(openapi(api)))
+        return described
 
     return (
         Route(HEALTH, health),

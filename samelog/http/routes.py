@@ -22,10 +22,14 @@ from multidict import MultiMapping
 
 from samelog.admin.requests import AdminRequest
 from samelog.admin.table import STATUS_OF, Operation, WhoMayAsk
+from samelog.runtime.slices import paced
 from samelog.wire.errors import FaultCode
+from samelog.wire.plain import TooManyValues, decode_steps
 
 CONTENT_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
+VALUES_FEW = 10_000
+"""JSON values that the body of a request may always have."""
 
 
 class HttpProblem(Exception):
@@ -84,6 +88,10 @@ class HttpApi(Protocol):
     """Requests that mean another one are refused."""
     routes: tuple[Route, ...]
 
+    @property
+    def values_max(self) -> int:
+        """How many JSON values the body of a request may have."""
+
     def may_read(self, identity: str) -> bool:
         """Whether an identity may see the state."""
 
@@ -110,12 +118,12 @@ def request_of_get(
     return found
 
 
-def request_of_post(
-    operation: Operation, path: Mapping[str, str], body: bytes
+async def request_of_post(
+    operation: Operation, path: Mapping[str, str], body: bytes, values: int
 ) -> AdminRequest[Any]:
-    """Raises HttpProblem."""
+    """Decode a body of at most `values` JSON values, in slices of the loop. Raises HttpProblem."""
     try:
-        fields = msgspec.json.decode(body or b"{}")
+        fields = await paced(decode_steps(body or b"{}", values))
         if not isinstance(fields, dict):
             raise HttpProblem(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
         for name in path:
@@ -124,7 +132,9 @@ def request_of_post(
         found: AdminRequest[Any] = msgspec.convert(
             {**_whole_numbers(fields), **path}, operation.request
         )
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except TooManyValues as error:
+        raise HttpProblem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has {error}") from error
+    except (msgspec.ValidationError, ValueError) as error:
         text = f"the body cannot be taken: {error}"
         raise HttpProblem(HTTPStatus.BAD_REQUEST, text) from error
     return found

@@ -18,7 +18,7 @@ from samelog.http.metrics.common import Gather
 from samelog.http.metrics.sidecar import Side, copying, shipping, sidecar_metrics
 from samelog.http.metrics.table import PUBLISHER, SUBSCRIBER, Metric
 from samelog.http.probes import probe_routes
-from samelog.http.routes import Route
+from samelog.http.routes import VALUES_FEW, Route
 
 if TYPE_CHECKING:
     from samelog.publisher.sidecar import PublisherSidecar
@@ -204,6 +204,8 @@ class SidecarKind:
 
 class SidecarApi:
     """Implements routes.HttpApi."""
+
+    values_max = VALUES_FEW
 
     def __init__(self, title: str, side: Side, kind: SidecarKind) -> None:
         self.title, self.cluster = title, side.config.cluster

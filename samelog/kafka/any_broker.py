@@ -37,13 +37,9 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.counters import ListenerTally
 from samelog.runtime.slices import give_way
 from samelog.sequencer.ingest.checking import BatchChecker
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.types import ELEMENTS_FEW, Topic
 
 LEADER_WAIT_S = 1.0
-ELEMENTS_FEW = 10_000
-"""Elements that a request may always have."""
-ELEMENTS_EACH = 8
-"""Elements of a request for each topic and partition there is: a client may name it by several."""
 
 
 @dataclass(slots=True)

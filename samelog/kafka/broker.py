@@ -23,8 +23,6 @@ from samelog.format.names import EVENTS_TOPIC
 from samelog.format.steps import StepWork
 from samelog.kafka.access.acls import CLUSTER, EVERYTHING, AclDecisions, AclOperation, AclResource
 from samelog.kafka.any_broker import (
-    ELEMENTS_EACH,
-    ELEMENTS_FEW,
     AnyBroker,
     BatchLog,
     BrokerEndpoint,
@@ -162,10 +160,7 @@ class Broker(AnyBroker):
 
     @property
     def elements_max(self) -> int:
-        state = self.machine.state
-        exist = len(state.topics) + len(state.partitions) + len(state.placement.partitions)
-        exist += len(state.schemas.views) + len(state.groups.by_id)
-        return min(ELEMENTS_MAX, ELEMENTS_FEW + ELEMENTS_EACH * exist)
+        return min(ELEMENTS_MAX, self.machine.state.elements_max)
 
     def is_there(self, number: int) -> bool:
         """Whether this node knows another node to be up."""

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from samelog.format.steps import StepWork, finished
 from samelog.kafka.access import acl_apis, quota_apis, user_apis
 from samelog.kafka.any_broker import AnyBroker
 from samelog.kafka.api import CallTo, KafkaApi, Reply
@@ -42,7 +43,9 @@ from samelog.kafka.broker import Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.placement import elections, reassignments
 from samelog.kafka.transactions import admin_apis, offset_apis, producer_apis
-from samelog.runtime.audit import UNKNOWN, note_change
+from samelog.runtime.audit import UNKNOWN, noting_change
+from samelog.runtime.loop import spawn
+from samelog.runtime.slices import paced
 
 BrokerT = TypeVar("BrokerT", bound=AnyBroker)
 NoteFailure = Callable[[str | None], None]
@@ -53,19 +56,18 @@ def audited(api: KafkaApi[BrokerT]) -> KafkaApi[BrokerT]:
     """The same, with a line for each request that is not a question only."""
 
     def handle(call: CallTo[BrokerT], request: Any) -> Any:
+        def noting(error: str | None) -> StepWork[None]:
+            who, peer = call.client.identity, call.client.host
+            asked = api.audit(request)
+            yield from noting_change(who=who, peer=peer, what=api.name, asked=asked, error=error)
+
         def note(error: str | None) -> None:
-            note_change(
-                who=call.client.identity,
-                peer=call.client.host,
-                what=api.name,
-                asked=api.audit(request),
-                error=error,
-            )
+            finished(noting(error))
 
         if getattr(request, "validate_only", False):
             return api.handle(call, request)
         if call.is_long:
-            return _noted_in_thread(api.handle(call, request), note)
+            return _noted_in_slices(api.handle(call, request), noting)
         try:
             return _when_done(api.handle(call, request), note)
         except Exception as error:
@@ -94,15 +96,20 @@ def _when_done(outcome: Reply, note: NoteFailure) -> Reply:
     return wait(outcome)
 
 
-async def _noted_in_thread(outcome: Any, note: NoteFailure) -> Any:
-    """The answer to a long request, whose line takes too long for a turn of the event loop."""
+async def _noted_in_slices(outcome: Any, noting: Callable[[str | None], StepWork[None]]) -> Any:
+    """Return the answer to a long request, whose line takes too long for a turn of the event loop.
+    The line is written although the client closes its connection meanwhile.
+    """
+    error: str | None = UNKNOWN
     try:
         while isinstance(outcome, CoroutineType | asyncio.Future):
             outcome = await outcome
-    except BaseException as error:
-        note(UNKNOWN if isinstance(error, asyncio.CancelledError) else repr(error))
+        error = await paced(_saying(outcome))
+    except Exception as failure:
+        error = repr(failure)
         raise
-    await asyncio.to_thread(lambda: note(_said(outcome)))
+    finally:
+        await asyncio.shield(spawn(paced(noting(error)), "audit"))
     return outcome
 
 
@@ -114,11 +121,21 @@ def _error_of(done: asyncio.Future[Any]) -> str | None:
 
 
 def _said(answer: Any) -> str | None:
-    return "; ".join(dict.fromkeys(_errors(answer))) or None
+    return finished(_saying(answer))
 
 
-def _errors(answer: Any) -> Iterator[str]:
-    """Every error in an answer, as text."""
+def _saying(answer: Any) -> StepWork[str | None]:
+    found: dict[str, None] = {}
+    for error in _errors(answer):
+        if error is not None:
+            found[error] = None
+        yield
+    return "; ".join(found) or None
+
+
+def _errors(answer: Any) -> Iterator[str | None]:
+    """Every error in an answer, as text, and None for each part of it."""
+    yield None
     if isinstance(answer, msgspec.Struct):
         code = getattr(answer, "error_code", ErrorCode.none)
         if code is not ErrorCode.none:

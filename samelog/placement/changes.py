@@ -5,7 +5,7 @@ Invariant: a change whose preconditions do not hold changes nothing and says why
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -417,21 +417,27 @@ def _want_group(placement: Placement, change: WantGroup) -> None:
     if change.group is None:
         placement.moves.pop(change.partition, None)
     else:
-        _use(placement, change.group)
+        use_groups(placement, [change.group])
         placement.moves[change.partition] = change.group
 
 
 def put_partition(placement: Placement, partition: PlacedPartition) -> None:
     """Place a partition into its group, be it new or moved. Raises PlacementRefused."""
-    _use(placement, partition.group)
-    placement.partitions[partition.number] = partition
+    put_partitions(placement, [partition])
 
 
-def _use(placement: Placement, number: int) -> None:
-    """Note that a group ends once it is empty. Raises PlacementRefused."""
-    group = group_numbered(placement, number)
-    if not group.was_used:
-        placement.groups[number] = replace(group, was_used=True)
+def put_partitions(placement: Placement, partitions: Sequence[PlacedPartition]) -> None:
+    """As `put_partition`, for many."""
+    use_groups(placement, [each.group for each in partitions])
+    placement.partitions |= {each.number: each for each in partitions}
+
+
+def use_groups(placement: Placement, numbers: Iterable[int]) -> None:
+    """Note that groups end once they are empty. Raises PlacementRefused."""
+    for number in dict.fromkeys(numbers):
+        group = group_numbered(placement, number)
+        if not group.was_used:
+            placement.groups[number] = replace(group, was_used=True)
 
 
 def _partition_moved(placement: Placement, change: PartitionMoved) -> None:

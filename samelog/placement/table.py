@@ -188,6 +188,10 @@ class PlacementTable:
         is_empty = group.was_used and not self.contents[group.number]
         return is_empty and group.number not in self.placement.moves.values()
 
+    def size_of(self, group: int) -> int:
+        """Return how many partitions a group has."""
+        return len(self.contents[group])
+
     def has_majority(self, group: PlacedGroup) -> bool:
         """Return whether most voters of a group can be reached."""
         return sum(map(self.is_heard, group.voters)) * 2 > len(group.voters)

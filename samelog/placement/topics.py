@@ -9,15 +9,20 @@ than another.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heapreplace
+from itertools import cycle, islice
+from operator import attrgetter
 
+from msgspec.structs import replace
+
+from samelog.placement.changes import PlaceGroups, apply_change, use_groups
 from samelog.placement.domains import Domains
 from samelog.placement.members import MemberStates, PlacementLimits
-from samelog.placement.table import PlacementTable
+from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PlacementRefused
-from samelog.placement.values import REPLICAS_MOST, NewGroup
+from samelog.placement.values import REPLICAS_MOST, NewGroup, Placement
 
 LED_PER_MEMBER = 20
 """So many groups for each member are made at most, however many partitions there are."""
@@ -31,6 +36,29 @@ class TopicPlacement:
 
     groups: tuple[int, ...]
     new_groups: tuple[NewGroup, ...] = ()
+
+
+class PlannedTable(PlacementTable):
+    """A table to plan new topics by, each as if those before it were there. It knows how many
+    partitions a group has, not which, so that a plan copies none of them.
+    """
+
+    def __init__(self, placement: Placement, members: Iterable[PlacedMember]) -> None:
+        """`placement`: as it is now, which the plan does not change."""
+        self._sizes = Counter(map(attrgetter("group"), placement.partitions.values()))
+        groups = dict(placement.groups)
+        super().__init__(replace(placement, groups=groups, partitions={}), members)
+
+    def size_of(self, group: int) -> int:
+        return self._sizes[group]
+
+    def add(self, placed: TopicPlacement) -> None:
+        """Have new partitions, and the groups that are made for them."""
+        table = self.placement
+        apply_change(table, PlaceGroups(table.next_group, placed.new_groups))
+        use_groups(table, placed.groups)
+        self._sizes.update(placed.groups)
+        self.follow(table)
 
 
 def check_copies(copies: int) -> None:
@@ -57,17 +85,12 @@ def place_topic(
         for each in table.groups.values()
         if each.copies == copies and not each.is_pinned and table.has_majority(each)
     ]
-    filled = sum(len(table.contents[each.number]) for each in free) + partitions
+    filled = sum(table.size_of(each.number) for each in free) + partitions
     missing = _groups_wanted(filled, len(able), copies, limits) - len(free)
     first, made = table.placement.next_group, _make_groups(table, able, copies, missing)
-    heap = [(0, len(table.contents[each.number]), each.number) for each in free]
-    heap += [(0, 0, first + place) for place in range(len(made))]
-    heapify(heap)
-    chosen = []
-    for _ in range(partitions):
-        of_topic, of_all, number = heap[0]
-        heapreplace(heap, (of_topic + 1, of_all + 1, number))
-        chosen.append(number)
+    sizes = [(table.size_of(each.number), each.number) for each in free]
+    sizes += [(0, first + place) for place in range(len(made))]
+    chosen = [*islice(cycle([number for _, number in sorted(sizes)]), partitions)]
     used = max(0, max(chosen, default=0) - first + 1)  # new ones are taken in order
     return TopicPlacement(tuple(chosen), tuple(made[:used]))
 
@@ -117,8 +140,8 @@ def place_by_hand(table: PlacementTable, assignments: Sequence[Sequence[int]]) -
     """One list of members for each partition, the first of which shall lead. Raises
     PlacementRefused.
     """
-    check_assignments(table, assignments)
     lists = list(dict.fromkeys(map(tuple, assignments)))
+    check_assignments(table, lists)
     for members in lists:
         _check_majority(table, members)
     numbers = {members: table.placement.next_group + place for place, members in enumerate(lists)}

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 
+from samelog.format.steps import StepWork
 from samelog.runtime.log import AUDIT, Whole, log_event
-from samelog.wire.plain import to_json
+from samelog.wire.plain import encode_steps
 
 LINE_CHARACTERS = 4_000
 ASKED_CHARACTERS_MAX = 1 << 20
@@ -19,11 +21,13 @@ UNKNOWN = "nobody waits for it any more; it may be done all the same"
 audit = logging.getLogger(AUDIT)
 
 
-def note_change(*, who: str, peer: str | None, what: str, asked: object, error: str | None) -> None:
-    """Write it down. `asked`: the request, None if it could not be read; `error`: why nothing, or
-    not all, came of it, None if it is done.
+def noting_change(
+    *, who: str, peer: str | None, what: str, asked: object, error: str | None
+) -> StepWork[None]:
+    """Write it down, one value or line of a long request a step. `asked`: the request, None if it
+    could not be read; `error`: why nothing, or not all, came of it, None if it is done.
     """
-    text = json.dumps(to_json(asked), default=str)
+    text = yield from encode_steps(asked, partial(json.dumps, default=str))
     kept = text[:ASKED_CHARACTERS_MAX]
     left_out = len(text) - len(kept)
     result = "done" if error is None else f"failed: {error}"
@@ -41,3 +45,4 @@ def note_change(*, who: str, peer: str | None, what: str, asked: object, error: 
             **({"part": f"{number}/{len(begins)}"} if len(begins) > 1 else {}),
             **({"left_out_characters": left_out} if left_out else {}),
         )
+        yield

@@ -2,7 +2,8 @@
 
 A slice lasts about a millisecond. After it the loop serves everything else for as long again, and
 then the next client has a slice: all long work together gets half of the loop at most, however many
-requests and connections it comes from.
+requests and connections it comes from. Work that never ends gets a fifth of it: a client that sends
+long requests without a pause leaves the processor to others.
 
 `paced` runs long work that consists of steps; a coroutine calls `give_way` between its own.
 
@@ -26,6 +27,9 @@ T = TypeVar("T")
 
 SLICE_S = 0.001
 PAUSE_S = 0.001
+LONG_PAUSE_S = 0.004
+CONTINUOUS_S = 0.25
+"""Once there has been long work for that time, without a pause, its own pauses are long ones."""
 
 _client: ContextVar[Hashable] = ContextVar("client", default=None)
 
@@ -37,6 +41,8 @@ class Slices:
         self.now = now
         """A clock that moves within a turn, which the event loop's own does not."""
         self._over_at = 0.0
+        self._since = 0.0
+        """Since when there has been long work without a pause."""
         self._pausing: asyncio.TimerHandle | None = None
         self._waiting: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
         """By client; the client that had a slice longest ago comes first."""
@@ -49,6 +55,7 @@ class Slices:
     async def next(self) -> None:
         """Wait for the next slice of this task's client."""
         if self._pausing is None:
+            self._since = self.now()
             self._begin()
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -56,8 +63,10 @@ class Slices:
         await turn
 
     def _begin(self) -> None:
-        self._over_at = self.now() + SLICE_S
-        self._pausing = asyncio.get_running_loop().call_later(SLICE_S + PAUSE_S, self._grant)
+        now = self.now()
+        self._over_at = now + SLICE_S
+        pause_s = PAUSE_S if now < self._since + CONTINUOUS_S else LONG_PAUSE_S
+        self._pausing = asyncio.get_running_loop().call_later(SLICE_S + pause_s, self._grant)
 
     def _grant(self) -> None:
         """Give the next slice to the client whose turn it is."""
@@ -92,6 +101,11 @@ def context_of(client: Hashable) -> Context:
     context = copy_context()
     context.run(_client.set, client)
     return context
+
+
+def work_for(client: Hashable) -> None:
+    """Have the present task work for this client from now on."""
+    _client.set(client)
 
 
 async def paced(steps: StepWork[T]) -> T:

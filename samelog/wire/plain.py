@@ -1,4 +1,4 @@
-"""Values as what JSON has, and as its text.
+"""Values as what JSON has, and as its text; and such text as values.
 
 Invariant: the shape follows from the type alone; `samelog.http.shapes` describes the same one.
 """
@@ -8,14 +8,22 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from enum import Enum, IntEnum
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from samelog.format.steps import StepWork
+
+DEPTH_MAX = 32
+_SPACE = re.compile(r"[ \t\n\r]*")
+_INTEGERS = range(-(1 << 63), 1 << 64)
+_dumps = partial(json.dumps, ensure_ascii=False)
 
 
 def to_json(value: Any) -> Any:
@@ -41,34 +49,34 @@ def to_json(value: Any) -> Any:
     return value
 
 
-def encode_steps(value: Any) -> StepWork[str]:
-    """Encode `to_json(value)` as text, one short piece a step."""
+def encode_steps(value: Any, dumps: Callable[[Any], str] = _dumps) -> StepWork[str]:
+    """Encode `to_json(value)` as text, one short piece a step; `dumps` encodes single values."""
     parts: list[str] = []
-    for part in _encoded(value):
+    for part in _encoded(value, dumps):
         parts.append(part)
         yield
     return "".join(parts)
 
 
-def _encoded(value: Any) -> Iterator[str]:
+def _encoded(value: Any, dumps: Callable[[Any], str]) -> Iterator[str]:
     """The pieces of a value's text. Containers are copied, since they may change between steps."""
     fields = dict(value) if isinstance(value, dict) else _fields(value)
     if fields:
         opening = "{"
         for name, item in fields.items():
-            yield f"{opening}{json.dumps(str(name), ensure_ascii=False)}: "
-            yield from _encoded(item)
+            yield f"{opening}{dumps(str(name))}: "
+            yield from _encoded(item, dumps)
             opening = ", "
         yield "}"
     elif isinstance(value, list | tuple | set | frozenset) and value and fields is None:
         opening = "["
         for item in tuple(value):
             yield opening
-            yield from _encoded(item)
+            yield from _encoded(item, dumps)
             opening = ", "
         yield "]"
     else:
-        yield json.dumps(to_json(value), ensure_ascii=False)
+        yield dumps(to_json(value))
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
@@ -80,3 +88,120 @@ def _fields(value: Any) -> dict[str, Any] | None:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return dict(value._asdict())
     return None
+
+
+# --- text as values -------------------------------------------------------------------------------
+
+
+class TooManyValues(ValueError):
+    """A text has more values than its reader takes."""
+
+
+def decode_steps(data: bytes, values: int) -> StepWork[Any]:
+    """Decode JSON text of at most `values` values, one value a step. Raises ValueError."""
+    reader = _JsonReader(data.decode(), values)
+    found = yield from reader.value(DEPTH_MAX)
+    if reader.peek():
+        raise ValueError(f"more follows at character {reader.at}")
+    return found
+
+
+class _JsonReader:
+    """Reads the values of a text."""
+
+    def __init__(self, text: str, values: int) -> None:
+        self.at = 0
+        self._text, self._left, self._most = text, values, values
+
+    def peek(self) -> str:
+        """Return the next character that is no space; empty at the end."""
+        self.at = _SPACE.match(self._text, self.at).end()  # type: ignore[union-attr]
+        return self._text[self.at : self.at + 1]
+
+    def value(self, depth: int) -> StepWork[Any]:
+        """Read a value, whose containers are nested at most so deep. Raises ValueError."""
+        opening = self.peek()
+        if opening not in ("{", "["):
+            return self._scalar()
+        if not depth:
+            raise ValueError(f"values are nested more than {DEPTH_MAX} deep")
+        self._count()
+        self.at += 1
+        if opening == "[":
+            return (yield from self._array(depth - 1))
+        return (yield from self._object(depth - 1))
+
+    def _array(self, depth: int) -> StepWork[list[Any]]:
+        found: list[Any] = []
+        if self.peek() == "]":
+            self.at += 1
+            return found
+        while True:
+            if self.peek() in ("{", "["):
+                found.append((yield from self.value(depth)))
+            else:
+                found.append(self._scalar())
+            yield
+            if self._ends("]"):
+                return found
+
+    def _object(self, depth: int) -> StepWork[dict[str, Any]]:
+        found: dict[str, Any] = {}
+        if self.peek() == "}":
+            self.at += 1
+            return found
+        while True:
+            if self.peek() != '"':
+                raise ValueError(f"a name is missing at character {self.at}")
+            name = self._scalar()
+            if self.peek() != ":":
+                raise ValueError(f"a colon is missing at character {self.at}")
+            self.at += 1
+            found[name] = yield from self.value(depth)
+            yield
+            if self._ends("}"):
+                return found
+
+    def _ends(self, closing: str) -> bool:
+        """Read a comma, or the end of a container; return whether it was the end."""
+        found = self.peek()
+        if found not in (",", closing) or not found:
+            raise ValueError(f"a comma or {closing} is missing at character {self.at}")
+        self.at += 1
+        return found == closing
+
+    def _scalar(self) -> Any:
+        self._count()
+        try:
+            found, self.at = _DECODER.raw_decode(self._text, self.at)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{error.msg} at character {error.pos}") from error
+        if isinstance(found, str) and not found.isascii():
+            found.encode()  # raises UnicodeEncodeError for half of a surrogate pair
+        return found
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise TooManyValues(f"more than {self._most} values")
+
+
+def _integer(text: str) -> int:
+    found = int(text)
+    if found not in _INTEGERS:
+        raise ValueError(f"{text[:30]} is out of range")
+    return found
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError(f"{text[:30]} is out of range")
+    return found
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_number, parse_constant=_no_number)

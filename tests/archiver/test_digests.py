@@ -7,13 +7,14 @@ from pathlib import Path
 
 from samelog.admin.answers import LogFile, NodeState
 from samelog.admin.requests import LogHistory
+from samelog.format.steps import finished
 from samelog.sequencer.node import Node
 from tests.archiver.test_truncation import archive, sizes, write
 from tests.sequencer.cluster import RunWith, Session, make_node, until
 
 
 def history(node: Node) -> tuple[LogFile, ...]:
-    return node.care.archive.log_history.page(LogHistory("t")).files
+    return finished(node.care.archive.log_history.page(LogHistory("t"))).files
 
 
 def files_of(node: Node) -> list[Path]:

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from samelog.admin.requests import LogHistory
 from samelog.archiver.history import PAGE_FILES, ArchiveHistory
 from samelog.format.history import ArchivedFile, CopyNote
+from samelog.format.steps import finished
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.types import Partition, State, Topic
 from samelog.store.disk.files import OsFileSystem
@@ -79,17 +80,19 @@ def test_pages_of_it_are_told(
     async def body(nodes: list[Node]) -> None:
         await write(nodes, Session("a"), 6)
         await archive(nodes, 3)
-        page = nodes[0].care.archive.log_history.page(LogHistory())
+        page = finished(nodes[0].care.archive.log_history.page(LogHistory()))
         found, pages = list(page.files), 1
         while page.more:
             last = page.files[-1]
             place = last.topic, last.partition, last.next_offset
-            page = nodes[0].care.archive.log_history.page(LogHistory(UNSET, UNSET, *place))
+            request = LogHistory(UNSET, UNSET, *place)
+            page = finished(nodes[0].care.archive.log_history.page(request))
             found, pages = found + list(page.files), pages + 1
         assert [file.first_offset for file in found] == [0, 1, 2, 3, 4, 5]
         assert [file.archived_ms for file in found] == [1, 1, 1, -1, -1, -1]
         assert pages == 3
-        assert nodes[0].care.archive.log_history.page(LogHistory("t", 7)).files == ()
+        page = finished(nodes[0].care.archive.log_history.page(LogHistory("t", 7)))
+        assert page.files == ()
 
     monkeypatch.setattr(log_history, "PAGE_FILES", 2)
     run_with(tmp_path, 1, body)

@@ -18,7 +18,7 @@ from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
 from samelog.http.application import HttpApplication, HttpConnection
-from samelog.http.routes import HttpProblem, Route
+from samelog.http.routes import VALUES_FEW, HttpProblem, Route
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.wire.errors import FaultCode, ProtocolFault
@@ -34,6 +34,7 @@ class FakeNode:
     """Answers every request of the table with `answer`. Implements routes.HttpApi."""
 
     title, cluster = "a fake node", CLUSTER
+    values_max = VALUES_FEW
 
     def __init__(self, name: str) -> None:
         self.name = name

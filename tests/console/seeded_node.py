@@ -10,7 +10,7 @@ from samelog.admin.table import OPERATIONS, WhoMayAsk
 from samelog.http.console.document import Document
 from samelog.http.console.producer import Producer
 from samelog.http.console.routes import console_routes
-from samelog.http.routes import Route
+from samelog.http.routes import VALUES_FEW, Route
 from samelog.runtime.clock import SystemClock
 from tests.console.seeded import LOOKS, document
 from tests.console.seeded_answers import ANSWERS
@@ -20,6 +20,7 @@ class SeededApi:
     """Implements routes.HttpApi."""
 
     title, cluster = "a seeded node", "flights-eu"
+    values_max = VALUES_FEW
 
     def __init__(self, looks: int = LOOKS) -> None:
         """`looks`: so many of the last ones are all that there are."""

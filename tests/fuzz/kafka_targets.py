@@ -100,7 +100,7 @@ def group_metadata(data: bytes) -> None:
     """What members write for each other is read, or passed over."""
     topics = subscribed_topics(data)
     assert topics is None or sum(map(len, topics)) <= len(data)
-    assert 4 * len(assigned_partitions(data)) <= len(data)
+    assert 4 * sum(len(each) for _, each in assigned_partitions(data)) <= len(data)
 
 
 # --- valid input ---------------------------------------------------------------------------------

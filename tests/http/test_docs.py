@@ -8,6 +8,7 @@ from typing import Any
 
 from samelog.admin.table import Operation
 from samelog.config.load import load_node
+from samelog.format.steps import finished
 from samelog.http.metrics.table import (
     COMMON,
     MIRROR,
@@ -63,7 +64,7 @@ def requests(api: NodeApi) -> str:
 
 def answers(api: NodeApi) -> str:
     """The answers of the routes, and the types in them."""
-    document = openapi(api)
+    document = finished(openapi(api))
     lines = []
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

@@ -19,6 +19,7 @@ from samelog.admin.table import Operation, WhoMayAsk
 from samelog.config.tables.shared import HttpConfig, HttpSecurity, TlsFiles
 from samelog.config.values import Address
 from samelog.format.errors import InvariantError
+from samelog.format.steps import finished
 from samelog.http import application as connection
 from samelog.http import application as served
 from samelog.http import routes
@@ -63,6 +64,7 @@ class OneApi:
     """Implements routes.HttpApi: `/look`, `/use` and `/change` do what the test says."""
 
     title, cluster = "a test", "tested"
+    values_max = 200_000
 
     def __init__(self, act: Callable[[], Awaitable[object]] | None = None) -> None:
         async def handle(request: object, identity: str) -> object:
@@ -103,6 +105,7 @@ class Asking:
         self._context = context
         scheme = "http" if context is None else "https"
         self._base = f"{scheme}://{server.address}"
+        self.address = server.address.host, server.address.port
 
     async def __call__(self, method: str, path: str, **options: Any) -> tuple[int, dict[str, Any]]:
         if method == "POST":
@@ -164,9 +167,9 @@ def test_no_long_body_is_decoded_without_the_right_to_send_it(
     decoded: list[int] = []
     original = routes.request_of_post
 
-    def decode(operation: Operation, path: Mapping[str, str], body: bytes) -> Any:
+    def decode(operation: Operation, path: Mapping[str, str], body: bytes, values: int) -> Any:
         decoded.append(len(body))
-        return original(operation, path, body)
+        return original(operation, path, body, values)
 
     monkeypatch.setattr("samelog.http.application.request_of_post", decode)
     body = {"values": [1] * 100_000}
@@ -378,7 +381,7 @@ def test_a_place_that_is_taken_is_an_operators_mistake(authority: Authority) -> 
 
 
 def test_the_description_has_every_route() -> None:
-    document = openapi(OneApi())
+    document = finished(openapi(OneApi()))
     assert set(document["paths"]) == {
         "/healthz",
         "/readyz",

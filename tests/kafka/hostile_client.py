@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 
 from tests.kafka.worst import worst_requests
@@ -21,7 +22,7 @@ def worst_frames() -> list[bytes]:
     return [each.frame(ELEMENTS) for each in worst_requests()]
 
 
-def requests(address: Address, frames: list[bytes], sent: list[int]) -> None:
+def requests(address: Address, frames: Sequence[bytes], sent: list[int]) -> None:
     """Send the worst request of each API in turn, until the process ends."""
     turns = itertools.cycle(frames)
     while True:

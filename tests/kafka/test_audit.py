@@ -16,6 +16,10 @@ from samelog.kafka.apis.topic_admin import CreateTopicsResponse, CreateTopicsRes
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.registry import audited
+from samelog.runtime import slices
+from samelog.runtime.audit import UNKNOWN
+from tests.kafka.test_turns import BOUND, Turns
+from tests.sequencer.cluster import until
 
 CALL: Any = SimpleNamespace(
     is_long=False, client=SimpleNamespace(identity="samelog://client/a", host="::1")
@@ -70,3 +74,27 @@ def test_errors_in_an_answer_are_written_down_once(caplog: pytest.LogCaptureFixt
     failed, done = (record.getMessage() for record in caplog.records)
     assert failed.count("topic_authorization_failed") == 1
     assert 'result="done"' in done
+
+
+def test_the_line_of_a_long_request_takes_no_long_turn_though_its_client_closes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    turns, asked = Turns(), {"topics": [{"name": f"n{number}"} for number in range(5_000)]}
+
+    async def never(call: Any, request: Any) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        monkeypatch.setattr(slices.slices(), "now", turns.now)
+        call: Any = SimpleNamespace(is_long=True, client=CALL.client)
+        handle: Any = audited(replace(topic_admin.create_topics, handle=never)).handle
+        running: asyncio.Task[Any] = asyncio.ensure_future(handle(call, asked))
+        await asyncio.sleep(0)
+        with turns:
+            running.cancel()
+            await until(lambda: bool(caplog.records), "a line")
+
+    with caplog.at_level(logging.INFO, "samelog.audit"):
+        asyncio.run(main())
+    assert UNKNOWN in caplog.records[0].getMessage()
+    assert turns.most <= BOUND

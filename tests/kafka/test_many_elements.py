@@ -12,7 +12,7 @@ import pytest
 
 from samelog.config.tables.kafka import ClientQuota
 from samelog.format.steps import finished
-from samelog.kafka.any_broker import ELEMENTS_EACH, ELEMENTS_FEW, KafkaClient
+from samelog.kafka.any_broker import KafkaClient
 from samelog.kafka.clients.quotas import Allowance
 from samelog.kafka.codec import schemas
 from samelog.kafka.codec.descriptions import structure_of
@@ -23,6 +23,7 @@ from samelog.kafka.codec.schemas import BODY_BYTES, PartitionError, TopicAnswers
 from samelog.kafka.parts import JoinedResponse, Parts
 from samelog.kafka.registry import APIS
 from samelog.kafka.server.dispatch import ApiDispatcher
+from samelog.sequencer.state.types import ELEMENTS_EACH, ELEMENTS_FEW
 from tests.e2e.harness import World
 from tests.kafka.wire import FETCH, METADATA, Wire, fetch_tree, request, request_bytes
 

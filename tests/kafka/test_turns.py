@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import MagicMock
 
 import pytest
@@ -29,8 +30,16 @@ from samelog.kafka.server.dispatch import ApiDispatcher
 from samelog.runtime import slices
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.group_commands import (
+    ClassicMember,
+    CommitOffsets,
+    CommittedOffset,
+)
+from tests.kafka.wire import request
 from tests.kafka.worst import TOPIC, worst_requests
 from tests.sequencer.cluster import RunWith, until
+
+T = TypeVar("T")
 
 ELEMENTS = 1_500
 CALL_S = 2e-7
@@ -58,13 +67,25 @@ class Turns:
     def __exit__(self, *exc: object) -> None:
         self._is_on = False
         sys.setprofile(None)
+        self._end_turn()
+
+    def count(self, work: Callable[[], T]) -> T:
+        """Count the calls of work that takes one turn."""
+        sys.setprofile(self._called)
+        try:
+            return work()
+        finally:
+            sys.setprofile(None)
 
     def _called(self, frame: FrameType, event: str, argument: object) -> None:
         self.calls += event in ("call", "c_call")
 
-    def _tick(self) -> None:
+    def _end_turn(self) -> None:
         self.most = max(self.most, self.calls - self._before)
         self._before = self.calls
+
+    def _tick(self) -> None:
+        self._end_turn()
         if self._is_on:
             asyncio.get_running_loop().call_soon(self._tick)
 
@@ -133,6 +154,42 @@ def test_no_request_takes_a_long_turn(
                 place = APIS[worst.key].name, worst.version, ".".join(worst.path)
                 found[*place, identity] = turns.most
                 asking.connection.connection_lost(None)
+
+    run_with(tmp_path, 1, body)
+    assert not {what: most for what, most in found.items() if most > BOUND}
+
+
+MANY_GROUPS = 2_000
+ABOUT_GROUPS: dict[int, dict[str, Any]] = {
+    16: {"states_filter": [], "types_filter": []},
+    15: {"groups": [f"g{n}" for n in range(90)], "include_authorized_operations": False},
+}
+"""ListGroups and DescribeGroups."""
+
+
+def test_many_groups_take_no_long_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
+) -> None:
+    turns, found = Turns(), dict[str, int]()
+
+    async def body(nodes: list[Node]) -> None:
+        dispatcher = await serve(nodes[0])
+        await nodes[0].raft.proposer.until_begun()
+        monkeypatch.setattr(nodes[0].member.rights, "may_use_group", lambda *_: True)
+        offset = CommittedOffset(0, -1, "", nodes[0].member.clock.wall_ms())
+        made = [CommitOffsets([(f"g{n}", [(1, offset)])]) for n in range(MANY_GROUPS)]
+        await nodes[0].raft.proposer.propose_all(made, longer_s=60)
+        members = {f"m{n}": ClassicMember(f"m{n}", None, "c", "/", 1, 1, []) for n in range(100)}
+        for group in [*nodes[0].logs.machine.state.groups.by_id.values()][:90]:
+            group.members.update(members)
+        monkeypatch.setattr(slices.slices(), "now", turns.now)
+        for key, tree in ABOUT_GROUPS.items():
+            asking = Asking(dispatcher, OPERATOR)
+            with turns:
+                asking.connection.data_received(request(key, APIS[key].last, tree))
+                await asking.answered()
+            found[APIS[key].name] = turns.most
+            asking.connection.connection_lost(None)
 
     run_with(tmp_path, 1, body)
     assert not {what: most for what, most in found.items() if most > BOUND}

@@ -23,6 +23,7 @@ from msgspec import UNSET
 from samelog.admin.mirror_answers import MirroredPartition, SourcePartition
 from samelog.admin.mirror_requests import LeaveGap
 from samelog.format import _kernels as kernels
+from samelog.format.steps import finished
 from samelog.format.void_batch import is_void
 from samelog.mirror.copying import PartitionMirror
 from samelog.mirror.errors import (
@@ -291,7 +292,7 @@ class World:
 
     def here(self) -> MirroredPartition:
         state = self.mirror.machine.state
-        return mirror_info(state, state.topics["m"]).partitions[0]
+        return finished(mirror_info(state, state.topics["m"])).partitions[0]
 
     async def kill(self) -> None:
         if self.task is not None:

@@ -1,5 +1,5 @@
-"""Planted bugs in what Kafka clients may do to each other: by long requests, races, transactional
-ids and odd batches.
+"""Planted bugs in what clients may do to each other: by long requests, races, transactional ids and
+odd batches.
 """
 
 from __future__ import annotations
@@ -13,11 +13,19 @@ from unittest.mock import patch
 from msgspec import structs
 
 from samelog.format import compression
+from samelog.format.steps import StepWork, finished
+from samelog.http import application, routes
+from samelog.kafka import registry
+from samelog.kafka.apis import group_answers
 from samelog.mirror import copying
+from samelog.placement.topics import PlannedTable
 from samelog.runtime import slices
-from samelog.sequencer.admin.placement import PlacementPlan
+from samelog.sequencer.admin import handlers
+from samelog.sequencer.merge import merging
+from samelog.sequencer.raft import proposer
 from samelog.sequencer.state.transactions import changes
 from samelog.sequencer.state.transactions.commands import InitProducer
+from samelog.wire import plain
 
 
 @contextmanager
@@ -38,10 +46,10 @@ def first_come_first_served() -> Iterator[None]:
 def plan_each_topic_alone() -> Iterator[None]:
     """The topics of a request are planned as if none of the others came."""
 
-    def note(self: PlacementPlan, *_: Any) -> None:
+    def add(self: PlannedTable, *_: Any) -> None:
         """Nothing changes."""
 
-    with patch.object(PlacementPlan, "_note", note):
+    with patch.object(PlannedTable, "add", add):
         yield
 
 
@@ -83,6 +91,77 @@ def bring_what_nodes_refuse() -> Iterator[None]:
         yield
 
 
+async def at_once(steps: StepWork[Any]) -> Any:
+    """As `slices.paced`, without pauses."""
+    return finished(steps)
+
+
+@contextmanager
+def decode_bodies_at_once() -> Iterator[None]:
+    """The body of an HTTP request is decoded before others have a turn."""
+    with patch.object(routes, "paced", at_once):
+        yield
+
+
+@contextmanager
+def take_any_number_of_values() -> Iterator[None]:
+    """The values of a body are not counted."""
+    with patch.object(plain._JsonReader, "_count", lambda _: None):
+        yield
+
+
+@contextmanager
+def answer_the_table_at_once() -> Iterator[None]:
+    """An administrative request reads all topics, groups and sessions in one turn."""
+    with patch.object(handlers, "paced", at_once):
+        yield
+
+
+@contextmanager
+def list_groups_at_once() -> Iterator[None]:
+    """All groups are listed in one turn of the loop."""
+    with patch.object(group_answers, "paced", at_once):
+        yield
+
+
+@contextmanager
+def look_for_each_partition() -> Iterator[None]:
+    """Each of thousands of new partitions is looked for on disk."""
+    with patch.object(merging, "FEW", 1 << 30):
+        yield
+
+
+@contextmanager
+def make_any_number_in_an_entry() -> Iterator[None]:
+    """An entry makes as many partitions as fit into its bytes."""
+    with patch.object(proposer, "ENTRY_PARTITIONS", 1 << 30):
+        yield
+
+
+@contextmanager
+def close_after_each_answer() -> Iterator[None]:
+    """A connection over HTTP is closed after each answer, as if too many were open."""
+    with patch.object(application.HttpApplication, "_is_crowded", property(lambda _: True)):
+        yield
+
+
+@contextmanager
+def never_slow_down() -> Iterator[None]:
+    """Long work that never ends has as much of the loop as any other."""
+    with patch.object(slices, "LONG_PAUSE_S", slices.PAUSE_S):
+        yield
+
+
+@contextmanager
+def write_long_audit_lines_at_once() -> Iterator[None]:
+    """The audit line of a long request is made in one turn of the loop."""
+    with patch.object(registry, "paced", at_once):
+        yield
+
+
+_AUDIT = "tests/kafka/test_audit.py::"
+_TURNS = "tests/http/test_turns.py::"
+_CREATION = "tests/sequencer/test_creation_turns.py::"
 _TRANSACTIONS = "tests/sequencer/test_transaction_state.py::"
 _COPYING = "tests/mirror/test_copying.py::"
 _TOGETHER = "tests/kafka/test_creating_together.py::"
@@ -114,6 +193,23 @@ PACING = (
         365,
         bring_what_nodes_refuse,
         _COPYING + "test_what_is_before_a_batch_that_cannot_be_held_is_mirrored_and_a_gap_leads_on",
+    ),
+    (500, decode_bodies_at_once, _TURNS + "test_no_body_is_decoded_in_a_long_turn"),
+    (500, take_any_number_of_values, _TURNS + "test_values_are_counted"),
+    (501, answer_the_table_at_once, _TURNS + "test_no_request_of_the_table_takes_a_long_turn"),
+    (501, list_groups_at_once, "tests/kafka/test_turns.py::test_many_groups_take_no_long_turn"),
+    (502, look_for_each_partition, _CREATION + "test_no_creation_is_applied_in_a_long_turn"),
+    (
+        502,
+        make_any_number_in_an_entry,
+        _CREATION + "test_entries_are_bounded_by_the_partitions_that_they_make",
+    ),
+    (503, close_after_each_answer, _TURNS + "test_requests_without_a_pause_take_no_long_turn"),
+    (503, never_slow_down, _SLICES + "test_work_that_never_ends_has_a_fifth_of_the_loop"),
+    (
+        503,
+        write_long_audit_lines_at_once,
+        _AUDIT + "test_the_line_of_a_long_request_takes_no_long_turn_though_its_client_closes",
     ),
     (364, read_behind_the_first_frame, "tests/format/test_oddities.py::test_what_is_odd"),
 )

@@ -75,13 +75,14 @@ def forget_shared_texts() -> Iterator[None]:
 @contextmanager
 def begin_logs_without_a_version() -> Iterator[None]:
     """No version is in force in a partition that is new, or restarts."""
-    original = State.add_partition
+    original = State.add_partitions
 
-    def add_partition(self: State, topic: Topic) -> None:
-        original(self, topic)
-        self.partitions[topic.partition_numbers[-1]].schema_since = ()
+    def add_partitions(self: State, topic: Topic, count: int) -> None:
+        original(self, topic, count)
+        for number in topic.partition_numbers[-count:]:
+            self.partitions[number].schema_since = ()
 
-    with patch.object(State, "add_partition", add_partition):
+    with patch.object(State, "add_partitions", add_partitions):
         yield
 
 

@@ -8,13 +8,15 @@ import re
 
 import pytest
 
+from samelog.format.steps import finished
 from samelog.runtime import audit
-from samelog.runtime.audit import note_change
+from samelog.runtime.audit import noting_change
 
 
 def lines(caplog: pytest.LogCaptureFixture, asked: object, error: str | None = None) -> list[str]:
     with caplog.at_level(logging.INFO, "samelog.audit"):
-        note_change(who="samelog://admin/a", peer="::1", what="Delete", asked=asked, error=error)
+        who, what = "samelog://admin/a", "Delete"
+        finished(noting_change(who=who, peer="::1", what=what, asked=asked, error=error))
     return [record.getMessage() for record in caplog.records]
 
 

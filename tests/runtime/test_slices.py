@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -92,3 +94,30 @@ def test_work_in_the_background_hands_on_its_error() -> None:
 
 def test_all_steps_at_once() -> None:
     assert finished(mapped(str, range(3))) == ["0", "1", "2"]
+
+
+def test_work_that_never_ends_has_a_fifth_of_the_loop() -> None:
+    work, pauses = Work(), list[float]()
+
+    async def main() -> None:
+        shared, loop = slices.slices(), asyncio.get_running_loop()
+        shared.now = lambda: work.now
+        later = loop.call_later
+
+        def call_later(delay: float, *rest: Any) -> asyncio.TimerHandle:
+            pauses.append(delay - slices.SLICE_S)
+            work.now += delay
+            return later(0, *rest)
+
+        with patch.object(loop, "call_later", call_later):
+            for _ in range(200):
+                await shared.next()
+        pauses.append(-1)
+        await asyncio.sleep(0.01)
+        with patch.object(loop, "call_later", call_later):
+            await shared.next()
+
+    asyncio.run(main())
+    assert pauses[0] == pytest.approx(slices.PAUSE_S)
+    assert pauses[-3] == pytest.approx(4 * slices.SLICE_S)
+    assert pauses[-1] == pytest.approx(slices.PAUSE_S)

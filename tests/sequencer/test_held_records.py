@@ -22,6 +22,7 @@ from samelog.admin.requests import (
     ListSessions,
 )
 from samelog.config.tables.client import ClientConfig
+from samelog.format.steps import finished
 from samelog.publisher import RecordsDamaged
 from samelog.sequencer.admin.schemas import delete_topic_or_view
 from samelog.sequencer.admin.sessions import (
@@ -80,7 +81,7 @@ def test_any_node_decides_for_a_publisher_at_another_one(
     async def body(nodes: list[Node]) -> None:
         async with holding(tmp_path, nodes) as (reached, _):
             asked = next(node for node in nodes if node is not reached)
-            [session] = list_sessions(asked, ListSessions()).sessions
+            [session] = finished(list_sessions(asked, ListSessions())).sessions
             size = sum(part.size_bytes for part in session.held)
             assert size > 0
             decided = decide_holds(asked, make(request_type))
@@ -123,8 +124,8 @@ def test_every_node_lists_what_a_publisher_lost_to_damage(
         publisher = await asyncio.to_thread(lambda: next(publishing))
         wanted = {"p": (LostToDamage("t", 0, 1),)}
         await until(lambda: all(damaged_records(node) == wanted for node in nodes), "all list it")
-        [listed] = list_sessions(asked, ListSessions()).sessions
-        [shown] = cluster_status(asked, GetStatus()).sessions
+        [listed] = finished(list_sessions(asked, ListSessions())).sessions
+        [shown] = finished(cluster_status(asked, GetStatus())).sessions
         assert (listed.damaged, shown.damaged) == (wanted["p"], wanted["p"])
         assert not any(map(held_records, nodes))
         with pytest.raises(ChangeRefused, match="holds records"):

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from samelog.admin.requests import GetLatestPositions, GetStatus
+from samelog.format.steps import finished
 from samelog.sequencer.admin.status import cluster_status
 from samelog.sequencer.admin.topics import latest_positions
 from samelog.sequencer.node import Node
@@ -188,9 +189,9 @@ def test_looking_at_idle_partitions_opens_none(tmp_path: Path, run_with: RunWith
     async def body(nodes: list[Node]) -> None:
         node = nodes[0]
         await create_idle(node, IDLE)
-        status = cluster_status(node, GetStatus())
+        status = finished(cluster_status(node, GetStatus()))
         assert {each.end_offset for each in status.partitions} == {0}
-        assert len(latest_positions(node, GetLatestPositions()).positions) == IDLE
+        assert len(finished(latest_positions(node, GetLatestPositions())).positions) == IDLE
         assert not node.logs.merging.partitions
         assert directories(node) == []
 

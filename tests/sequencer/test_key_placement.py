@@ -10,6 +10,7 @@ import pytest
 
 from samelog.admin.requests import CreateTopic, DescribeTopic, FinalizeUpgrade, GetUpgrade
 from samelog.format import _kernels as kernels
+from samelog.format.steps import finished
 from samelog.sequencer.admin.topics import create_topic, describe_topic
 from samelog.sequencer.admin.upgrades import finalize_upgrade, upgrade_status
 from samelog.sequencer.ingest.key_placement import EVERY_FRAMES, FIRST_FRAMES, KeyPlacement
@@ -97,7 +98,7 @@ def test_a_leader_describes_who_differs(
         opened = await session.open(node)
         data = keyed(*by_murmur2(0), *by_murmur2(1))
         await taken(node.logs.intake.append(opened.input, 0, 0, 0, data))
-        found = describe_topic(node, DescribeTopic("t")).misplaced_keys
+        found = finished(describe_topic(node, DescribeTopic("t"))).misplaced_keys
         wanted = ("s", 0, len(by_murmur2(0)) + len(by_murmur2(1)), len(by_murmur2(1)))
         shown = [(each.session, each.partition, each.compared, each.misplaced) for each in found]
         assert shown == ([wanted] if counts else [])

@@ -19,6 +19,7 @@ from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_node
 from samelog.config.tables.node import NodePace
 from samelog.format.errors import InvariantError
+from samelog.format.steps import finished
 from samelog.runtime.clock import ManualClock
 from samelog.sequencer.admin.status import cluster_status, not_ready
 from samelog.sequencer.admin.upgrades import finalize_upgrade, upgrade_status
@@ -326,7 +327,7 @@ async def halts(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     await until(lambda: "upgrade samelog on this node" in not_ready(node), "it halts")
     own = next(
         info
-        for info in cluster_status(node, GetStatus()).nodes
+        for info in finished(cluster_status(node, GetStatus())).nodes
         if info.name == node.member.config.name
     )
     assert "docs/upgrades.md" in own.not_ready

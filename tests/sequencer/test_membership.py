@@ -13,6 +13,7 @@ from samelog.admin.answers import NodeState
 from samelog.config.tables.node import NodeConfig, PeerConfig
 from samelog.config.values import Address, parse_address
 from samelog.consensus.errors import NotLeader
+from samelog.format.steps import finished
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.node import Node
@@ -162,7 +163,9 @@ def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(
         await until(lambda: not old.raft.group.is_leader, "another leads")
         leader = await leader_of(nodes)
         await until(lambda: bool(leader.raft.replica.machine.state.maintenance), "all know")
-        states = {info.name: info.state for info in cluster_status(leader, GetStatus()).nodes}
+        states = {
+            info.name: info.state for info in finished(cluster_status(leader, GetStatus())).nodes
+        }
         assert states.pop(old.member.config.name) is NodeState.MAINTENANCE
         assert set(states.values()) == {NodeState.LIVE}
 

@@ -14,6 +14,7 @@ import pytest
 from samelog.consensus import Entry
 from samelog.format import _kernels as kernels
 from samelog.format.dedup import dedup_producer_id
+from samelog.format.steps import finished
 from samelog.format.void_batch import EMPTY_OFFSETS_MOST, empty_batches
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.admin.mirroring.mirrors import mirror_info
@@ -359,7 +360,7 @@ def test_a_transaction_that_may_have_ended_in_a_gap_is_told() -> None:
 
     def told() -> int | None:
         state = world.machine.state
-        (partition,) = mirror_info(state, state.topics["m"]).partitions
+        (partition,) = finished(mirror_info(state, state.topics["m"])).partitions
         return partition.left_open
 
     world.bring(in_transaction(0, 5))

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 from samelog.admin.answers import NodeInfo, NodeState
 from samelog.admin.requests import GetStatus
+from samelog.format.steps import finished
 from samelog.sequencer.admin.status import cluster_status, not_ready, trouble
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.presence import Presence
@@ -21,7 +22,7 @@ SYNCING = MemberState("syncing", "the node catches up with the cluster", "", "fo
 
 def seen(by: Node, other: Node) -> NodeInfo:
     """What one node's status says of another."""
-    status = cluster_status(by, GetStatus())
+    status = finished(cluster_status(by, GetStatus()))
     return next(info for info in status.nodes if info.name == other.member.config.name)
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 ShownRow = Mapping[str, Any]
-ShownRows = Iterator[tuple[str, ShownRow]]
+ShownRows = Iterator[tuple[str, ShownRow] | None]
+"""None stands for a step without a row."""
 Section = Mapping[str, ShownRow]
 Document = Mapping[str, Section]
 Change = dict[str, dict[str, ShownRow | None]]

@@ -30,7 +30,7 @@ def mirrors(node: ServedNode) -> ShownRows:
     state = node.logs.machine.state
     for topic_id in tuple(state.mirrors.topics):
         if topic_id in state.topics and topic_id in state.mirrors.topics:
-            found = mirror_info(state, state.topics[topic_id])
+            found = yield from mirror_info(state, state.topics[topic_id])
             row = to_json(found)
             row["partitions"] = len(found.partitions)
             row["left_open"] = sum(each.left_open is not None for each in found.partitions)

@@ -45,8 +45,9 @@ async def look(node: ServedNode, expiries: Callable[[], Mapping[str, float]]) ->
 
 async def _sliced(rows: ShownRows) -> Section:
     found, until = {}, time.monotonic() + SLICE_S
-    for key, row in rows:
-        found[key] = row
+    for shown in rows:
+        if shown is not None:
+            found[shown[0]] = shown[1]
         if time.monotonic() > until:
             await asyncio.sleep(0)
             until = time.monotonic() + SLICE_S
@@ -179,6 +180,9 @@ def _partitions(node: ServedNode) -> ShownRows:
 
 def _sessions(node: ServedNode) -> ShownRows:
     for session in session_rows(node):
+        if session is None:
+            yield None
+            continue
         row = to_json(session)
         row["topics"] = sorted({each.topic for each in session.partitions})
         del row["partitions"]
@@ -198,7 +202,7 @@ def _waiting(node: ServedNode) -> ShownRows:
 
 
 def _subscribers(node: ServedNode) -> ShownRows:
-    for each in list_subscribers(node, ListSubscribers()).subscribers:
+    for each in (yield from list_subscribers(node, ListSubscribers())).subscribers:
         yield f"{each.identity} {each.peer}", to_json(each)
 
 
@@ -206,10 +210,12 @@ def _groups(node: ServedNode) -> ShownRows:
     logs = node.logs
     for name, group in tuple(logs.machine.state.groups.by_id.items()):
         lags: dict[str, int] = {}
-        for number, lag in group_lags(node, group):
+        for number, lag in (yield from group_lags(node, group)).items():
             topic = partition_name(logs.machine, number)[0]
             lags[topic] = lags.get(topic, 0) + lag
-        yield name, {**to_json(group_row(node, name, group)), "lags": lags}
+            yield None
+        row = yield from group_row(node, name, group)
+        yield name, {**to_json(row), "lags": lags}
 
 
 def _sites(node: ServedNode) -> ShownRows:

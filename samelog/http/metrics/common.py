@@ -42,7 +42,8 @@ SLICE_S = 0.001
 Labels = tuple[str, ...]
 Sample = tuple[str, Labels, float | Histogram]
 """Name, label values, value."""
-Gather = Callable[[], Iterator[Sample]]
+Gather = Callable[[], Iterator[Sample | None]]
+"""None stands for a step without a sample."""
 
 
 class Metrics:
@@ -75,9 +76,11 @@ class Metrics:
         series: defaultdict[str, dict[Labels, float | Histogram]] = defaultdict(dict)
         until = time.monotonic() + SLICE_S
         for gather in self._gathers:
-            for name, labels, value in gather():
-                self._check(name, labels)
-                series[name][labels] = value
+            for sample in gather():
+                if sample is not None:
+                    name, labels, value = sample
+                    self._check(name, labels)
+                    series[name][labels] = value
                 if time.monotonic() > until:
                     await asyncio.sleep(0)
                     until = time.monotonic() + SLICE_S

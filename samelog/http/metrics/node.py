@@ -51,8 +51,8 @@ def node_metrics(
         found = node()
         return "" if found is None else found.member.status.config_problem
 
-    def of_node(samples: Callable[[ServedNode], Iterator[Sample]]) -> Gather:
-        def gather() -> Iterator[Sample]:
+    def of_node(samples: Callable[[ServedNode], Iterator[Sample | None]]) -> Gather:
+        def gather() -> Iterator[Sample | None]:
             known = node()
             return iter(()) if known is None else samples(known)
 
@@ -172,13 +172,13 @@ def _partitions(node: ServedNode) -> Iterator[Sample]:
         yield "samelog_archive_log_start_offset", name, known.log_start
 
 
-def _sessions(node: ServedNode) -> Iterator[Sample]:
+def _sessions(node: ServedNode) -> Iterator[Sample | None]:
     known = node.logs.machine.state.sessions
     node.logs.intake.traffic.keep(known)
     there = {server.session for server in node.member.connections.pushes}
     held = held_records(node)
     offset_s = node.member.clock.wall_ms() / 1000 - node.member.clock.now()
-    for name, entries in inputs_by_session(node).items():
+    for name, entries in (yield from inputs_by_session(node)).items():
         meter = node.logs.intake.traffic.sessions.get(name)
         unmerged = sum(each.unmerged_bytes for each in entries)
         last = max((each.received_at or 0.0 for each in entries), default=0.0)
@@ -211,10 +211,10 @@ def _subscribers(node: ServedNode) -> Iterator[Sample]:
         yield "samelog_subscriber_lag_bytes", key, lag
 
 
-def _groups(node: ServedNode) -> Iterator[Sample]:
+def _groups(node: ServedNode) -> Iterator[Sample | None]:
     for name, group in tuple(node.logs.machine.state.groups.by_id.items()):
         yield "samelog_group_members", (name,), len(group.members) + len(group.consumers)
-        for number, lag in tuple(group_lags(node, group)):
+        for number, lag in (yield from group_lags(node, group)).items():
             topic, index = partition_name(node.logs.machine, number)
             yield "samelog_group_lag_records", (name, topic, str(index)), lag
 

@@ -110,12 +110,17 @@ class AlterUserScramCredentialsResponse(ResponseBody, frozen=True):
     results: Sequence[AlteredUser]
 
 
+class _Upsertion(Entity, frozen=True):
+    """Of one, what may be written down."""
+
+    name: str
+    mechanism: int
+    iterations: int
+
+
 def _without_passwords(request: Any) -> Any:
-    kept = "name", "mechanism", "iterations"
-    return {
-        "deletions": request.deletions,
-        "upsertions": [{name: getattr(each, name) for name in kept} for each in request.upsertions],
-    }
+    shown = [_Upsertion(each.name, each.mechanism, each.iterations) for each in request.upsertions]
+    return {"deletions": request.deletions, "upsertions": shown}
 
 
 @kafka_api(

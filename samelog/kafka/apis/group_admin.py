@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import compress
 from typing import Any
 from uuid import UUID
 
 from msgspec.structs import replace
 
+from samelog.format.steps import StepWork, mapped
 from samelog.kafka.access.acls import AclOperation, AclResource
-from samelog.kafka.api import NodeCall, Reply, kafka_api
+from samelog.kafka.api import KafkaResponse, NodeCall, Reply, kafka_api
 from samelog.kafka.apis.checks import NO_OPERATIONS, id_of
-from samelog.kafka.apis.group_answers import ask_coordinator, with_topics
+from samelog.kafka.apis.group_answers import ask_coordinator, ask_in_steps, with_topics
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.classic_group import DEAD
@@ -38,8 +40,9 @@ def describe_groups(call: NodeCall, request: Any) -> Reply:
     names = list(dict.fromkeys(request.groups))
     allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 
-    def make(groups: tuple[Described, ...]) -> DescribeGroupsResponse:
-        found = {group.group_id: _told(call, request, group) for group in groups}
+    def make(groups: Sequence[Described]) -> StepWork[KafkaResponse]:
+        told = yield from mapped(partial(_told, call, request), groups)
+        found = {group.group_id: group for group in told}
         denied = ErrorCode.group_authorization_failed
         return DescribeGroupsResponse(
             [found.get(name) or Described(name, denied) for name in names]
@@ -48,7 +51,7 @@ def describe_groups(call: NodeCall, request: Any) -> Reply:
     def refuse(error: ErrorCode) -> DescribeGroupsResponse:
         return DescribeGroupsResponse([Described(name, error) for name in names])
 
-    return ask_coordinator(call, lambda c, requester: c.describe(allowed, requester), make, refuse)
+    return ask_in_steps(call, lambda c, requester: c.describe(allowed, requester), make, refuse)
 
 
 def _told(call: NodeCall, request: Any, group: Described) -> Described:
@@ -95,21 +98,24 @@ def list_groups(call: NodeCall, request: Any) -> Reply:
     states = {state.lower() for state in getattr(request, "states_filter", ())}
     kinds = {kind.lower() for kind in getattr(request, "types_filter", ())}
 
-    def is_wanted(group: Listed) -> bool:
+    def is_wanted(group: Listed | None) -> bool:
         return (
-            call.broker.may_use_group(call.client, group.group_id)
+            group is not None
+            and call.broker.may_use_group(call.client, group.group_id)
             and (not states or group.group_state.lower() in states)
             and (not kinds or group.group_type in kinds)
         )
 
-    def make(groups: tuple[Listed, ...]) -> ListGroupsResponse:
-        return ListGroupsResponse(ErrorCode.none, list(filter(is_wanted, groups)))
+    def make(groups: Sequence[Listed | None]) -> StepWork[KafkaResponse]:
+        wanted = yield from mapped(is_wanted, groups)
+        found = filter(None, compress(groups, wanted))
+        return ListGroupsResponse(ErrorCode.none, list(found))
 
     def refuse(error: ErrorCode) -> ListGroupsResponse:
         is_elsewhere = error is ErrorCode.not_coordinator
         return ListGroupsResponse(ErrorCode.none if is_elsewhere else error)
 
-    return ask_coordinator(call, lambda c, requester: c.list_groups(requester), make, refuse)
+    return ask_in_steps(call, lambda c, requester: c.list_groups(requester), make, refuse)
 
 
 class DeleteGroupsResponseResult(Entity, frozen=True):
@@ -218,8 +224,9 @@ def consumer_group_describe(call: NodeCall, request: Any) -> Reply:
     names = list(dict.fromkeys(request.group_ids))
     allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 
-    def make(groups: tuple[DescribedConsumers, ...]) -> ConsumerGroupDescribeResponse:
-        found = {group.group: _group(call, request, group) for group in groups}
+    def make(groups: Sequence[DescribedConsumers]) -> StepWork[KafkaResponse]:
+        told = yield from mapped(partial(_group, call, request), groups)
+        found = {group.group_id: group for group in told}
         denied = ErrorCode.group_authorization_failed
         return ConsumerGroupDescribeResponse(
             [found.get(name) or ConsumerGroupDescribeResponseGroup(name, denied) for name in names]
@@ -230,7 +237,7 @@ def consumer_group_describe(call: NodeCall, request: Any) -> Reply:
             [ConsumerGroupDescribeResponseGroup(name, error) for name in names]
         )
 
-    return ask_coordinator(
+    return ask_in_steps(
         call, lambda c, requester: c.describe_consumers(allowed, requester), make, refuse
     )
 

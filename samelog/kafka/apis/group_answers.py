@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from samelog.format.steps import StepWork
 from samelog.kafka.api import KafkaResponse, MaybeResponse, NodeCall, Reply
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import TopicAnswers
 from samelog.kafka.groups.driver import CoordinatorAnswer, CoordinatorCall
+from samelog.runtime.slices import paced
 from samelog.sequencer.state.types import Topic
 from samelog.sequencer.state.views.places import place_of
 
@@ -48,6 +50,19 @@ def ask_coordinator(
 
     asked.add_done_callback(done)
     return response
+
+
+async def ask_in_steps(
+    call: NodeCall,
+    question: CoordinatorCall,
+    make: Callable[[Any], StepWork[KafkaResponse]],
+    refuse: Callable[[ErrorCode], KafkaResponse],
+) -> KafkaResponse:
+    """As `ask_coordinator`, where the coordinator answers with steps, as `make` does."""
+    looking: Any = await call.broker.groups.ask(question)
+    if looking is None:
+        return refuse(ErrorCode.not_coordinator)
+    return await paced(make(await paced(looking)))
 
 
 def as_it_is(answer: KafkaResponse) -> KafkaResponse:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from samelog.config.tables.kafka import GroupLimits
+from samelog.format.steps import mapped
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups import natives
 from samelog.kafka.groups.classic_group import DEAD, ClassicGroup
@@ -131,8 +132,9 @@ class GroupCoordinator:
         return self._begin(group_id) if group is None and is_new else group
 
     def _find_all(self) -> None:
+        here, consumers = self._groups, self._consumers.groups
         known = self._state.groups.by_id
-        for group_id in [name for name in known if name not in self._groups]:
+        for group_id in [name for name in known if name not in here and name not in consumers]:
             self._find(group_id)
 
     def _find_any(self, group_id: str) -> AnyGroup | None:
@@ -372,8 +374,8 @@ class GroupCoordinator:
     # --- looking and deleting ---------------------------------------------------------------------
 
     def describe(self, group_ids: Sequence[str], waiter: Requester) -> None:
-        """DescribeGroups."""
-        self._outbox.answer(waiter, tuple(self._described(group_id) for group_id in group_ids))
+        """DescribeGroups, one group a step."""
+        self._outbox.answer(waiter, mapped(self._described, group_ids))
 
     def _described(self, group_id: str) -> Described:
         group = self._find(group_id)
@@ -396,24 +398,23 @@ class GroupCoordinator:
         return Described(group_id, ErrorCode.none, state, kind, protocol, members)
 
     def describe_consumers(self, group_ids: Sequence[str], waiter: Requester) -> None:
-        """ConsumerGroupDescribe."""
+        """ConsumerGroupDescribe, one group a step."""
         groups = self._consumers.groups
-        self._outbox.answer(waiter, tuple(_consumers(name, groups.get(name)) for name in group_ids))
+        look = mapped(lambda name: _consumers(name, groups.get(name)), group_ids)
+        self._outbox.answer(waiter, look)
 
     def list_groups(self, waiter: Requester) -> None:
-        """ListGroups, of all states and kinds."""
-        self._find_all()
-        self._outbox.answer(
-            waiter,
-            tuple(
-                Listed(group.group_id, group.protocol_type, group.state_name, "classic")
-                for group in self._groups.values()
-            )
-            + tuple(
-                Listed(group.group_id, group.protocol_type, group.state_name, "consumer")
-                for group in self._consumers.groups.values()
-            ),
-        )
+        """ListGroups, of all states and kinds, one group a step."""
+        names = {**self._state.groups.by_id, **self._groups, **self._consumers.groups}
+        self._outbox.answer(waiter, mapped(self._listed, names))
+
+    def _listed(self, group_id: str) -> Listed | None:
+        """A group that has not ended."""
+        group = self._find_any(group_id)
+        if group is None:
+            return None
+        kind = "classic" if isinstance(group, ClassicGroup) else "consumer"
+        return Listed(group_id, group.protocol_type, group.state_name, kind)
 
     def times(self, group_id: str, member_id: str) -> tuple[int, int]:
         """When a member by the consumer protocol was heard of last, and polled; -1: not known."""

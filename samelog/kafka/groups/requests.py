@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from samelog.format.steps import StepWork
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.sequencer.state.group_commands import ConsumerMember
@@ -182,7 +183,7 @@ AnyAnswer = (
     | Beaten
     | ErrorCode
     | tuple[ErrorCode, ...]
-    | tuple[Described, ...]
-    | tuple[DescribedConsumers, ...]
-    | tuple[Listed, ...]
+    | StepWork[list[Described]]
+    | StepWork[list[DescribedConsumers]]
+    | StepWork[list[Listed | None]]
 )

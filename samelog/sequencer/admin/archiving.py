@@ -9,6 +9,7 @@ from samelog.admin.requests import LogHistory, PlanArchive
 from samelog.archiver.log_history import HistoryRefused
 from samelog.archiver.plan import ArchiveProposal
 from samelog.consensus import NotLeader
+from samelog.format.steps import StepWork
 from samelog.sequencer.admin.parts import ServedNode, elsewhere
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.merge.merging import Merging
@@ -17,14 +18,14 @@ from samelog.sequencer.parts import CareParts
 TEXT_CHARACTERS = 1000
 
 
-def log_history(node: ServedNode, request: LogHistory) -> LogHistoryPage:
+def log_history(node: ServedNode, request: LogHistory) -> StepWork[LogHistoryPage]:
     """One page: of one partition by who has it; else of those in group 0. A view has no files.
     Raises KeptElsewhere, ChangeRefused.
     """
     if request.topic is not UNSET and node.logs.machine.state.schemas.view_named(request.topic):
         return LogHistoryPage((), more=False)
     try:
-        return _care_of(node, request).archive.log_history.page(request)
+        return (yield from _care_of(node, request).archive.log_history.page(request))
     except HistoryRefused as error:
         raise ChangeRefused(error.code, str(error), error.remedy) from error
 

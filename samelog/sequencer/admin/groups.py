@@ -9,6 +9,7 @@ whoever is not allowed a group, or a topic, gets and changes nothing of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import assert_never
 
 from msgspec import UNSET
@@ -32,7 +33,9 @@ from samelog.admin.group_requests import BeatGroup, GetProcessedOffset, NotePosi
 from samelog.consensus import NotLeader
 from samelog.format.consumer_protocol import CONSUMER, assigned_partitions
 from samelog.format.errors import LogFormatError
+from samelog.format.steps import StepWork
 from samelog.placement.values import METADATA
+from samelog.runtime.slices import paced
 from samelog.sequencer.admin.parts import (
     KeptElsewhere,
     MembersDesk,
@@ -53,7 +56,7 @@ from samelog.sequencer.state.group_commands import (
 )
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.types import Rejection, State, Topic
-from samelog.sequencer.state.views.places import base_number, named_topic, place_of
+from samelog.sequencer.state.views.places import Living, base_number, named_topic, place_of
 from samelog.wire.errors import FaultCode
 
 NAME_CHARACTERS = 1024
@@ -63,8 +66,15 @@ NEVER_COMMITTED = CommittedOffset(-1, -1, "", -1)
 async def list_groups(node: ServedNode, request: requests.ListGroups) -> GroupRows:
     """All groups, and how far they are behind. Raises TimeoutError."""
     await node.raft.proposer.catch_up()
-    known = node.logs.machine.state.groups.by_id
-    return GroupRows(tuple(group_row(node, name, group) for name, group in known.items()))
+    return GroupRows(tuple(await paced(_group_rows(node))))
+
+
+def _group_rows(node: ServedNode) -> StepWork[list[GroupRow]]:
+    known, found = node.logs.machine.state.groups.by_id, []
+    for name, group in tuple(known.items()):
+        found.append((yield from group_row(node, name, group)))
+        yield
+    return found
 
 
 async def describe_group(node: ServedNode, request: requests.DescribeGroup) -> GroupDescription:
@@ -72,56 +82,57 @@ async def describe_group(node: ServedNode, request: requests.DescribeGroup) -> G
     await node.raft.proposer.catch_up()
     if request.by_coordinator and not node.raft.group.is_leader:
         raise NotLeader(node.raft.group.raft.leader)
-    return _describe(node, request.group)
+    return await paced(_describe(node, request.group))
 
 
 async def reset_group(node: ServedNode, request: requests.ResetGroup) -> GroupDescription:
     """Have its offsets set. Raises KeptElsewhere, ChangeRefused, TimeoutError."""
     await node.raft.proposer.catch_up()
     await _reset(node, request)
-    return _describe(node, request.group)
+    return await paced(_describe(node, request.group))
 
 
-def group_lags(node: ServedNode, group: GroupState) -> Iterator[tuple[int, int]]:
-    """(number, lag) of each partition of a group, of topics and views, that this node has.
+def group_lags(node: ServedNode, group: GroupState) -> StepWork[dict[int, int]]:
+    """Return the lag in each partition of a group, of topics and views, that this node has.
 
     The lag of a partition without a committed offset is that of its first record: only the group's
     clients know their `auto.offset.reset`.
     """
-    state = node.logs.machine.state
-    for number, known in positions(state, group).items():
-        lag = lag_of(node, base_number(state, number), -1 if known is None else known.offset)
-        if lag is not None:
-            yield number, lag
+    state, lags = node.logs.machine.state, dict[int, int]()
+    for number, known in (yield from positions(state, group)).items():
+        if number in Living(state):
+            lag = lag_of(node, base_number(state, number), -1 if known is None else known.offset)
+            if lag is not None:
+                lags[number] = lag
+        yield
+    return lags
 
 
-def positions(state: State, group: GroupState) -> dict[int, CommittedOffset | None]:
+def positions(state: State, group: GroupState) -> StepWork[dict[int, CommittedOffset | None]]:
     """The committed offset of each partition that the group committed in, or has assigned to its
     members (None: it committed none there).
     """
-    found: dict[int, CommittedOffset | None] = dict(group.offsets)
-    for consumer in group.consumers.values():
-        for number in consumer.assigned:
-            found.setdefault(number)
-    for member in group.members.values():
-        for topic, index in _assigned(state, group, member):
-            found.setdefault(topic.partition_numbers[index])
-    return found
+    found: dict[int, CommittedOffset | None] = {}
+    for consumer in tuple(group.consumers.values()):
+        found |= dict.fromkeys(consumer.assigned)
+        yield
+    for member in tuple(group.members.values()):
+        for topic, indexes in _assigned(state, group, member):
+            found |= dict.fromkeys(map(topic.partition_numbers.__getitem__, indexes))
+            yield
+    return found | group.offsets
 
 
 def _assigned(
     state: State, group: GroupState, member: ClassicMember
-) -> Iterator[tuple[Topic, int]]:
-    """The existing partitions that a member of a classic group has, by topic and index."""
+) -> Iterator[tuple[Topic, Sequence[int]]]:
+    """The existing partitions that a member of a classic group has, by topic."""
     if group.protocol_type != CONSUMER:
         return
-    topics: dict[str, Topic | None] = {}
-    for name, index in dict.fromkeys(assigned_partitions(member.assignment)):
-        if name not in topics:
-            topics[name] = named_topic(state, name)
-        topic = topics[name]
-        if topic is not None and 0 <= index < topic.partitions:
-            yield topic, index
+    for name, indexes in assigned_partitions(member.assignment):
+        topic = named_topic(state, name)
+        if topic is not None:
+            yield topic, [each for each in dict.fromkeys(indexes) if 0 <= each < topic.partitions]
 
 
 def lag_of(node: ServedNode, number: int, offset: int) -> int | None:
@@ -132,17 +143,21 @@ def lag_of(node: ServedNode, number: int, offset: int) -> int | None:
     return max(0, end - max(offset, begin))
 
 
-def group_row(node: ServedNode, name: str, group: GroupState) -> GroupRow:
+def group_row(node: ServedNode, name: str, group: GroupState) -> StepWork[GroupRow]:
     """A group, as this node knows it now."""
-    lag = sum(lag for _, lag in group_lags(node, group))
-    return GroupRow(*_facts(name, group), lag, sum(1 for _ in _elsewhere(node, group)))
+    lags = yield from group_lags(node, group)
+    elsewhere = yield from _elsewhere(node, group)
+    return GroupRow(*_facts(name, group), sum(lags.values()), elsewhere)
 
 
-def _elsewhere(node: ServedNode, group: GroupState) -> Iterator[int]:
-    """The partitions of a group that this node does not have."""
-    state = node.logs.machine.state
+def _elsewhere(node: ServedNode, group: GroupState) -> StepWork[int]:
+    """Count the partitions of a group that this node does not have."""
+    state, count = node.logs.machine.state, 0
     if state.placement.groups:
-        yield from (n for n in positions(state, group) if _where(node, n))
+        for number in (yield from positions(state, group)):
+            count += number in Living(state) and bool(_where(node, number))
+            yield
+    return count
 
 
 def _where(node: ServedNode, number: int) -> str:
@@ -164,48 +179,64 @@ def _facts(name: str, group: GroupState) -> tuple[str, str, str, str, int, int]:
     )
 
 
-def _describe(node: ServedNode, name: str) -> GroupDescription:
+def _describe(node: ServedNode, name: str) -> StepWork[GroupDescription]:
     state = node.logs.machine.state
     group = state.groups.by_id.get(name)
     if group is None:
         text = f"there is no group {name!r}"
         raise ChangeRefused(FaultCode.UNKNOWN_GROUP, text, "samelog group list")
-    members = tuple(
-        GroupMemberInfo(
-            each.member_id,
-            each.instance_id,
-            each.client_id,
-            each.client_host,
-            each.assignment,
-            tuple((topic.name, index) for topic, index in _assigned(state, group, each)),
-        )
-        for each in group.members.values()
-    )
-    consumers = tuple(_consumer(node, name, group, each) for each in group.consumers.values())
-    known = positions(state, group).items()
-    partitions = [_partition(node, number, committed) for number, committed in known]
-    partitions.sort(key=lambda each: (each.topic, each.partition))
+    members = []
+    for each in tuple(group.members.values()):
+        member = yield from _classic(state, group, each)
+        members.append(member)
+    for consumer in tuple(group.consumers.values()):
+        member = yield from _consumer(node, name, group, consumer)
+        members.append(member)
+    partitions = []
+    for number, committed in (yield from positions(state, group)).items():
+        partitions.append(_partition(node, number, committed))
+        yield
+    partitions.sort(key=attrgetter("topic", "partition"))
     info = GroupInfo(*_facts(name, group))
-    return GroupDescription(info, members + consumers, tuple(partitions))
+    return GroupDescription(info, tuple(members), tuple(partitions))
+
+
+def _classic(state: State, group: GroupState, member: ClassicMember) -> StepWork[GroupMemberInfo]:
+    places: list[tuple[str, int]] = []
+    for topic, indexes in _assigned(state, group, member):
+        places += [(topic.name, index) for index in indexes]
+        yield
+    return GroupMemberInfo(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        member.assignment,
+        tuple(places),
+    )
 
 
 def _consumer(
     node: ServedNode, group: str, known: GroupState, member: ConsumerMember
-) -> GroupMemberInfo:
+) -> StepWork[GroupMemberInfo]:
     """A member by the consumer protocol, whose partitions the cluster knows itself."""
     state, name = node.logs.machine.state, member.member_id
     native = known.natives.get(name)
     desk = node.group_desk
     heard_ms, polled_ms = (-1, -1) if desk is None else desk.times(group, name)
-    living = (place_of(state, number) for number in member.assigned)
-    names = tuple((each[0].name, each[1]) for each in living if each is not None)
+    names = []
+    for number in tuple(member.assigned):
+        place = place_of(state, number)
+        if place is not None:
+            names.append((place[0].name, place[1]))
+        yield
     return GroupMemberInfo(
         name,
         member.instance_id,
         member.client_id,
         member.client_host,
         b"",
-        names,
+        tuple(names),
         identity="" if native is None else native.identity,
         joined_ms=-1 if native is None else native.joined_ms,
         moved_ms=-1 if native is None else native.moved_ms,
@@ -218,7 +249,7 @@ def _partition(node: ServedNode, number: int, known: CommittedOffset | None) -> 
     state = node.logs.machine.state
     known = NEVER_COMMITTED if known is None else known
     topic, index = place_of(state, number) or (None, 0)
-    begin, end = _span(node, number)
+    begin, end = (0, 0) if topic is None else _span(node, number)
     return GroupPartition(
         "" if topic is None else topic.name,
         index,
@@ -228,7 +259,7 @@ def _partition(node: ServedNode, number: int, known: CommittedOffset | None) -> 
         max(0, end - max(known.offset, begin)),
         known.at_ms,
         known.metadata,
-        _where(node, number),
+        "" if topic is None else _where(node, number),
     )
 
 
@@ -385,12 +416,20 @@ async def processed_offset(
     if group is None:
         text = f"there is no group, and no named subscriber, {request.group!r}"
         raise ChangeRefused(FaultCode.UNKNOWN_GROUP, text, "samelog group list")
-    found = []
-    for index, number in enumerate(topic.partition_numbers):
+    return ProcessedOffsets(topic.name, tuple(await paced(_processed(node, topic, group))))
+
+
+def _processed(
+    node: ServedNode, topic: Topic, group: GroupState
+) -> StepWork[list[ProcessedOffset]]:
+    found, state = [], node.logs.machine.state
+    for index, number in enumerate(tuple(topic.partition_numbers)):
         known = group.offsets.get(number)
         offset, at_ms = (-1, -1) if known is None else (known.offset, known.at_ms)
-        found.append(ProcessedOffset(index, offset, lag_of(node, number, offset), at_ms))
-    return ProcessedOffsets(topic.name, tuple(found))
+        lag = lag_of(node, number, offset) if number in Living(state) else None
+        found.append(ProcessedOffset(index, offset, lag, at_ms))
+        yield
+    return found
 
 
 def _check_level(node: ServedNode) -> None:

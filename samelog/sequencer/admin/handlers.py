@@ -1,7 +1,8 @@
 """Who answers which administrative request.
 
 Any node answers; what changes the cluster goes to the leader by itself, or NotLeader names it.
-Whether somebody may ask is checked before, by the table (`samelog.admin.table`).
+Whether somebody may ask is checked before, by the table (`samelog.admin.table`). Handlers whose
+work grows with what exists are generators, or run one, in slices of the event loop.
 
 Invariant: every request of the table has a handler; success is answered only for what is committed.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
+from types import GeneratorType
 from typing import Any
 
 from samelog.admin import group_requests as of_groups
@@ -17,6 +19,7 @@ from samelog.admin import mirror_requests as mirror
 from samelog.admin import placement_requests as place
 from samelog.admin import requests as ask
 from samelog.admin import site_requests as site
+from samelog.runtime.slices import paced
 from samelog.sequencer.admin import (
     access,
     archiving,
@@ -42,6 +45,7 @@ from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.siting import promoting, sites
 
 AdminHandler = Callable[[ServedNode, Any], Awaitable[object] | object]
+"""What it returns is the answer, a coroutine, or `format.steps.StepWork`."""
 IdentityHandler = Callable[[ServedNode, Any, str], Awaitable[object] | object]
 HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     ask.GetStatus: status.cluster_status,
@@ -126,4 +130,6 @@ async def answer(node: ServedNode, request: ask.AdminRequest[Any], identity: str
         found = IDENTITY_HANDLERS[kind](node, request, identity)
     else:
         found = HANDLERS[kind](node, request)
+    if isinstance(found, GeneratorType):
+        return await paced(found)
     return await found if isawaitable(found) else found

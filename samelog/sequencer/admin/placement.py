@@ -6,33 +6,35 @@ node knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-
-from msgspec import structs
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from samelog.admin.answers import GroupPlacement, PartitionPlacement, PlacementStatus
 from samelog.admin.placement_requests import GetPlacement
 from samelog.consensus import Raft
+from samelog.format.steps import StepWork
 from samelog.placement.changes import AnyChange
 from samelog.placement.converting import change_copies
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.table import PlacedMember, PlacementTable
-from samelog.placement.topics import TopicPlacement, place_by_hand, place_topic
-from samelog.placement.values import METADATA, Placement
+from samelog.placement.topics import PlannedTable, TopicPlacement, place_by_hand, place_topic
+from samelog.placement.values import METADATA
 from samelog.sequencer.admin.parts import HeldGroups, ServedNode
 from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.sequencer.state.placement.changes import place
 from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
 from samelog.sequencer.state.types import Partition, State, Topic
 
 
-def placement_status(node: ServedNode, request: GetPlacement) -> PlacementStatus:
+def placement_status(node: ServedNode, request: GetPlacement) -> StepWork[PlacementStatus]:
     """As this node knows it."""
-    groups = {each.group: each for each in _groups(node)}
+    groups: dict[int, GroupPlacement] = {}
+    for each in _groups(node):
+        groups[each.group] = each
+        yield
+    partitions = yield from _partitions(node, groups)
     state = node.logs.machine.state
     drained = sorted(state.members.keys() & set(state.placement.draining))
-    partitions = tuple(_partitions(node, groups))
-    return PlacementStatus(tuple(groups.values()), partitions, _names(node, drained))
+    return PlacementStatus(tuple(groups.values()), tuple(partitions), _names(node, drained))
 
 
 def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
@@ -72,13 +74,17 @@ def _replica_here(
 
 
 def _partitions(
-    node: ServedNode, groups: dict[int, GroupPlacement]
-) -> Iterator[PartitionPlacement]:
-    state = node.logs.machine.state
-    for topic in sorted(state.topics.values(), key=lambda each: each.name):
-        for index, number in enumerate(topic.partition_numbers):
-            group = groups[state.placement.group_of(number)]
-            yield PartitionPlacement(topic.name, index, group.group, group.leader, group.members)
+    node: ServedNode, groups: Mapping[int, GroupPlacement]
+) -> StepWork[list[PartitionPlacement]]:
+    state, found = node.logs.machine.state, []
+    for topic in sorted(state.topics.values(), key=attrgetter("name")):
+        for index, number in enumerate(tuple(topic.partition_numbers)):
+            group = groups.get(state.placement.group_of(number))
+            if group is not None:  # it was not made meanwhile
+                placed = group.group, group.leader, group.members
+                found.append(PartitionPlacement(topic.name, index, *placed))
+            yield
+    return found
 
 
 def _names(node: ServedNode, numbers: Iterable[int]) -> tuple[str, ...]:
@@ -129,17 +135,15 @@ class PlacementPlan:
 
     def __init__(self, state: State, may_hold: Callable[[int], bool], now_ms: int) -> None:
         """`state`: as it is now, which the plan does not change."""
-        self._placement = _copy_of(state.placement)
-        self._table = PlacementTable(self._placement, _members(state, may_hold, now_ms))
-        self._table.own = state.partitions
+        self._group_of = state.placement.group_of
+        self._table = PlannedTable(state.placement, _members(state, may_hold, now_ms))
         self._now_ms = now_ms
-        self._next_partition = state.next_partition
 
     def topic(self, command: CreateTopicCommand, plan: Plan) -> PlaceTopic:
         """A new topic in data groups. Raises PlacementRefused."""
-        placed = self._planned(plan, command.partitions)
-        made = PlaceTopic(
-            self._placement.version,
+        version, placed = self._planned(plan, command.partitions)
+        return PlaceTopic(
+            version,
             command.topic_id,
             command.name,
             command.settings,
@@ -147,8 +151,6 @@ class PlacementPlan:
             list(placed.new_groups),
             list(placed.groups),
         )
-        self._note(made, len(placed.groups))
-        return made
 
     def partitions(
         self, topic: Topic, partitions: int, *, by_hand: Plan | None = None
@@ -156,38 +158,31 @@ class PlacementPlan:
         """More partitions of a topic in data groups, with as many copies as its others have unless
         an operator names members. Raises PlacementRefused.
         """
-        groups = map(self._placement.group_of, topic.partition_numbers)
-        copies = next(self._placement.groups[each].copies for each in groups if each != METADATA)
+        groups = map(self._group_of, topic.partition_numbers)
+        copies = next(self._table.groups[each].copies for each in groups if each != METADATA)
         plan = copies if by_hand is None else by_hand
-        placed = self._planned(plan, partitions - topic.partitions)
-        made = PlacePartitions(
-            self._placement.version,
+        version, placed = self._planned(plan, partitions - topic.partitions)
+        return PlacePartitions(
+            version,
             topic.topic_id,
             partitions,
             list(placed.new_groups),
             list(placed.groups),
         )
-        self._note(made, len(placed.groups))
-        return made
 
-    def _planned(self, plan: Plan, partitions: int) -> TopicPlacement:
-        if not isinstance(plan, int):
-            return place_by_hand(self._table, plan)
-        limits = PlacementLimits()
-        states = MemberStates(self._table, limits, self._now_ms)
-        return place_topic(self._table, states, limits, partitions, plan)
-
-    def _note(self, command: PlaceTopic | PlacePartitions, count: int) -> None:
-        """Have the table as it is once the command is carried out."""
-        first, self._next_partition = self._next_partition, self._next_partition + count
-        place(self._placement, command, range(first, first + count))
-        self._table.follow(self._placement)
-
-
-def _copy_of(placement: Placement) -> Placement:
-    """With its own groups and partitions; their values are replaced, never changed."""
-    groups, partitions = dict(placement.groups), dict(placement.partitions)
-    return structs.replace(placement, groups=groups, partitions=partitions)
+    def _planned(self, plan: Plan, partitions: int) -> tuple[int, TopicPlacement]:
+        """Plan new partitions: the version of the table that they are planned from, and where they
+        go. Raises PlacementRefused.
+        """
+        table, limits = self._table, PlacementLimits()
+        version = table.placement.version
+        if isinstance(plan, int):
+            states = MemberStates(table, limits, self._now_ms)
+            placed = place_topic(table, states, limits, partitions, plan)
+        else:
+            placed = place_by_hand(table, plan)
+        table.add(placed)
+        return version, placed
 
 
 def _members(state: State, is_there: Callable[[int], bool], now_ms: int) -> list[PlacedMember]:

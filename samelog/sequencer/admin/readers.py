@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from samelog.admin.requests import ListSubscribers
 from samelog.admin.views import ReadPartition, SubscriberRow, Subscribers
+from samelog.format.steps import StepWork
 from samelog.replicator.pull.server import PullServer
 from samelog.replicator.pull.streams import ServedMerged
 from samelog.sequencer.admin.parts import ServedNode
@@ -17,21 +18,28 @@ from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.store.merged.log import MergedLog
 
 
-def list_subscribers(node: ServedNode, request: ListSubscribers) -> Subscribers:
+def list_subscribers(node: ServedNode, request: ListSubscribers) -> StepWork[Subscribers]:
     """Who reads merged logs now."""
-    rows = (_subscriber(node, server) for server in node.member.connections.pulls)
-    return Subscribers(tuple(row for row in rows if row.partitions))
+    rows = []
+    for server in tuple(node.member.connections.pulls):
+        row = yield from _subscriber(node, server)
+        if row.partitions:
+            rows.append(row)
+    return Subscribers(tuple(rows))
 
 
-def _subscriber(node: ServedNode, server: PullServer) -> SubscriberRow:
-    clock = node.member.clock
+def _subscriber(node: ServedNode, server: PullServer) -> StepWork[SubscriberRow]:
+    clock, partitions = node.member.clock, []
+    for each in read_partitions(server):
+        partitions.append(each)
+        yield
     return SubscriberRow(
         str(server.link.identity),
         server.link.peername,
         wall_ms(clock, server.since),
         server.sent.total,
         round(server.sent.rate(clock.now()), 1),
-        tuple(read_partitions(server)),
+        tuple(partitions),
     )
 
 

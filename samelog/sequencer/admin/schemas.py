@@ -27,6 +27,7 @@ from samelog.admin.requests import (
 )
 from samelog.config.authorisation import ANONYMOUS
 from samelog.format.arrow import ArrowMissing
+from samelog.format.steps import StepWork
 from samelog.sequencer.admin.parts import ServedNode, parts_here
 from samelog.sequencer.admin.topic_users import check_unused
 from samelog.sequencer.admin.topics import (
@@ -218,7 +219,9 @@ async def delete_topic_or_view(node: ServedNode, request: DeleteTopic) -> TopicI
     return await (delete_topic(node, request) if view is None else drop_view(node, view))
 
 
-def describe_topic_or_view(node: ServedNode, request: DescribeTopic) -> TopicDescription:
+def describe_topic_or_view(
+    node: ServedNode, request: DescribeTopic
+) -> TopicDescription | StepWork[TopicDescription]:
     """One topic, or view. Raises ChangeRefused."""
     view = node.logs.machine.state.schemas.view_named(request.topic)
     return describe_topic(node, request) if view is None else describe_view(node, view)

@@ -28,6 +28,7 @@ from samelog.admin.views import (
     Watermark,
 )
 from samelog.format.positions import SessionPosition
+from samelog.format.steps import StepWork
 from samelog.runtime.clock import Clock
 from samelog.sequencer.admin.parts import ServedNode, groups_here, parts_of
 from samelog.sequencer.admin.topics import partition_name
@@ -155,33 +156,40 @@ def damaged_records(node: ServedNode) -> dict[str, tuple[LostToDamage, ...]]:
     }
 
 
-def list_sessions(node: ServedNode, request: requests.ListSessions) -> PublisherSessions:
+def list_sessions(node: ServedNode, request: requests.ListSessions) -> StepWork[PublisherSessions]:
     """Every session that the cluster remembers."""
-    return PublisherSessions(tuple(session_rows(node)))
+    rows = []
+    for row in session_rows(node):
+        if row is not None:
+            rows.append(row)
+        yield
+    return PublisherSessions(tuple(rows))
 
 
-def session_rows(node: ServedNode) -> Iterator[SessionRow]:
-    """Every session; who takes them may let the cluster change in between."""
+def session_rows(node: ServedNode) -> Iterator[SessionRow | None]:
+    """Every session, and None for a step that makes no row; the cluster may change in between."""
     state = node.logs.machine.state
     node.logs.intake.traffic.keep(state.sessions)
     since = {server.session: server.since for server in reversed(node.member.connections.pushes)}
-    inputs, held, damaged = inputs_by_session(node), held_records(node), damaged_records(node)
+    inputs = yield from inputs_by_session(node)
+    held, damaged = held_records(node), damaged_records(node)
     for name, session in tuple(state.sessions.items()):
         entries = [each for each in inputs[name] if each.is_there]
         info = session_info(session, entries, held.get(name, ()), damaged.get(name, ()))
         yield _session(node, info, entries, since.get(name))
 
 
-def inputs_by_session(node: ServedNode) -> defaultdict[str, list[GroupInput]]:
-    """The inputs of each session in all groups that are here, in one go. Group 0 knows the inputs
-    of all partitions; where a partition is, its own group tells.
+def inputs_by_session(node: ServedNode) -> StepWork[defaultdict[str, list[GroupInput]]]:
+    """Return the inputs of each session in all groups that are here. Group 0 knows the inputs of
+    all partitions; where a partition is, its own group tells.
     """
     found: defaultdict[str, list[GroupInput]] = defaultdict(list)
-    for logs, raft in groups_here(node):
-        for entry in logs.machine.state.inputs.values():
+    for logs, raft in tuple(groups_here(node)):
+        for entry in tuple(logs.machine.state.inputs.values()):
             known = parts_of(node, entry.partition)
             if known is not None and known[0] is logs:
                 found[entry.session].append(GroupInput(entry, logs, raft))
+            yield
     return found
 
 
@@ -243,42 +251,47 @@ def _part(node: ServedNode, each: GroupInput) -> SessionPartition:
     )
 
 
-def list_dedup_ids(node: ServedNode, request: requests.ListDedupIds) -> DedupUsers:
+def list_dedup_ids(node: ServedNode, request: requests.ListDedupIds) -> StepWork[DedupUsers]:
     """Every dedup id that something was merged under in a group that is here, or that an open run
     names.
     """
     held = [logs.machine for logs, _ in groups_here(node)]
     names = {name for each in held for name in each.state.watermarks}
     publishers: dict[str, list[DedupPublisher]] = {name: [] for name in names}
-    for dedup_id, publisher in _dedup_publishers(node, held):
-        publishers.setdefault(dedup_id, []).append(publisher)
-    rows = (
-        DedupRow(name, _watermarks(held, name), tuple(publishers[name]))
-        for name in sorted(publishers)
-    )
+    for found in _dedup_publishers(node, held):
+        if found is not None:
+            publishers.setdefault(found[0], []).append(found[1])
+        yield
+    rows = []
+    for name in sorted(publishers):
+        watermarks = yield from _watermarks(held, name)
+        rows.append(DedupRow(name, watermarks, tuple(publishers[name])))
     return DedupUsers(tuple(rows))
 
 
 def _dedup_publishers(
     node: ServedNode, held: Sequence[StateMachine]
-) -> Iterator[tuple[str, DedupPublisher]]:
-    """By the id that their open runs name."""
+) -> Iterator[tuple[str, DedupPublisher] | None]:
+    """Yield publishers by the ids that their open runs name, and None for other sessions."""
     there = {server.session for server in node.member.connections.pushes}
-    for session in node.logs.machine.state.sessions.values():
+    for session in tuple(node.logs.machine.state.sessions.values()):
         run = session.runs[-1] if session.runs else None
-        if run is not None and run.dedup_id is not None:
-            ids = tuple(last for each in held for last in _last_ids(each, session))
-            is_there = session.name in there
-            yield run.dedup_id, DedupPublisher(session.name, session.identity, is_there, ids)
+        if run is None or run.dedup_id is None:
+            yield None
+            continue
+        ids = tuple(last for each in held for last in _last_ids(each, session))
+        is_there = session.name in there
+        yield run.dedup_id, DedupPublisher(session.name, session.identity, is_there, ids)
 
 
-def _watermarks(held: Iterable[StateMachine], name: str) -> tuple[Watermark, ...]:
-    return tuple(
-        Watermark(*partition_name(machine, number), value)
-        for machine in held
-        for number, value in machine.state.watermarks.get(name, {}).items()
-        if number in machine.state.partitions
-    )
+def _watermarks(held: Iterable[StateMachine], name: str) -> StepWork[tuple[Watermark, ...]]:
+    found = []
+    for machine in held:
+        for number, value in tuple(machine.state.watermarks.get(name, {}).items()):
+            if number in machine.state.partitions:
+                found.append(Watermark(*partition_name(machine, number), value))
+            yield
+    return tuple(found)
 
 
 def _last_ids(machine: StateMachine, session: Session) -> Iterator[Watermark]:

@@ -11,6 +11,7 @@ from typing import Any, cast
 from samelog.admin.answers import EventInfo, NodeInfo, NodeState, Status
 from samelog.admin.requests import GetElections, GetRaftStatus, GetStatus
 from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
+from samelog.format.steps import StepWork
 from samelog.runtime.descriptors import shortage
 from samelog.sequencer.admin.parts import ServedNode, groups_here, parts_of
 from samelog.sequencer.admin.sessions import (
@@ -36,10 +37,22 @@ NOT_READY_STATES = {
 }
 
 
-def cluster_status(node: ServedNode, request: GetStatus) -> Status:
+def cluster_status(node: ServedNode, request: GetStatus) -> StepWork[Status]:
     """The cluster as this node sees it."""
+    state, partitions, sessions = node.logs.machine.state, [], []
+    inputs = yield from inputs_by_session(node)
+    for number in tuple(state.partitions):
+        if number in node.logs.machine.state.partitions and parts_of(node, number):
+            partitions.append(partition_info(node, number))
+        yield
+    held, damaged = held_records(node), damaged_records(node)
+    for session in tuple(state.sessions.values()):
+        name = session.name
+        entries = [each for each in inputs[name] if each.is_there]
+        told = held.get(name, ()), damaged.get(name, ())
+        sessions.append(session_info(session, entries, *told))
+        yield
     raft, state, members = node.raft.group.raft, node.logs.machine.state, node.peers.members
-    inputs, held, damaged = inputs_by_session(node), held_records(node), damaged_records(node)
     return Status(
         cluster=node.member.config.cluster,
         node=node.member.config.name,
@@ -47,15 +60,8 @@ def cluster_status(node: ServedNode, request: GetStatus) -> Status:
         term=raft.term,
         commit_index=raft.commit_index,
         nodes=tuple(node_info(node, member) for member in members.all.values()),
-        partitions=tuple(
-            partition_info(node, number) for number in state.partitions if parts_of(node, number)
-        ),
-        sessions=tuple(
-            session_info(
-                each, inputs[each.name], held.get(each.name, ()), damaged.get(each.name, ())
-            )
-            for each in state.sessions.values()
-        ),
+        partitions=tuple(partitions),
+        sessions=tuple(sessions),
         events=tuple(EventInfo(e.at_ms, e.kind, e.text) for e in state.events),
     )
 

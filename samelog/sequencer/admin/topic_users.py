@@ -72,7 +72,7 @@ def _uses(group: GroupState, topic: str) -> bool:
         return True
     return any(
         any(topic in (subscribed_topics(metadata) or ()) for _, metadata in member.protocols)
-        or any(name == topic for name, _ in assigned_partitions(member.assignment))
+        or any(name == topic for name, each in assigned_partitions(member.assignment) if each)
         for member in group.members.values()
     )
 

@@ -36,6 +36,7 @@ from samelog.admin.views import LatestPosition, LatestPositions
 from samelog.archiver.command import ArchiveCommand
 from samelog.archiver.policy import retention_from, rules_of
 from samelog.config.authorisation import ANONYMOUS
+from samelog.format.steps import StepWork
 from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of, where
 from samelog.sequencer.admin.placement import PlacementPlan, may_hold
@@ -68,32 +69,42 @@ _CODES = {
 MERGED_S, LOOK_S = 8.0, 0.02
 
 
-def list_topics(node: ServedNode, request: ListTopics, identity: str) -> Topics:
+def list_topics(node: ServedNode, request: ListTopics, identity: str) -> StepWork[Topics]:
     """All topics, for administrators and on loopback; for others those that they may read."""
     rights, state = node.member.rights, node.logs.machine.state
-    topics = [
-        *map(topic_info, state.topics.values()),
-        *map(partial(view_info, node), views_in(node)),
-    ]
-    if identity != ANONYMOUS and not rights.is_admin(identity):
-        topics = [topic for topic in topics if rights.may_subscribe(identity, topic.name)]
-    return Topics(tuple(topics))
+    sees_all = identity == ANONYMOUS or rights.is_admin(identity)
+    found = []
+    for topic in tuple(state.topics.values()):
+        if sees_all or rights.may_subscribe(identity, topic.name):
+            found.append(topic_info(topic))
+        yield
+    for view in views_in(node):
+        may = sees_all or rights.may_subscribe(identity, view.name)
+        if may and view.base_id in node.logs.machine.state.topics:
+            found.append(view_info(node, view))
+        yield
+    return Topics(tuple(found))
 
 
-def describe_topic(node: ServedNode, request: DescribeTopic) -> TopicDescription:
+def describe_topic(node: ServedNode, request: DescribeTopic) -> StepWork[TopicDescription]:
     """One topic. Raises ChangeRefused."""
     topic = find_topic(node, request.topic)
-    partitions = tuple(partition_info(node, number) for number in topic.partition_numbers)
-    misplaced = tuple(_misplaced_keys(node, topic))
-    return TopicDescription(topic_info(topic), partitions, misplaced)
+    partitions: list[PartitionInfo] = []
+    misplaced: list[MisplacedKeys] = []
+    for index, number in enumerate(tuple(topic.partition_numbers)):
+        if number not in node.logs.machine.state.partitions:
+            raise _no_topic(request.topic)
+        partitions.append(partition_info(node, number))
+        misplaced += _misplaced_keys(node, index, number)
+        yield
+    return TopicDescription(topic_info(topic), tuple(partitions), tuple(misplaced))
 
 
-def _misplaced_keys(node: ServedNode, topic: Topic) -> Iterator[MisplacedKeys]:
-    """Yield the sessions whose keys are in other partitions than Kafka's murmur2 says."""
-    for index, number in enumerate(topic.partition_numbers):
-        parts = parts_of(node, number)
-        for each in () if parts is None else parts[0].intake.key_placement.misplaced_in(number):
-            yield MisplacedKeys(each.session, index, each.compared, each.misplaced, REMEDY)
+def _misplaced_keys(node: ServedNode, index: int, number: int) -> Iterator[MisplacedKeys]:
+    """Yield the sessions whose keys are in another partition than Kafka's murmur2 says."""
+    parts = parts_of(node, number)
+    for each in () if parts is None else parts[0].intake.key_placement.misplaced_in(number):
+        yield MisplacedKeys(each.session, index, each.compared, each.misplaced, REMEDY)
 
 
 async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
@@ -239,15 +250,17 @@ async def _until_merged(raft: RaftParts, number: int, end: int) -> None:
             await asyncio.sleep(LOOK_S)
 
 
-def latest_positions(node: ServedNode, request: GetLatestPositions) -> LatestPositions:
+def latest_positions(node: ServedNode, request: GetLatestPositions) -> StepWork[LatestPositions]:
     """The ends of merged logs. Raises ChangeRefused."""
-    machine = node.logs.machine
     if request.topic is UNSET:
-        numbers = list(machine.state.partitions)
+        numbers = list(node.logs.machine.state.partitions)
     else:
         numbers = list(find_topic(node, request.topic).partition_numbers)
-    held = ((number, parts_of(node, number)) for number in numbers)
-    found = (_latest(node, number, *parts) for number, parts in held if parts is not None)
+    found = []
+    for number in numbers:
+        if number in node.logs.machine.state.partitions and (parts := parts_of(node, number)):
+            found.append(_latest(node, number, *parts))
+        yield
     return LatestPositions(tuple(found))
 
 
@@ -293,9 +306,14 @@ def find_topic(node: ServedNode, name: str) -> Topic:
     """A topic by its name. Raises ChangeRefused."""
     topic = node.logs.machine.topic_named(name)
     if topic is None:
-        text = f"there is no topic {name!r}"
-        raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, text, "samelog topic list")
+        raise _no_topic(name)
     return topic
+
+
+def _no_topic(name: str) -> ChangeRefused:
+    return ChangeRefused(
+        FaultCode.UNKNOWN_TOPIC, f"there is no topic {name!r}", "samelog topic list"
+    )
 
 
 def find_partition(node: ServedNode, topic: str, index: int) -> int:

@@ -13,6 +13,8 @@ from samelog.admin.answers import (
     TransactionPartition,
     TransactionRows,
 )
+from samelog.format.steps import StepWork, mapped
+from samelog.runtime.slices import paced
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state.transactions.commands import TimeOutTransaction
@@ -26,7 +28,8 @@ async def list_transactions(
     """All transactional ids. Raises TimeoutError."""
     await node.raft.proposer.catch_up()
     known = node.logs.machine.state.transactions.by_id
-    return TransactionRows(tuple(_info(name, each) for name, each in known.items()))
+    rows = await paced(mapped(lambda item: _info(*item), tuple(known.items())))
+    return TransactionRows(tuple(rows))
 
 
 async def describe_transaction(
@@ -34,7 +37,7 @@ async def describe_transaction(
 ) -> TransactionDescription:
     """One of them. Raises ChangeRefused, TimeoutError."""
     await node.raft.proposer.catch_up()
-    return _describe(node, request.transactional_id)
+    return await paced(_describe(node, request.transactional_id))
 
 
 async def abort_transaction(
@@ -52,7 +55,7 @@ async def abort_transaction(
     overdue_ms = known.unit.began_ms + known.timeout_ms
     command = TimeOutTransaction(name, known.number, max(overdue_ms, node.member.clock.wall_ms()))
     await node.raft.proposer.propose(command)
-    return _describe(node, name)
+    return await paced(_describe(node, name))
 
 
 def _find(node: ServedNode, name: str) -> Transaction:
@@ -70,13 +73,15 @@ def _info(name: str, known: Transaction) -> TransactionInfo:
     )
 
 
-def _describe(node: ServedNode, name: str) -> TransactionDescription:
+def _describe(node: ServedNode, name: str) -> StepWork[TransactionDescription]:
     known, state = _find(node, name), node.logs.machine.state
     partitions = []
-    for number in () if known.unit is None else known.unit.unfinished():
-        partition = state.partitions[number]
-        opened = state.transactions.in_log(number).open.get(known.producer_id)
-        first = -1 if opened is None else opened.first_offset
-        topic = state.topics[partition.topic_id].name
-        partitions.append(TransactionPartition(topic, partition.index, first))
+    for number in () if known.unit is None else tuple(known.unit.unfinished()):
+        partition = state.partitions.get(number)
+        if partition is not None:
+            opened = state.transactions.in_log(number).open.get(known.producer_id)
+            first = -1 if opened is None else opened.first_offset
+            topic = state.topics[partition.topic_id].name
+            partitions.append(TransactionPartition(topic, partition.index, first))
+        yield
     return TransactionDescription(_info(name, known), tuple(partitions), tuple(known.groups))

@@ -5,7 +5,7 @@ Invariant: nothing here decides; it is the node's side of `archiver.parts`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.sequencer.cluster.peers import PeerSender
@@ -86,9 +86,9 @@ class MemberViews:
         """A member's name."""
         return self._names().get(number, f"node {number}")
 
-    def majority_merged(self) -> Mapping[int, int]:
+    def majority_merged(self, partitions: Iterable[int]) -> Mapping[int, int]:
         """Partition -> the offset below which a majority has merged durably."""
-        return self._coordinator.majority_merged(self.machine.state.partitions)
+        return self._coordinator.majority_merged(partitions)
 
     def committed_offset(self, group: str, partition: int) -> int:
         """The offset that a consumer group has committed; 0: none."""

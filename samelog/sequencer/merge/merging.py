@@ -17,7 +17,8 @@ import logging
 import os
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import count, groupby, islice
+from operator import attrgetter
 
 from samelog.format.errors import CorruptLog, InvariantError, LogFormatError
 from samelog.replicator.interfaces import RequestRefused
@@ -48,6 +49,8 @@ log = logging.getLogger(__name__)
 SLICE_BYTES = 1 << 20
 SYNC_INTERVAL_S = 0.1
 FULL_RETRY_S = 1.0
+FEW = 100
+"""So many new partitions of a topic are looked for on disk one by one."""
 REST_ROUNDS = 300
 """Times SYNC_INTERVAL_S: files are closed that nothing was written to for so long."""
 
@@ -124,12 +127,33 @@ class Merging:
         successors = {log: each for each in state.topics.values() for log in each.former_logs}
         for number in [each for each in self.partitions if not state.has_here(each)]:
             self._let_go(number, successors.get(self.partitions[number].topic_id))
-        new = range(self._looked_at, state.next_partition)
-        for partition in filter(None, map(state.partitions.get, new)):
-            self._take_up(partition)
-        self._looked_at = state.next_partition
+        self._take_up_new()
         for number, opened in self.partitions.items():
             opened.partitions = state.topics[state.partitions[number].topic_id].partitions
+
+    def grow(self, topic: Topic) -> None:
+        """As `follow`, where nothing but new partitions of a topic has come."""
+        self._take_up_new()
+        if self.partitions:
+            for number in filter(self.partitions.__contains__, topic.partition_numbers):
+                self.partitions[number].partitions = topic.partitions
+
+    def _take_up_new(self) -> None:
+        """Look for new partitions on disk: those that a topic has thousands of are looked for in a
+        list of what is there.
+        """
+        state = self._machine.state
+        numbers = range(self._looked_at, state.next_partition)
+        self._looked_at = state.next_partition
+        found = filter(None, map(state.partitions.get, numbers))
+        for topic_id, of_topic in groupby(found, attrgetter("topic_id")):
+            new = [*of_topic]
+            for partition in new if len(new) <= FEW else self._there(state.topics[topic_id], new):
+                self._take_up(partition)
+
+    def _there(self, topic: Topic, new: Iterable[Partition]) -> list[Partition]:
+        there = self._dirs.indexes(self._directory, topic.name, topic.log_id)
+        return [each for each in new if each.next_offset or each.index in there]
 
     def _take_up(self, partition: Partition) -> None:
         """Open it, if it has anything. What has left while this node was away is removed."""

@@ -26,9 +26,12 @@ from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CommandError,
+    CreateTopicCommand,
     decode_commands,
     encode_commands,
 )
+from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
+from samelog.sequencer.state.setting_commands import AddPartitions
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.frames import CONTROL_LIMIT_BYTES
 from samelog.wire.peer_messages import CommandRefused, Forward, ForwardAll, Forwarded, ForwardedAll
@@ -43,6 +46,10 @@ RETRY_S = 0.05
 ENTRY_BYTES = 256 << 10
 ENTRY_COMMANDS = 500
 """How much is proposed together: it is forwarded in one message, and answered in one."""
+ENTRY_PARTITIONS = 1_000
+"""New partitions of an entry, which every member applies in one turn of its loop, unless a single
+topic has more.
+"""
 FORWARD_BYTES = CONTROL_LIMIT_BYTES - 1024
 
 AnyForward = Forward | ForwardAll | Forwarded | ForwardedAll
@@ -300,13 +307,22 @@ def _in_entries(gathered: Sequence[_AskedCommands]) -> Iterable[list[_AskedComma
 def _grouped(parts: Iterable[tuple[T, Sequence[AnyCommand]]]) -> Iterator[list[T]]:
     """Parts in groups whose commands one entry has room for, in order."""
     together: list[T] = []
-    size = number = 0
+    size = number = made = 0
     for part, commands in parts:
-        own = len(encode_commands(commands))
-        if together and (size + own > ENTRY_BYTES or number + len(commands) > ENTRY_COMMANDS):
+        own, makes = len(encode_commands(commands)), sum(map(_new_partitions, commands))
+        is_full = size + own > ENTRY_BYTES or number + len(commands) > ENTRY_COMMANDS
+        if together and (is_full or made + makes > ENTRY_PARTITIONS):
             yield together
-            together, size, number = [], 0, 0
+            together, size, number, made = [], 0, 0, 0
         together.append(part)
-        size, number = size + own, number + len(commands)
+        size, number, made = size + own, number + len(commands), made + makes
     if together:
         yield together
+
+
+def _new_partitions(command: AnyCommand) -> int:
+    if isinstance(command, PlacePartitions):
+        return len(command.groups)
+    if isinstance(command, CreateTopicCommand | PlaceTopic | AddPartitions):
+        return command.partitions
+    return 0

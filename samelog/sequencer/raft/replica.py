@@ -78,15 +78,19 @@ log = logging.getLogger(__name__)
 RunChange = OpenRunCommand | CloseRun | RetireSessionCommand | OpenPlacedInput | ClosePlacedRun
 RUN_CHANGES = get_args(RunChange)
 PLACED = (PlaceTopic, PlacePartitions)
-TOPIC_CHANGES = (
-    CreateTopicCommand,
-    CreateMirror,
-    DeleteTopicCommand,
-    AddPartitions,
-    *PLACED,
-    OpenPartition,
-    OpenNewLog,
+GROWTH = (CreateTopicCommand, CreateMirror, AddPartitions, *PLACED, OpenPartition)
+"""Nothing goes with them: topics are new, or have more partitions."""
+TopicChange = (
+    CreateTopicCommand
+    | CreateMirror
+    | AddPartitions
+    | PlaceTopic
+    | PlacePartitions
+    | OpenPartition
+    | DeleteTopicCommand
+    | OpenNewLog
 )
+TOPIC_CHANGES = get_args(TopicChange)
 REMOVING = frozenset(
     {DeleteTopicCommand, Expire, OpenNewLog, OpenPartition, PassPartition, *PLACED}
 )
@@ -267,7 +271,7 @@ class Replica:
         if isinstance(command, PassPartition):
             self._passed(command, gone)
         elif isinstance(command, TOPIC_CHANGES):
-            self._topic_changed(gone)
+            self._topic_changed(command, gone)
             self._events.topic_changed(command.topic_id)
             if isinstance(command, PLACED):
                 self._events.placement_changed()
@@ -411,10 +415,13 @@ class Replica:
             if entry.partition in numbers
         ]
 
-    def _topic_changed(self, gone: list[GoneInput]) -> None:
-        self._events.inputs_deleted([entry.number for entry in gone])
-        self._forget(gone)
-        self.merging.follow()
+    def _topic_changed(self, command: TopicChange, gone: list[GoneInput]) -> None:
+        if isinstance(command, GROWTH):
+            self.merging.grow(self.machine.state.topics[command.topic_id])
+        else:
+            self._events.inputs_deleted([entry.number for entry in gone])
+            self._forget(gone)
+            self.merging.follow()
         self._tidy_soon()
 
     def _passed(self, command: PassPartition, inputs: list[GoneInput]) -> None:

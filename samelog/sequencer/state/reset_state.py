@@ -145,7 +145,7 @@ def _begin_anew(state: State, topic: Topic, reset_id: str) -> dict[int, int]:
     for number in old:
         del state.partitions[number]
         state.keyed.pop(number, None)
-        state.add_partition(topic)
+    state.add_partitions(topic, len(old))
     return dict(zip(old, topic.partition_numbers, strict=True))
 
 

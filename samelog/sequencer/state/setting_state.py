@@ -139,8 +139,7 @@ def _add_partitions(state: State, command: AddPartitions) -> Problem:
         return "INVALID_PARTITIONS", f"topic {topic.name!r} has {topic.partitions} already"
     if topic.is_placed:
         return "INVALID_PARTITIONS", f"topic {topic.name!r} is in data groups: say in which"
-    while topic.partitions < command.partitions:
-        state.add_partition(topic)
+    state.add_partitions(topic, command.partitions - topic.partitions)
     state.mirrors.follow(topic.topic_id, topic.partition_numbers)
     return None
 

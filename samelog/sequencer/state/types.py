@@ -8,8 +8,9 @@ that know less can read what newer ones wrote.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
@@ -48,6 +49,10 @@ from samelog.wire.refusals import RefusedBatch
 STATE_VERSION = 6
 """Nothing that wrote another one was released."""
 EVENTS_REMEMBERED = 256
+ELEMENTS_FEW = 10_000
+"""Elements that a request may always have."""
+ELEMENTS_EACH = 8
+"""Elements of a request for each thing there is, which it may name by several."""
 RUNS_REMEMBERED = 64
 """Closed runs kept per session, so that a late sender learns where its run ended."""
 _VERDICTS = frozenset(Verdict)
@@ -350,6 +355,14 @@ class State(msgspec.Struct):
         for entry in self.inputs.values():
             entry.session = names.get(entry.session, entry.session)
 
+    @property
+    def elements_max(self) -> int:
+        """How many elements a request may have that names what exists."""
+        exist = len(self.topics) + len(self.partitions) + len(self.placement.partitions)
+        exist += len(self.schemas.views) + len(self.groups.by_id)
+        exist += len(self.sessions) + len(self.inputs)
+        return ELEMENTS_FEW + ELEMENTS_EACH * exist
+
     def name_cluster(self, cluster_id: str) -> None:
         """The first name stays."""
         self.cluster_id = self.cluster_id or cluster_id
@@ -410,24 +423,32 @@ class State(msgspec.Struct):
         if command.number not in self.partitions:
             self.add_empty(topic, command.number, command.numbers.index(command.number))
 
-    def add_partition(self, topic: Topic) -> None:
-        """Give a topic one more partition, with a number that none ever had."""
-        number = self.next_partition
-        self.add_empty(topic, number, topic.partitions)
-        topic.partition_numbers.append(number)
-        for view in self.schemas.views_of(topic.topic_id):
-            self.schemas.number_view(view, self.next_partition)
-            self.next_partition += 1
+    def add_partitions(self, topic: Topic, count: int) -> None:
+        """Give a topic more partitions, with numbers that none ever had."""
+        views = self.schemas.views_of(topic.topic_id)
+        for step in repeat(1, count) if views else (count,):  # views have numbers in between
+            numbers = [*range(self.next_partition, self.next_partition + step)]
+            self._add_empty(topic, numbers, topic.partitions)
+            topic.partition_numbers += numbers
+            for view in views:
+                self.schemas.number_view(view, self.next_partition)
+                self.next_partition += 1
 
     def add_empty(self, topic: Topic, number: int, index: int) -> None:
         """A topic has a partition of that number here."""
-        partition = Partition(number, topic.topic_id, index)
+        self._add_empty(topic, [number], index)
+
+    def _add_empty(self, topic: Topic, numbers: Sequence[int], first: int) -> None:
+        """Thousands come in one command: no function is called for each."""
+        topic_id = topic.topic_id
+        made = {number: Partition(number, topic_id, at) for at, number in enumerate(numbers, first)}
         if topic.schemas:
-            partition.begin_version(len(topic.schemas))
-        self.partitions[number] = partition
-        self.next_partition = max(self.next_partition, number + 1)
+            for partition in made.values():
+                partition.begin_version(len(topic.schemas))
+        self.partitions |= made
+        self.next_partition = max(self.next_partition, max(numbers, default=0) + 1)
         if has_keys(topic.settings):
-            self.keyed[number] = KeyedPartition()
+            self.keyed |= {number: KeyedPartition() for number in numbers}
 
 
 @dataclass(frozen=True, slots=True)

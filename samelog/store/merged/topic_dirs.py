@@ -55,6 +55,16 @@ class TopicDirs:
             is_in_place = self._owner(path) != leaving[0]
         return is_in_place or self._fs.exists(_parked(path, topic_id, index))
 
+    def indexes(self, folder: str, topic: str, topic_id: str) -> set[int]:
+        """Return the partitions of a topic for which `is_there` may be true."""
+        parked = os.path.join(folder, PARKED)
+        names = self._fs.list_directory(folder)
+        numbers = [name.removeprefix(f"{topic}-") for name in names if name.startswith(topic)]
+        if self._fs.exists(parked):
+            names = self._fs.list_directory(parked)
+            numbers += [name.removeprefix(f"{topic_id}-") for name in names]
+        return {int(number) for number in numbers if number.isdecimal()}
+
     def park(self, path: str, topic_id: str, index: int) -> str:
         """Keep this topic's directory, but out of the way of a newer one's: where."""
         parked = _parked(path, topic_id, index)

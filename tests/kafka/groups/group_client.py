@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from samelog.config.tables.kafka import GroupLimits
+from samelog.format.steps import finished
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.coordinator import GroupCoordinator
 from samelog.kafka.groups.requests import (
@@ -153,7 +154,7 @@ class Bench:
         return {} if known is None else {n: one.offset for n, one in known.offsets.items()}
 
     def state(self, group: str = "g") -> str:
-        described = self.answer(self.coordinator.describe, [group])[0]
+        [described] = finished(self.answer(self.coordinator.describe, [group]))
         return str(described.group_state)
 
 

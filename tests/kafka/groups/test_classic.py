@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.format.consumer_protocol import assigned_partitions, subscribed_topics
+from samelog.format.steps import finished
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.requests import Caller, Sync
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
@@ -369,7 +370,7 @@ def test_a_new_leader_does_not_wait_for_members_that_left(bench: Bench) -> None:
 def test_groups_are_described_and_listed(bench: Bench) -> None:
     [joined] = bench.stable()
     bench.commit(Caller("simple"))
-    [group, none] = bench.answer(bench.coordinator.describe, ["g", "none"])
+    [group, none] = finished(bench.answer(bench.coordinator.describe, ["g", "none"]))
     assert (group.group_state, group.protocol_type, group.protocol_data) == (
         "Stable",
         "consumer",
@@ -378,7 +379,7 @@ def test_groups_are_described_and_listed(bench: Bench) -> None:
     [member] = group.members
     assert (member.member_id, member.client_id, member.member_assignment) == ("id1", "c", b"id1")
     assert (none.error_code, none.group_state) == (ErrorCode.none, "Dead")
-    listed = bench.answer(bench.coordinator.list_groups)
+    listed = finished(bench.answer(bench.coordinator.list_groups))
     assert [(one.group_id, one.protocol_type, one.group_state) for one in listed] == [
         ("g", "consumer", "Stable"),
         ("simple", "", "Empty"),
@@ -419,4 +420,4 @@ def test_subscriptions_are_read() -> None:
     assert subscribed_topics(subscription("a", "bb")) == {"a", "bb"}
     assert subscribed_topics(subscription("a")[:-5]) is None
     numbers = b"\0\0\0\2\0\0\0\4\0\0\0\5"
-    assert assigned_partitions(b"\0\1\0\0\0\1\0\1t" + numbers) == [("t", 4), ("t", 5)]
+    assert assigned_partitions(b"\0\1\0\0\0\1\0\1t" + numbers) == [("t", (4, 5))]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samelog.format.steps import finished
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.assignors import ASSIGNORS, uniform
 from samelog.kafka.groups.requests import Beaten, Caller, GroupBeat
@@ -177,12 +178,14 @@ def test_a_group_without_members_may_change_its_protocol(bench: Bench) -> None:
 
 def test_groups_are_described_listed_and_deleted(bench: Bench) -> None:
     beat(bench, "a", 0)
-    [group, none] = bench.answer(bench.coordinator.describe_consumers, ["g", "x"])
+    [group, none] = finished(bench.answer(bench.coordinator.describe_consumers, ["g", "x"]))
     assert (group.state, group.epoch, group.assignor) == ("Stable", 1, "uniform")
     [(member, target)] = group.members
     assert (member.assigned, target) == ([1, 2], (1, 2))
     assert none.error is ErrorCode.group_id_not_found
-    assert [one.group_type for one in bench.answer(bench.coordinator.list_groups)] == ["consumer"]
+    assert [one.group_type for one in finished(bench.answer(bench.coordinator.list_groups))] == [
+        "consumer"
+    ]
     assert bench.answer(bench.coordinator.delete, ["g"]) == (ErrorCode.non_empty_group,)
     beat(bench, "a", -1)
     assert bench.answer(bench.coordinator.delete, ["g"]) == (ErrorCode.none,)
@@ -259,7 +262,7 @@ def test_promises_hold_in_a_random_life(seed: int) -> None:
     state = bench.machine.state
     numbers = [n for t in wanted for n in state.topics[state.names[t]].partition_numbers]
     assert sorted(n for client in clients for n in client.owned) == sorted(numbers), f"seed {seed}"
-    [described] = bench.answer(bench.coordinator.describe_consumers, ["g"])
+    [described] = finished(bench.answer(bench.coordinator.describe_consumers, ["g"]))
     assert described.state == "Stable"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from samelog.format.steps import finished
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.requests import Caller, OffsetCommit
 from samelog.placement.values import PlacedPartition
@@ -146,7 +147,7 @@ def test_a_group_that_an_administrator_made_is_there(bench: Bench) -> None:
         CommitOffsets([("made", [(1, CommittedOffset(5, -1, "", 0))])], only_empty=True)
     )
     assert bench.state("made") == "Empty"
-    listed = bench.answer(bench.coordinator.list_groups)
+    listed = finished(bench.answer(bench.coordinator.list_groups))
     assert [each.group_id for each in listed] == ["made"]
     assert bench.answer(bench.coordinator.delete, ["made"]) == (ErrorCode.none,)
     assert bench.state("made") == "Dead"

@@ -16,7 +16,7 @@ def state_of(*names: str) -> State:
     for name in names:
         topic = state.topics[name] = Topic(name, name, {}, 0, [])
         state.names[name] = name
-        state.add_partition(topic)
+        state.add_partitions(topic, 1)
     return state
 
 
@@ -32,7 +32,7 @@ def test_topics_that_come_and_go_count_at_once() -> None:
     patterns = TopicPatterns(lambda: state)
     assert patterns.topics("a.") == ["a1"]
     state.names["a2"] = "a2"
-    state.add_partition(Topic("a2", "a2", {}, 0, []))
+    state.add_partitions(Topic("a2", "a2", {}, 0, []), 1)
     assert patterns.topics("a.") == ["a1", "a2"]
     del state.names["a1"]
     assert patterns.topics("a.") == ["a2"]

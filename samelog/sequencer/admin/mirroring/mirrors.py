@@ -18,6 +18,8 @@ from samelog.admin import mirror_requests as asked
 from samelog.admin.answers import SchemaSet
 from samelog.admin.requests import PARTITION_S
 from samelog.config.authorisation import ANONYMOUS
+from samelog.format.steps import StepWork
+from samelog.runtime.slices import paced
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.schemas import set_version
 from samelog.sequencer.admin.topics import check_partitions, check_settings, find_topic
@@ -56,13 +58,22 @@ async def list_mirrors(
     sees_all = identity == ANONYMOUS or rights.is_admin(identity)
     topics = [state.topics[topic_id] for topic_id in state.mirrors.topics]
     seen = [each for each in topics if sees_all or rights.may_mirror(identity, each.name)]
-    return told.MirrorRows(state.cluster_id, tuple(mirror_info(state, each) for each in seen))
+    rows = [
+        await paced(mirror_info(state, each))
+        for each in seen
+        if each.topic_id in state.mirrors.topics
+    ]
+    return told.MirrorRows(state.cluster_id, tuple(rows))
 
 
-def mirror_info(state: State, topic: Topic) -> told.MirrorInfo:
+def mirror_info(state: State, topic: Topic) -> StepWork[told.MirrorInfo]:
     """One mirror; it may have been promoted."""
     known = state.mirrors.topics[topic.topic_id]
-    source = known.source
+    source, partitions = known.source, []
+    for number in tuple(topic.partition_numbers):
+        if number in state.partitions:
+            partitions.append(_mirrored(state, number))
+        yield
     return told.MirrorInfo(
         topic.name,
         topic.log_id,
@@ -76,7 +87,7 @@ def mirror_info(state: State, topic: Topic) -> told.MirrorInfo:
         tuple(known.ends),
         topic.settings,
         len(topic.schemas),
-        tuple(_mirrored(state, number) for number in topic.partition_numbers),
+        tuple(partitions),
     )
 
 
@@ -102,7 +113,7 @@ async def put_mirror(node: ServedNode, request: asked.PutMirror, identity: str) 
         await _create(node, request)
     else:
         await _change(node, request, topic, _checked(machine.state, topic, request))
-    return mirror_info(machine.state, find_topic(node, request.topic))
+    return await paced(mirror_info(machine.state, find_topic(node, request.topic)))
 
 
 async def _create(node: ServedNode, request: asked.PutMirror) -> None:
@@ -166,7 +177,7 @@ async def leave_gap(node: ServedNode, request: asked.LeaveGap, identity: str) ->
             request.reason,
         ),
     )
-    return mirror_info(node.logs.machine.state, find_topic(node, request.topic))
+    return await paced(mirror_info(node.logs.machine.state, find_topic(node, request.topic)))
 
 
 async def copy_schema(node: ServedNode, request: asked.CopySchema, identity: str) -> SchemaSet:

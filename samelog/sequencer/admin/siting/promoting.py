@@ -14,7 +14,9 @@ from contextlib import suppress
 
 from samelog.admin.site_answers import PartitionStanding, PromotionBegun, Standing
 from samelog.admin.site_requests import GetStanding, PromoteSite
+from samelog.format.steps import StepWork, mapped
 from samelog.placement.cluster_ids import promoted_id
+from samelog.runtime.slices import paced
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.promotion import PromotionOrder, PromotionOrdered
@@ -33,8 +35,9 @@ ANSWERED_S = 0.5
 """Delay between the answer and the restart of the node, in seconds."""
 
 
-def standing(node: ServedNode, _request: GetStanding) -> Standing:
+def standing(node: ServedNode, _request: GetStanding) -> StepWork[Standing]:
     """As it is now."""
+    partitions = yield from mapped(lambda each: each, _partitions(node))
     state, raft = node.logs.machine.state, node.raft.group.raft
     number, name = node.peers.number, node.peers.members.name
     sites, up = state.placement.sites, node.peers.presence.up
@@ -53,7 +56,7 @@ def standing(node: ServedNode, _request: GetStanding) -> Standing:
         tuple(name(each) for each in up if each != number),
         tuple(map(name, mates)),
         tuple(each.name for each in state.members.values() if each.voter),
-        tuple(_partitions(node)),
+        tuple(partitions),
         tuple(n for n, each in state.placement.groups.items() if there.isdisjoint(each.everybody)),
     )
 
@@ -74,9 +77,9 @@ def _partitions(node: ServedNode) -> Iterator[PartitionStanding]:
 
 def _partitions_of(logs: LogParts) -> Iterator[PartitionStanding]:
     state, merging = logs.machine.state, logs.merging
-    for number, partition in state.partitions.items():
-        if number in state.placement.partitions:
-            continue  # it is in another group
+    for number, partition in tuple(state.partitions.items()):
+        if not state.has_here(number) or partition.topic_id not in state.topics:
+            continue  # it is in another group, or gone meanwhile
         here = merging.partitions.get(number)
         end = 0 if here is None else here.log.next_offset
         topic = state.topics[partition.topic_id].name
@@ -85,7 +88,7 @@ def _partitions_of(logs: LogParts) -> Iterator[PartitionStanding]:
 
 async def promote_site(node: ServedNode, request: PromoteSite) -> PromotionBegun:
     """Raises ChangeRefused, and then nothing is done."""
-    now = standing(node, GetStanding())
+    now = await paced(standing(node, GetStanding()))
     _check_node(node, now)
     check_promotion(now, request)
     # The id of a life is random, and a promotion ends it.

@@ -7,9 +7,10 @@ and a sentence; the table's version grows with every change of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from samelog.placement.changes import PlaceGroups, apply_change, put_partition
+from samelog.placement.changes import PlaceGroups, apply_change, put_partitions
 from samelog.placement.tasks import PlacementRefused
 from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedPartition, Placement
 from samelog.sequencer.levels import GROUP_RECOVERY
@@ -58,7 +59,7 @@ def problem_with_place(state: State, command: PlaceTopic | PlacePartitions) -> W
             return problem
     table = state.placement
     made = range(table.next_group, table.next_group + len(command.new_groups))
-    unknown = [each for each in command.groups if each not in table.groups and each not in made]
+    unknown = sorted(each for each in {*command.groups} - table.groups.keys() if each not in made)
     if unknown and command.since != table.version:
         return "PLACEMENT_MOVED", f"groups {unknown} are gone"
     return ("INVALID_GROUP", f"there are no groups {unknown}") if unknown else None
@@ -67,10 +68,9 @@ def problem_with_place(state: State, command: PlaceTopic | PlacePartitions) -> W
 def place(table: Placement, command: PlaceTopic | PlacePartitions, numbers: Sequence[int]) -> None:
     """A topic has these partitions, the newest of which are to be in these groups."""
     apply_change(table, PlaceGroups(table.next_group, tuple(command.new_groups)))
-    first = len(numbers) - len(command.groups)
-    for index, group in enumerate(command.groups, first):
-        number = numbers[index]
-        put_partition(table, PlacedPartition(number, command.topic_id, index, group))
+    first, topic_id = len(numbers) - len(command.groups), command.topic_id
+    places = zip(numbers[first:], count(first), command.groups, strict=False)
+    put_partitions(table, [PlacedPartition(n, topic_id, at, group) for n, at, group in places])
 
 
 def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:
@@ -81,8 +81,7 @@ def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:
         return "PLACEMENT_MOVED", f"topic {topic.name!r} has {topic.partitions} partitions"
     problem = problem_with_place(state, command)
     if problem is None:
-        for _ in command.groups:
-            state.add_partition(topic)
+        state.add_partitions(topic, len(command.groups))
         place(state.placement, command, topic.partition_numbers)
     return problem
 

@@ -55,8 +55,7 @@ def add_topic(
     state: State, topic: Topic, command: CreateTopicCommand | PlaceTopic | CreateMirror
 ) -> Topic:
     """A topic that can be made is."""
-    for _ in range(command.partitions):
-        state.add_partition(topic)
+    state.add_partitions(topic, command.partitions)
     state.topics[topic.topic_id] = topic
     state.names[topic.name] = topic.topic_id
     state.follow_enforcing(topic)
@@ -81,11 +80,12 @@ def drop_partitions(state: State, topic: Topic) -> list[Input]:
     inputs = [entry for entry in state.inputs.values() if entry.partition in gone]
     for entry in inputs:
         del state.inputs[entry.number]
-    for number in gone:
-        for batches in state.producers.values():
-            batches.pop(number, None)
-        for watermarks in state.watermarks.values():
-            watermarks.pop(number, None)
+    for batches in state.producers.values():
+        for number in gone.intersection(batches):
+            del batches[number]
+    for watermarks in state.watermarks.values():
+        for number in gone.intersection(watermarks):
+            del watermarks[number]
     forget_places(state, places_of(topic))
     return inputs
 

@@ -189,33 +189,35 @@ class DataGroups:
         """A node has done something."""
         self.deaths.look(actor, node)
         self.know(node.cluster.placement)
-        for number, replica in node.data_groups.replicas.items():
-            raft = replica.raft.raft
-            beats = node.data_groups.quiet._beats._rests
-            if replica.raft._pumping:  # it dies in the middle of a step
+        groups = node.data_groups
+        beats, working = groups.quiet._beats._rests, groups.working._at_work
+        is_between_steps = not actor.dies_within_a_step
+        compared = actor.groups_looked_at
+        for number, replica in groups.replicas.items():  # after every step: no calls if all is well
+            group = replica.raft
+            if group._pumping:  # it dies in the middle of a step
                 continue
-            is_between_steps = not actor.dies_within_a_step
-            knows_rest = raft.rests == (number in beats) or bool(replica.raft.halted)
-            if is_between_steps and not knows_rest:
+            raft = group.raft
+            rests, halted = raft.patience.rests, group._fault is not None and group.halted
+            if is_between_steps and rests != (number in beats) and not halted:
                 raise Violation("beats know who rests", f"{actor.host} in group {number}")
-            if replica.raft.halted:
-                raise Violation(
-                    "one history", f"{actor.host} group {number}: {replica.raft.halted}"
-                )
-            if is_between_steps and not (raft.rests or number in node.data_groups.working):
+            if halted:
+                raise Violation("one history", f"{actor.host} group {number}: {halted}")
+            if is_between_steps and not rests and number not in working:
                 raise Violation("who is awake works", f"{actor.host} in group {number}")
             if raft.role is Role.LEADER:
                 known = self._leaders.setdefault((number, raft.term), raft.node_id)
                 if known != raft.node_id:
                     text = f"{known} and {raft.node_id} lead group {number} in {raft.term}"
                     raise Violation("one leader", text)
-            self._compare(actor, number, replica)
+            if compared.get(number) != group.applied_index:
+                self._compare(actor, number, replica)
 
     def _compare(self, actor: NodeActor, number: int, replica: DataReplica) -> None:
         applied = replica.raft.applied_index
-        if actor.groups_looked_at.get(number) == applied or not applied:
-            return
         actor.groups_looked_at[number] = applied
+        if not applied:
+            return
         machine = replica.group_replica.logs.machine
         digest = blake2b(machine.encode()).digest()
         if self._states.setdefault((number, applied), digest) != digest:

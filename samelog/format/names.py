@@ -42,6 +42,20 @@ def check_topic_name(name: str) -> str:
     return _checked(name, "topic name")
 
 
+def check_copied_topic(name: str) -> str:
+    """Return `name` if a sidecar may be told to copy the topic: by its name, not by a pattern.
+
+    Raises InvalidName.
+    """
+    try:
+        return check_topic_name(name)
+    except InvalidName as error:
+        raise InvalidName(
+            f"{error}. A sidecar takes no patterns: give each topic by its name, as "
+            "`samelog topic list` prints it"
+        ) from error
+
+
 def check_group_name(name: str) -> str:
     """Return `name` if it may name a group of subscribers, which is a directory of theirs: Kafka's
     grammar of topics.

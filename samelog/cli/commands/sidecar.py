@@ -20,7 +20,7 @@ from samelog.cli.output import client_option, fail, talk
 from samelog.config.tables.client import ClientConfig, PublisherKafka, SubscriberKafka
 from samelog.config.tables.shared import HttpConfig, LogLevel
 from samelog.config.values import Address, is_loopback, parse_address
-from samelog.format.names import check_session_name, check_topic_name
+from samelog.format.names import check_copied_topic, check_session_name
 from samelog.http.metrics.sidecar import Side
 from samelog.http.server import HttpServer
 from samelog.http.sidecar_api import SidecarApi, publisher_api, subscriber_api
@@ -208,7 +208,7 @@ def subscriber(
         fail("--dir is missing, and the configuration has no dir in [subscriber]")
     if not topics and not config.subscriber.topics:
         fail("--topic is missing, and the configuration has no topics in [subscriber]")
-    names = tuple(check_topic_name(topic) for topic in topics)
+    names = tuple(check_copied_topic(topic) for topic in topics)
     kafka = config.subscriber.kafka if listen is None else SubscriberKafka(listen=listen)
     run(
         serve_subscriber(

@@ -37,7 +37,7 @@ from samelog.config.tables.shared import (
     TlsFiles,
 )
 from samelog.config.values import Address, is_loopback
-from samelog.format.names import check_session_name, check_topic_name
+from samelog.format.names import check_copied_topic, check_session_name, check_topic_name
 
 _NAME = checked_name(check_session_name)
 _LISTEN = ConfigKey("Where; a loopback address")
@@ -161,7 +161,7 @@ class SubscriberConfig(ConfigTable):
     topics: Annotated[
         tuple[str, ...],
         "What is copied; at once in a sidecar without `--topic`",
-        list_of(checked_name(check_topic_name), distinct=True),
+        list_of(checked_name(check_copied_topic), distinct=True),
         Without("`--topic` of the command line"),
         Reload.YES,
     ] = ()

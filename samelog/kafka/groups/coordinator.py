@@ -132,9 +132,9 @@ class GroupCoordinator:
         return self._begin(group_id) if group is None and is_new else group
 
     def _find_all(self) -> None:
-        here, consumers = self._groups, self._consumers.groups
+        classic, consumers = self._groups, self._consumers.groups
         known = self._state.groups.by_id
-        for group_id in [name for name in known if name not in here and name not in consumers]:
+        for group_id in [each for each in known if each not in classic and each not in consumers]:
             self._find(group_id)
 
     def _find_any(self, group_id: str) -> AnyGroup | None:

@@ -139,8 +139,8 @@ class Merging:
                 self.partitions[number].partitions = topic.partitions
 
     def _take_up_new(self) -> None:
-        """Look for new partitions on disk: those that a topic has thousands of are looked for in a
-        list of what is there.
+        """Look for new partitions on disk; if a topic has thousands of them, in a list of the
+        directory.
         """
         state = self._machine.state
         numbers = range(self._looked_at, state.next_partition)

@@ -28,7 +28,7 @@ async def source_state(node: ServedNode, request: GetSource, identity: str) -> t
     used = await paced(mapped(lambda name: (name, may_use(name)), tuple(state.groups.by_id)))
     groups = [name for name, may in used if may]
     whole = [await paced(_source_topic(state, each, _partitions(state, each))) for each in topics]
-    here = [
+    held = [
         await paced(_source_topic(state, each, _partitions_here(node, each))) for each in placed
     ]
     return told.SourceState(
@@ -36,7 +36,7 @@ async def source_state(node: ServedNode, request: GetSource, identity: str) -> t
         tuple(whole),
         tuple(await paced(_positions(state, groups, readable))),
         {topic.name: topic.partitions for topic in placed},
-        tuple(here),
+        tuple(held),
     )
 
 

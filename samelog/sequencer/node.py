@@ -15,7 +15,6 @@ import logging
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from samelog.admin.answers import NodeState
@@ -25,12 +24,12 @@ from samelog.format.errors import LogFormatError
 from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.sequencer.admin.parts import MembersDesk, NodeServices, parts_of
-from samelog.sequencer.admin.sessions import tell_holds
 from samelog.sequencer.admin.status import tell_state
 from samelog.sequencer.building import Seat
 from samelog.sequencer.cluster.agreed_clock import AgreedClock
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.group_keeper import GroupKeeper
+from samelog.sequencer.cluster.hold_reports import HoldReports
 from samelog.sequencer.cluster.housekeeping import Housekeeper
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
@@ -123,11 +122,13 @@ class Node:
         )
         keeper, callers = self._new_keeper(changes, presence), Callers()
         known = members, lives, callers, links, changes, keeper, presence
-        self.peers = PeerParts(record.number, *known, self._new_whereabouts(record.number, links))
+        whereabouts = self._new_whereabouts(record.number, links)
+        hold_reports = HoldReports(links, self.member.connections.holds)
+        self.member.connections.on_holds = hold_reports.changed
+        self.peers = PeerParts(record.number, *known, whereabouts, hold_reports)
         self.data_groups = DataGroups(
             given, self, self.member, links, presence=presence, lives=lives
         )
-        self.member.connections.on_holds = partial(tell_holds, self)
         self._intake = RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups, presence)
         self.placing = self._new_placing(presence, links)
         self.stages = self._new_stages(links)
@@ -462,6 +463,7 @@ class Node:
         self.data_groups.tick_slowly()
         self.peers.whereabouts.tick()
         self._tell_ended()
+        self.peers.hold_reports.repeat()
         self._settle_doubt()
         self._tell_logs()
         self._tell_state()

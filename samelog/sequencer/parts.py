@@ -24,6 +24,7 @@ from samelog.sequencer.cluster.catching_up import History, history_of, phase
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.file_guard import FileGuard
 from samelog.sequencer.cluster.group_keeper import GroupKeeper
+from samelog.sequencer.cluster.hold_reports import HoldReports
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.members import Members
@@ -183,6 +184,7 @@ class PeerParts:
     """Of group 0."""
     presence: Presence
     whereabouts: Whereabouts
+    hold_reports: HoldReports
     surveys: ReaderSurveys = field(default_factory=ReaderSurveys)
 
     def counts(self, number: int, state: State) -> bool:

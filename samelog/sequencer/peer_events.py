@@ -201,9 +201,7 @@ class PeerEvents:
             raise ProtocolFault(FaultCode.STALE_BOOT, found.reason)
         peers.links.send(node, peers.members.told())
         peers.links.send(node, own_state(self._node))
-        connections = self._node.member.connections
-        for session in connections.holding:
-            peers.links.send(node, HoldsTold(session, connections.holds(session)))
+        peers.hold_reports.welcomed(node, self._node.member.connections.holding)
         self._node.group_replica.reporter.tell_everything(node)
         self._node.data_groups.welcomed(node)
 

@@ -18,6 +18,7 @@ from samelog.replicator.push.progress import SessionProgress
 from samelog.replicator.push.recreation import Recreation
 from samelog.replicator.push.release import Removal
 from samelog.replicator.push.served_session import PushSession
+from samelog.sequencer.cluster.hold_reports import HoldReports
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.merge.planner import Planner
@@ -125,6 +126,13 @@ def mark_before_the_last_sync() -> Iterator[None]:
 def decide_at_one_member() -> Iterator[None]:
     """Members know of holds only from publishers that are connected to them."""
     with patch.object(Presence, "told_holds", lambda self, number, session, parts: None):
+        yield
+
+
+@contextmanager
+def report_holds_once() -> Iterator[None]:
+    """A report of held bytes that finds no room in a member's queue is not repeated."""
+    with patch.object(HoldReports, "repeat", lambda self: None):
         yield
 
 
@@ -303,6 +311,11 @@ RECREATION = (
         462,
         mark_before_the_last_sync,
         "tests/replicator/test_copy_upkeep.py::test_a_copy_is_marked_as_deleted_once_it_is_synced",
+    ),
+    (
+        587,
+        report_holds_once,
+        "tests/sequencer/test_hold_reports.py::test_a_report_that_was_dropped_is_repeated",
     ),
     (
         580,

@@ -224,5 +224,6 @@ def test_groups_begin_on_members_that_are_up_count_and_take_in(
     raft = SimpleNamespace(progress=lambda number: progress)
     keeper = object.__new__(GroupKeeper)
     keeper._group = SimpleNamespace(raft=raft)  # type: ignore[assignment]
-    peers = PeerParts(0, anything, lives, anything, anything, anything, keeper, presence, anything)
+    known = anything, lives, anything, anything, anything, keeper, presence
+    peers = PeerParts(0, *known, anything, anything)
     assert [peers.may_hold(number, state, 1.0) for number in (0, 1)] == [may_hold] * 2

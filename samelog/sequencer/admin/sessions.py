@@ -40,7 +40,7 @@ from samelog.sequencer.state.session_index import node_of
 from samelog.sequencer.state.types import Input, Rejection, Session
 from samelog.wire.errors import FaultCode
 from samelog.wire.holds import HeldPart
-from samelog.wire.peer_messages import HoldsDecision, HoldsTold
+from samelog.wire.peer_messages import HoldsDecision
 
 NEVER_MS = -1
 NOWHERE = SessionPosition(-1, 0, 0)
@@ -118,11 +118,6 @@ def pass_decision(node: ServedNode, decided: HoldsDecision) -> bool:
     for each in found:
         each.decide_holds(decided.topic_ids, continues=decided.continues)
     return bool(found)
-
-
-def tell_holds(node: ServedNode, session: str) -> None:
-    """Tell the other members what a publisher that is connected to this node holds now."""
-    node.peers.links.send_all(HoldsTold(session, node.member.connections.holds(session)))
 
 
 def _all_holds(node: ServedNode) -> dict[str, tuple[HeldPart, ...]]:

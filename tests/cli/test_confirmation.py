@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec import structs
 
-from samelog.admin.answers import SessionRetired, TopicDescription
+from samelog.admin.answers import HeldRecords, SessionRetired, Status, TopicDescription
 from samelog.admin.mirror_answers import MirrorRows, MirrorsPromoted
 from samelog.admin.mirror_requests import ListMirrors, PromoteTopics
 from samelog.admin.requests import (
@@ -20,6 +20,7 @@ from samelog.admin.requests import (
     ConfirmedRequest,
     DeleteTopic,
     DiscardSession,
+    GetStatus,
     RemoveNode,
     ResetCluster,
     RetireSession,
@@ -28,7 +29,7 @@ from samelog.admin.requests import (
 from samelog.admin.table import OPERATIONS
 from samelog.cli.main import main
 from tests.cli.fake_nodes import Answer, FakeCluster
-from tests.cli.test_admin import FLIGHTS, PARTITION, run
+from tests.cli.test_admin import FLIGHTS, PARTITION, run, status_of
 
 
 @pytest.fixture
@@ -120,6 +121,8 @@ def test_without_the_name_nothing_is_asked_for(
     topic = TopicDescription(FLIGHTS, (PARTITION,))
 
     def answer(request: AdminRequest[Any]) -> Answer:
+        if isinstance(request, GetStatus):
+            return holding(HeldRecords("t", 0, "id", 30))
         return MirrorRows("id", ()) if isinstance(request, ListMirrors) else topic
 
     for node in cluster.nodes:
@@ -131,6 +134,28 @@ def test_without_the_name_nothing_is_asked_for(
         assert "Nothing was changed. To proceed, add: --confirm " in ended.stderr
         assert (loss in ended.stderr) == (not given)
     assert not [each for node in cluster.nodes for each in node.asked if type(each) is request_type]
+
+
+def holding(*held: HeldRecords) -> Status:
+    """What a node says whose session ewr has these held records."""
+    status = status_of("n1")
+    return structs.replace(status, sessions=(structs.replace(status.sessions[0], held=held),))
+
+
+def test_a_discard_says_what_is_held(cluster: FakeCluster) -> None:
+    """It said that records would be lost, whether any were held or not."""
+    parts = HeldRecords("t", 0, "id", 30), HeldRecords("u", 4, "id", 12)
+    for held, said in (
+        (parts, "The held records of session ewr would be lost: 42 bytes of 2 partitions."),
+        (parts[:1], "The held records of session ewr would be lost: 30 bytes of 1 partition."),
+        ((), "no connected publisher holds records of session ewr"),
+    ):
+        for node in cluster.nodes:
+            node.answer = lambda request, held=held: holding(*held)  # type: ignore[misc]
+        refused = run(cluster, "session", "discard", "ewr")
+        assert refused.exit_code == 1
+        assert said in refused.stderr
+        assert ("--confirm ewr" in refused.stderr) == bool(held)
 
 
 def test_a_pattern_is_confirmed_as_it_is_typed(cluster: FakeCluster) -> None:

@@ -15,6 +15,7 @@ from samelog.cli.confirmation import check_confirmed, confirm_option
 from samelog.cli.live_names import complete_sessions
 from samelog.cli.output import (
     client_option,
+    fail,
     json_option,
     print_json,
     print_table,
@@ -124,8 +125,20 @@ def discard(config: ClientConfig, *, name: str, confirm: str | None) -> None:
     Example:
       samelog session discard ewr --confirm ewr --config client.toml
     """
-    check_confirmed(confirm, name, f"The held records of session {name} would be lost")
+    if confirm != name:
+        check_confirmed(confirm, name, _loss(config, name))
     _report(ask(config, DiscardSession(name, confirm=name)), "are discarded")
+
+
+def _loss(config: ClientConfig, name: str) -> str:
+    """What a discard would lose. Fails if no connected publisher holds records of the session."""
+    known = ask(config, GetStatus()).sessions
+    held = next((each.held for each in known if each.session == name), ())
+    if not held:
+        fail(f"no connected publisher holds records of session {name}; nothing is discarded")
+    size = sum(each.size_bytes for each in held)
+    parts = f"{len(held)} partition{'s' if len(held) > 1 else ''}"
+    return f"The held records of session {name} would be lost: {size} bytes of {parts}"
 
 
 def _report(decided: SessionDecided, what: str) -> None:

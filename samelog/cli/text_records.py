@@ -51,16 +51,28 @@ class Fields(NamedTuple):
     timestamp: str | None
 
 
-def read_rows(file: IO[bytes], kind: str, fields: Fields) -> Iterator[Row]:
-    """The records of one file. Raises OperatorError, which names file and line."""
+SKIPPED = Row(b"", None, 0)
+"""Stands for a record that is left out, and was not looked into."""
+_NONE_SKIPPED: Iterator[int] = iter(())
+
+
+def read_rows(
+    file: IO[bytes], kind: str, fields: Fields, skipped: Iterator[int] = _NONE_SKIPPED
+) -> Iterator[Row]:
+    """The records of one file; SKIPPED for as many of the first as `skipped` yields. Raises
+    OperatorError, which names file and line.
+    """
     if kind == "lines":
         for number, line in enumerate(_lines(file), 1):
+            if next(skipped, None) is not None:
+                yield SKIPPED
+                continue
             value = line[:-1].removesuffix(b"\r") if line.endswith(b"\n") else line
             yield Row(value, None, _now_ms(), file.name, number)
     elif kind == "jsonl":
-        yield from _json_rows(file, fields)
+        yield from _json_rows(file, fields, skipped)
     else:
-        yield from _csv_rows(file, fields)
+        yield from _csv_rows(file, fields, skipped)
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:
@@ -86,10 +98,13 @@ def _now_ms() -> int:
 # --- JSON lines -----------------------------------------------------------------------------------
 
 
-def _json_rows(file: IO[bytes], fields: Fields) -> Iterator[Row]:
+def _json_rows(file: IO[bytes], fields: Fields, skipped: Iterator[int]) -> Iterator[Row]:
     for number, line in enumerate(_lines(file), 1):
         text = line.strip()
         if not text:
+            continue
+        if next(skipped, None) is not None:
+            yield SKIPPED
             continue
         where = _where(file.name, number)
         try:
@@ -155,7 +170,7 @@ def _check_once(text: bytes, field: str, where: str) -> None:
 # --- CSV ------------------------------------------------------------------------------------------
 
 
-def _csv_rows(file: IO[bytes], fields: Fields) -> Iterator[Row]:
+def _csv_rows(file: IO[bytes], fields: Fields, skipped: Iterator[int]) -> Iterator[Row]:
     csv.field_size_limit(FIELD_LIMIT_CHARACTERS)
     lines = _DecodedLines(file)
     reader = csv.reader(lines, strict=True)
@@ -167,6 +182,9 @@ def _csv_rows(file: IO[bytes], fields: Fields) -> Iterator[Row]:
             where = _where(file.name, lines.number)
             if names is None:
                 names = _checked_names(row, fields, where)
+                continue
+            if next(skipped, None) is not None:
+                yield SKIPPED
                 continue
             if len(row) != len(names):
                 fail(f"{where}: not as many fields as the first row")

@@ -16,7 +16,7 @@ from samelog import Publisher
 from samelog.cli.commands.publish import InputFiles, InputRecords
 from samelog.cli.main import main
 from samelog.cli.output import OperatorError
-from samelog.cli.text_records import Fields, Row, parse_timestamp, read_rows
+from samelog.cli.text_records import SKIPPED, Fields, Row, parse_timestamp, read_rows
 
 PIPE = InputFiles([io.BytesIO()])
 
@@ -56,6 +56,22 @@ def test_csv_rows_become_objects() -> None:
 def test_bad_input_is_named_by_file_and_line(data: bytes, kind: str, message: str) -> None:
     with pytest.raises(OperatorError, match=message):
         rows(data, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("csv", b"k,t\nok,1\nshort\nlate,yesterday\nlast,2\n"),
+        ("jsonl", b'{"k": "ok", "t": 1}\n{\n\n{"k": "late"}\n{"k":"last","t":"2"}\n'),
+    ],
+)
+def test_a_bad_row_among_the_skipped_ones_is_skipped(kind: str, data: bytes) -> None:
+    """The message of the first run said how many records to skip, and the bad one was behind."""
+    file = io.BytesIO(data)
+    file.name = "input"
+    *left_out, row = read_rows(file, kind, Fields("k", "t"), iter(range(3)))
+    assert left_out == [SKIPPED] * 3
+    assert (row.key, row.timestamp_ms, row.value) == (b"last", 2, b'{"k":"last","t":"2"}')
 
 
 def test_a_missing_field_names_those_there_are() -> None:

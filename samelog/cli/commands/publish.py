@@ -124,7 +124,8 @@ def command(
     if kind == "lines" and fields != Fields(None, None):
         raise click.UsageError("--key and --timestamp need --format csv or jsonl")
     source = InputFiles(files or (sys.stdin.buffer,))
-    rows = (row for file in source.files for row in read_rows(file, kind, fields))
+    skipped = iter(range(skip))
+    rows = (row for file in source.files for row in read_rows(file, kind, fields, skipped))
     _leave_out(rows, skip)
     publishing["partitions"] = _partitions(publishing["partitions"], partition)
     started = time.monotonic()

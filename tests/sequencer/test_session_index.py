@@ -4,11 +4,15 @@ remembered sessions of an identity are forgotten, the oldest first.
 
 from __future__ import annotations
 
+from collections import deque
 from random import Random
+from unittest.mock import Mock
 
 import pytest
 
 from samelog.config.tables.node import Quotas
+from samelog.format.positions import SessionPosition
+from samelog.sequencer.raft.replica import Replica, _Mark
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CloseRun,
@@ -127,6 +131,47 @@ def test_a_session_with_unmerged_bytes_is_not_forgotten_however_many_there_are()
 
     found = crowded(machine, FEW, is_released=is_released)
     assert found == Expire([], [("i1", 1_001)])
+
+
+def test_sessions_that_cannot_be_forgotten_are_looked_at_once() -> None:
+    """All were looked at each second."""
+    machine, looked = StateMachine(), list[str]()
+    ended(machine, REMEMBERED + 1)
+    released: set[str] = set()
+
+    def is_released(entry: Input) -> bool:
+        looked.append(entry.session)
+        return entry.session in released
+
+    assert crowded(machine, FEW, is_released=is_released) is None
+    assert len(looked) == REMEMBERED + 1
+    looked.clear()
+    open_run(machine, "other", identity="other")
+    assert crowded(machine, FEW, is_released=is_released) is None
+    assert not looked
+    released.add("i3")
+    machine.index.released("i3")
+    assert crowded(machine, FEW, is_released=is_released) == Expire([], [("i3", 1_003)])
+    released.clear()
+    assert crowded(machine, FEW, is_released=is_released) is None
+    looked.clear()
+    ended(machine, REMEMBERED + 2)
+    assert crowded(machine, FEW, is_released=is_released) is None
+    assert "i11" in looked, "another one ended"
+
+
+def test_a_release_lets_its_ended_session_be_looked_at_again() -> None:
+    machine = StateMachine()
+    ended(machine, 1)
+    open_run(machine, "open", identity="other")
+    machine.apply(OpenInputCommand("open", "t1", 0))
+    machine.index.grown.clear()
+    replica = Replica(machine, Mock(), Mock(), Mock())
+    [[number], [still_open]] = (machine.index.inputs_of(each) for each in ("i0", "open"))
+    places = (number, SessionPosition(0, 0, 5)), (still_open, SessionPosition(0, 0, 5))
+    replica._marks[1] = deque([_Mark(0, places)])
+    replica.merged_by_majority({1: 0})
+    assert machine.index.grown == {"i"}
 
 
 def test_too_many_remembered_partitions_are_forgotten_too() -> None:

@@ -515,6 +515,8 @@ class Replica:
                         moved.append(entry)
             if marks is not None and not marks:
                 del self._marks[number]
+        for known in filter(None, map(self.machine.state.inputs.get, moved)):
+            self.machine.index.released(known.session)
         if moved:
             self._events.inputs_released(moved)
 

@@ -79,7 +79,10 @@ def crowded(
             for each in idle
             if each.idle_since_ms >= 0 and all(map(is_released, _merged(machine, each)))
         )
-        found += ((each.name, each.idle_since_ms) for each in islice(merged, min(excess, LIMIT)))
+        ended = [(each.name, each.idle_since_ms) for each in islice(merged, min(excess, LIMIT))]
+        if not ended:  # until one ends, or something of one is released
+            machine.index.grown.discard(identity)
+        found += ended
     return Expire([], found[:LIMIT]) if found else None
 
 
@@ -115,7 +118,7 @@ def _looked_at(unit: TwoPhase, now_ms: int) -> int:
 def idle_transactions(
     machine: StateMachine, now_ms: int, expiry: Expiry
 ) -> ForgetTransactionalIds | None:
-    """The command that forgets transactional ids that nobody uses; None if there are none."""
+    """The command that forgets unused transactional ids; None if there are none."""
     idle_before = now_ms - 1000 * expiry.producers_s
     idle = (
         (name, known.used_ms)

@@ -48,7 +48,7 @@ class SessionIndex:
         self.inputs: Counter[str] = Counter()
         """Inputs of all remembered sessions."""
         self.grown: set[str] = set()
-        """Identities of which more is remembered than at the last look of `crowded`."""
+        """Identities of which more is remembered, or may be forgotten, than at the last look."""
         self.ended: dict[str, None] = {}
         """Remembered sessions without an open run, in the order they ended."""
         self.staged: dict[str, None] = {}
@@ -98,11 +98,16 @@ class SessionIndex:
         inputs = len(self._places.get(session.name, ()))
         noted = self._noted[session.name] = _Noted(session.identity, is_open, inputs)
         self._count(noted, 1)
-        if before is None or inputs > before.inputs:
+        if before is None or inputs > before.inputs or not is_open:
             self.grown.add(session.identity)
         if before is not None and (is_open or before.identity != session.identity):
             self._forget(session.name, before.identity)
         self._list(session, is_open=is_open)
+
+    def released(self, session: str) -> None:
+        """More of a session is merged durably on a majority."""
+        if session in self.ended:
+            self.grown.add(self._noted[session].identity)
 
     def _list(self, session: Session, *, is_open: bool) -> None:
         if not is_open:

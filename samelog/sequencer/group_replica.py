@@ -18,7 +18,6 @@ from contextlib import suppress
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
 from samelog.runtime.at_work import AtWork
-from samelog.runtime.log import log_event
 from samelog.sequencer.building import (
     ReplicaOwner,
     ReplicaSite,
@@ -46,7 +45,6 @@ from samelog.sequencer.sites.sources import CopySources
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
 from samelog.sequencer.state.placement.commands import BeginAnew
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
-from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import File
 from samelog.wire.bounds import METADATA_GROUP, Health
 from samelog.wire.peer_messages import (
@@ -290,16 +288,12 @@ class GroupReplica:
         """Persist the durable marks; a full disk only leaves older ones, which are as safe."""
         if self.logs.sessions.marks.is_busy:
             self._site.owner.spawn(self._save_session_marks())
-        try:
+        with self.logs.room_for_marks.attempt("merged"):
             self.logs.merging.save_marks(MARKS_AT_ONCE)
-        except NoSpace as fault:
-            log_event(log, logging.WARNING, "durable marks not saved", error=fault)
 
     async def _save_session_marks(self) -> None:
-        try:
+        with self.logs.room_for_marks.attempt("session"):
             await self.logs.sessions.marks.save(self._site.owner.merged_syncer)
-        except NoSpace as fault:
-            log_event(log, logging.WARNING, "durable marks not saved", error=fault)
 
     def disk_measured(self, used: int, total: int, health: Health | None = None) -> None:
         """Tell the intake how much it may accept: what is free below the limit, less what is

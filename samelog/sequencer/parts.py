@@ -35,6 +35,7 @@ from samelog.sequencer.cluster.reader_surveys import ReaderSurveys
 from samelog.sequencer.cluster.repair.merged import MergedRepair
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
+from samelog.sequencer.cluster.room_for_marks import RoomForMarks
 from samelog.sequencer.cluster.scrubber import Scrubber, ScrubPace
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
@@ -126,6 +127,7 @@ class LogParts:
     source: NodeLogSource
     repair: RepairParts
     quotas: QuotaKeeper
+    room_for_marks: RoomForMarks = field(default_factory=RoomForMarks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,8 +13,10 @@ from unittest.mock import AsyncMock, Mock, patch
 
 import pytest
 
+from samelog.format.file_names import MARKS_FILE, PARTITION_FILE
 from samelog.format.transactions import decode_aborted, marker_batch
 from samelog.sequencer.merge import merging as merging_module
+from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.store.disk.dirty_files import DirtyFiles
@@ -187,3 +190,44 @@ def test_a_failed_sync_is_final_although_it_names_a_lack(tmp_path: Path) -> None
         assert merging.merged_durable([1]) == {1: 0}
 
     in_loop(main)
+
+
+def test_a_full_disk_is_logged_once_and_so_is_its_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A partition tried each second, and logged each failure."""
+    caplog.set_level(logging.INFO, merging_module.__name__)
+    merging = opened(tmp_path, Synced())
+    full = NoSpace("log", "write", errno.ENOSPC)
+
+    async def main() -> None:
+        for _ in range(2):
+            partition = merging.partition(1)
+            with patch.object(PartitionMerger, "step", Mock(side_effect=[full, full, full, 0, 9])):
+                for _ in range(5):
+                    merging._step(1, partition)
+                    merging._try_again(1)
+
+    in_loop(main)
+    found = [record.getMessage() for record in caplog.records]
+    assert found == [f"partition 0 of t waits: {full}", "partition 0 of t resumes"] * 2
+
+
+def test_a_directory_without_a_legible_name_is_reported_with_its_remedy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line promised a copy from another node to clusters of one."""
+    merging = opened(tmp_path, Synced())
+    merging._machine.state.partitions[1].next_offset = 1
+    path = merging.partition(1).log.path
+    in_loop(merging.sync)
+    merging._close(1, merging.partitions.pop(1), "closed")
+    for name in (PARTITION_FILE, MARKS_FILE):
+        Path(path, name).write_bytes(b"damaged")
+    assert merging.partition(1).log.next_offset == 0
+    [line] = [r.getMessage() for r in caplog.records if r.name == merging_module.__name__]
+    aside = tmp_path / "quarantine" / "t-0.quarantined-1"
+    assert f"moved to {aside}" in line
+    assert "If there is no other member, or none has it" in line
+    assert f"move the directory back to {path}" in line
+    assert "samelog recover void t 0" in line

@@ -23,6 +23,7 @@ from samelog.runtime.errors import TlsFault
 from samelog.runtime.network import tls
 from samelog.runtime.network.transport import Server
 from samelog.sequencer.admin.status import trouble
+from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand
 from samelog.sequencer.state.types import Rejection
@@ -239,6 +240,33 @@ def test_an_input_that_the_disk_has_no_room_for_is_refused(
         await until(lambda: offset(nodes[0]) == 1, "merged")
 
     run_with(tmp_path, 1, body)
+
+
+def test_marks_that_find_no_room_are_logged_once_and_so_is_their_end(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_with: RunWith,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They were logged each second."""
+    caplog.set_level(logging.INFO, "samelog")
+
+    def fail(*args: object) -> None:
+        raise NoSpace("marks", "write", errno.ENOSPC)
+
+    async def body(nodes: list[Node]) -> None:
+        for _ in range(2):
+            with monkeypatch.context() as patch:
+                patch.setattr(Merging, "save_marks", fail)
+                for _ in range(3):
+                    nodes[0].group_replica.tick_slowly()
+            for _ in range(3):
+                nodes[0].group_replica.tick_slowly()
+
+    run_with(tmp_path, 1, body)
+    lines = [record.getMessage() for record in caplog.records]
+    found = [line.split(" logs=")[0] for line in lines if "durable marks" in line]
+    assert found == ["durable marks not saved", "durable marks saved again"] * 2
 
 
 def test_what_is_before_a_bad_batch_is_taken(tmp_path: Path, run_with: RunWith) -> None:

@@ -17,7 +17,7 @@ class HoldReports:
     """One node's reports."""
 
     def __init__(self, peers: PeerSender, holds: Callable[[str], tuple[HeldPart, ...]]) -> None:
-        """`holds` returns what a session's publisher holds; nothing if it is not connected here."""
+        """`holds` returns what a session's publisher holds; nothing without a connection."""
         self._peers = peers
         self._holds = holds
         self._untold: dict[int, dict[str, None]] = {}

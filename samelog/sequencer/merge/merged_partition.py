@@ -43,6 +43,9 @@ class MergedPartition(Listening):
         self.fault: RequestRefused | None = None
         """Why it can neither be executed nor read any more."""
         self.waits_for_room = False
+        """It is not executed before the next attempt."""
+        self.lacks_room = False
+        """The disk was full at the last attempt, which is logged."""
         self.agreed: tuple[int, int] | None = None
         """Offset and checksum that a majority agrees on, where the log has yet to get to it."""
         self.suspects: set[int] = set()

@@ -205,10 +205,15 @@ class Merging:
         except CorruptLog as damage:  # nothing else says whose segments these are
             aside = set_partition_aside(self._fs, path)
             log.error(
-                "%s; all is now %s, and is copied from another node. If no other node has it: stop "
-                "this one, restore the file there, move the directory back, and start the node",
+                "%s; the directory was moved to %s, and this node copies the partition from "
+                "another member. If there is no other member, or none has it, the partition waits: "
+                "stop this node, restore the file in that directory, move the directory back to "
+                "%s, and start the node. If the file is lost for good: samelog recover void %s %d",
                 damage,
                 aside,
+                path,
+                topic.name,
+                index,
             )
             merged = self._open_log(path, topic, index)
         merger = PartitionMerger(number, merged, self._reader)
@@ -321,10 +326,14 @@ class Merging:
             done = partition.merger.step()
             if partition.merger.missing is not None:
                 self._events.partition_stalled(number)
+            if done and partition.lacks_room:
+                partition.lacks_room = False
+                log.info("partition %d of %s resumes", partition.index, partition.topic)
             return done
         except NoSpace as fault:
-            log.error("partition %d of %s waits: %s", partition.index, partition.topic, fault)
-            partition.waits_for_room = True
+            if not partition.lacks_room:
+                log.error("partition %d of %s waits: %s", partition.index, partition.topic, fault)
+            partition.waits_for_room = partition.lacks_room = True
             asyncio.get_running_loop().call_later(FULL_RETRY_S, self._try_again, number)
         except DiskFault as fault:
             self.halt(number, f"{fault}; start the node again when its disk is well")
@@ -381,7 +390,7 @@ class Merging:
         self._events.record_event("divergence", self.troubles[number])
 
     def no_majority(self, number: int, offset: int) -> None:
-        """The nodes differ so that no majority can agree: nobody knows which bytes are right."""
+        """The nodes differ so that no majority can agree on the right bytes."""
         partition = self.partitions.get(number)
         if partition is not None and partition.fault is None:
             self.divergences += 1

@@ -43,7 +43,7 @@ def check_topic_name(name: str) -> str:
 
 
 def check_copied_topic(name: str) -> str:
-    """Return `name` if a sidecar may be told to copy the topic: by its name, not by a pattern.
+    """Return `name` if it names one topic, which a sidecar can copy, and is not a pattern.
 
     Raises InvalidName.
     """

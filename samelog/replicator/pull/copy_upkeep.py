@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from samelog.format.errors import LogFormatError
 from samelog.replicator.pull.copy import Copy
@@ -19,6 +20,7 @@ from samelog.replicator.pull.copy_directory import CopyDirectory
 from samelog.runtime.disk.syncer import Syncer
 from samelog.runtime.log import format_event
 from samelog.store.disk.dirty_files import report_left, take_dirty
+from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import FileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.truncation import LogStart, not_truncated, truncate_segments
@@ -156,12 +158,15 @@ class CopyUpkeep:
                 self._directory.stop(copy, error)
             return
         self._unsynced -= taken
+        self._report(left)
+        for number in set(range(len(written))) - left.keys():
+            self._mark_durable(*written[number])
+
+    def _report(self, left: Mapping[int, NoSpace]) -> None:
+        """Log a lack of room once."""
         if left and not self._lacks_room:
             report_left(left)
         self._lacks_room = bool(left)
-        for number, (copy, offset) in enumerate(written):
-            if number not in left:
-                self._mark_durable(copy, offset)
 
     def _is_kept(self, copy: Copy) -> bool:
         """Whether the copy is closed, and was not recreated, shared or set aside meanwhile."""

@@ -331,7 +331,7 @@ class RaftGroup:
                 self._on_fault(error)
 
     def _carry_out(self, effects: Effects) -> None:
-        """Raises NoSpace: `store.unwritten` has what is left, besides what needs no save."""
+        """Raises NoSpace: `store.unwritten` has the rest, without messages that have left."""
         if effects.send:
             self._send_all(effects.send)
         saves = bool(effects.entries or effects.snapshot) or effects.hard_state is not None
@@ -342,6 +342,16 @@ class RaftGroup:
         if effects.snapshot is not None:
             self._applier.install(effects.snapshot)
             self.applied_index = effects.snapshot.last_index
+        if effects.apply:
+            self._apply_all(effects)
+        if effects.reads:
+            self._answer_reads(effects.reads)
+        if effects.role_changed:
+            self._fail_lost_proposals()
+            self._elections.note()
+            self._applier.role_changed()
+
+    def _apply_all(self, effects: Effects) -> None:
         try:
             for entry in effects.apply:
                 self._apply(entry)
@@ -351,12 +361,6 @@ class RaftGroup:
                 NOTHING, apply=left, reads=effects.reads, role_changed=effects.role_changed
             )
             raise
-        if effects.reads:
-            self._answer_reads(effects.reads)
-        if effects.role_changed:
-            self._fail_lost_proposals()
-            self._elections.note()
-            self._applier.role_changed()
 
     def _answer_reads(self, reads: Sequence[tuple[int, int | None]]) -> None:
         for context, index in reads:

@@ -82,7 +82,7 @@ class MarksFile:
     def write(
         self, marks: Sequence[InputMark], is_known: Callable[[int], bool]
     ) -> Generator[list[File], None, None]:
-        """Write newer marks. Each time, the yielded files have to be synced before it continues.
+        """Write newer marks. Each time, the yielded files must be synced before it continues.
         `is_known`: whether an input may still exist. Raises NoSpace, DiskFault.
         """
         self._inputs.update((mark.number, mark) for mark in marks)

@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from samelog.admin.mirror_answers import MirroredPartition, MirrorInfo, MirrorRows
-from samelog.admin.mirror_requests import LeaveGap, ListMirrors
+from samelog.admin.mirror_answers import (
+    MirroredPartition,
+    MirrorInfo,
+    MirrorRows,
+    SourcePartition,
+    SourceState,
+    SourceTopic,
+)
+from samelog.admin.mirror_requests import GetSource, LeaveGap, ListMirrors
 from samelog.admin.requests import AdminRequest
 from samelog.cli.main import main
 from samelog.http.routes import problem_of
@@ -32,6 +39,8 @@ def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
     def answer(request: AdminRequest[Any]) -> Answer:
         if isinstance(request, ListMirrors):
             return MirrorRows("c", (mirror(END),))
+        if isinstance(request, GetSource):
+            return source("log", NEXT)
         assert isinstance(request, LeaveGap)
         return mirror(request.next_offset)
 
@@ -40,8 +49,19 @@ def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
         yield started
 
 
+def source(log_id: str, end: int) -> SourceState:
+    """A source whose partition 1 of the topic ends there."""
+    parts = tuple(SourcePartition(n, 0, end * n, 0, 0, 0, None, ()) for n in (0, 1))
+    return SourceState("there", (SourceTopic(TOPIC, log_id, {}, 0, (), False, parts),), ())
+
+
 def skip(cluster: FakeCluster, *arguments: str) -> Result:
-    words = ["mirror", "skip", *arguments, "--config", cluster.client_file]
+    config = Path(cluster.client_file).with_name("mirror.toml")
+    config.write_text(
+        f"name = 'm'\ndir = 'm'\ntopics = ['{TOPIC}']\n"
+        f"source = '{cluster.client_file}'\ndestination = '{cluster.client_file}'\n"
+    )
+    words = ["mirror", "skip", *arguments, "--config", str(config)]
     return CliRunner().invoke(main, words, catch_exceptions=False)
 
 
@@ -62,6 +82,10 @@ def test_the_gap_begins_where_the_mirror_ends(cluster: FakeCluster) -> None:
     [
         ("eu.flights/1", "40", 1, "eu.flights/1 ends at 40, and cannot skip to 40"),
         ("eu.flights/1", "39", 1, "eu.flights/1 ends at 40, and cannot skip to 39"),
+        (
+            *("eu.flights/1", "4712", 1),
+            "eu.flights/1 ends at 4711 at the source, and cannot skip to 4712",
+        ),
         ("eu.flights/1", "0", 2, "0 is not in the range x>=1"),
         ("eu.flights/2", "41", 1, "no mirror has a partition eu.flights/2"),
         ("eu.fares/0", "41", 1, "no mirror has a partition eu.fares/0"),
@@ -93,3 +117,23 @@ def test_a_mirror_that_moved_meanwhile_is_left_alone(cluster: FakeCluster) -> No
     refused = skip(cluster, f"{TOPIC}/1", "--to", str(NEXT))
     assert refused.exit_code == 1
     assert text in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (source("another", NEXT - 1), "is not known: stopped: the source was reset"),
+        (problem_of(FaultCode.OUT_OF_RANGE, "no"), "the source does not answer"),
+    ],
+)
+def test_a_gap_is_left_where_the_end_of_the_source_is_not_known(
+    cluster: FakeCluster, found: Answer, said: str
+) -> None:
+    known = cluster.nodes[0].answer
+    cluster.nodes[0].answer = lambda request: (
+        found if isinstance(request, GetSource) else known(request)
+    )
+    done = skip(cluster, f"{TOPIC}/1", "--to", str(NEXT))
+    assert done.exit_code == 0, done.output
+    assert said in done.stderr
+    assert len(gaps(cluster)) == 1

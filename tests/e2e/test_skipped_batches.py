@@ -35,8 +35,7 @@ def wait_stopped(pair: TwoClusters, offset: int, behind: int) -> None:
 
 
 def skip(pair: TwoClusters, to: int) -> str:
-    client = pair.destination.cluster.client_file
-    ended = samelog("mirror", "skip", f"{MIRROR}/0", "--to", str(to), "--config", client)
+    ended = samelog("mirror", "skip", f"{MIRROR}/0", "--to", str(to), "--config", pair.config)
     return ended.stderr if ended.returncode == 0 else f"refused: {ended.stderr}"
 
 
@@ -50,6 +49,7 @@ def test_two_batches_are_skipped_and_mirroring_continues_each_time(tmp_path: Pat
         with pair.sidecar():
             wait_stopped(pair, 3, 5)
             assert "refused: " in skip(pair, 3)
+            assert "t/0 ends at 12 at the source, and cannot skip to 13" in skip(pair, 13)
             assert f"{MIRROR}/0: offsets 3 to 4 are a gap" in skip(pair, 5)
             wait_stopped(pair, 7, 9)
         pair.log.write_text("", "utf-8")

@@ -255,29 +255,48 @@ def promote(config: ClientConfig, *, topics: tuple[str, ...], confirm: tuple[str
 @command.command()
 @click.argument("partition", metavar="TOPIC/PARTITION")
 @click.option("--to", "to", type=click.IntRange(1), required=True, help="Offset to go on at.")
-@client_option
-def skip(config: ClientConfig, partition: str, to: int) -> None:
+@mirror_option
+def skip(config: MirrorConfig, partition: str, to: int) -> None:
     """Leave a gap in a mirror, from its end to an offset.
 
     For a batch of the source that nodes cannot hold: `mirror status` and the sidecar's log name it,
-    and the offset behind it. Records in the gap are never mirrored.
+    and the offset behind it. Records in the gap are never mirrored. An offset beyond the end of the
+    source is refused if the source answers.
 
     \b
     Example:
-      samelog mirror skip eu.flights/0 --to 4711 --config client.toml
+      samelog mirror skip eu.flights/0 --to 4711 --config mirror.toml
     """
-    ends = {
-        f"{mirror.topic}/{each.partition}": (mirror.topic, each.partition, each.next_offset)
-        for mirror in ask(config, ListMirrors()).mirrors
+    destination = load_client(config.destination)
+    found = {
+        f"{mirror.topic}/{each.partition}": (mirror, each)
+        for mirror in ask(destination, ListMirrors()).mirrors
         for each in mirror.partitions
     }
-    if partition not in ends:
+    if partition not in found:
         fail(f"no mirror has a partition {partition}; samelog mirror status lists them")
-    topic, number, end = ends[partition]
+    mirror, part = found[partition]
+    end = part.next_offset
     if to <= end:
         fail(f"{partition} ends at {end}, and cannot skip to {to}")
-    ask(config, LeaveGap(topic, number, end, to, to, reason="skipped by an operator"))
+    _check_source_end(config, mirror, part.partition, to)
+    gap = LeaveGap(mirror.topic, part.partition, end, to, to, reason="skipped by an operator")
+    ask(destination, gap)
     talk(f"{partition}: offsets {end} to {to - 1} are a gap")
+
+
+def _check_source_end(config: MirrorConfig, mirror: MirrorInfo, partition: int, to: int) -> None:
+    """Refuse an offset beyond the end of the source, if the source answers and has the log."""
+    source, problem = asyncio.run(_source_state(config))
+    if source is None:
+        talk(f"the source does not answer, so its end is not known: {problem}")
+        return
+    rows, _ = _compared([mirror], {each.topic: each for each in source.topics})
+    row = next(each for each in rows if each.partition == partition)
+    if row.end is None:
+        talk(f"the end of {row.source}/{partition} at the source is not known: {row.state}")
+    elif to > row.end:
+        fail(f"{row.source}/{partition} ends at {row.end} at the source, and cannot skip to {to}")
 
 
 def _promotable(config: ClientConfig, patterns: tuple[str, ...]) -> list[str]:

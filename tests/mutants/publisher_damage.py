@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from samelog.publisher.output import Output
 from samelog.publisher.session_writer import SessionWriter
 from samelog.publisher.staging import StagedWriter
 from samelog.replicator.interfaces import RollByte
-from samelog.replicator.push import session_tail
+from samelog.replicator.push import session_damage, session_tail
 from samelog.replicator.push.client import PushClient
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.session_damage import SessionDamage
@@ -64,6 +65,13 @@ def send_the_rest_again() -> Iterator[None]:
         return end if tail.damage is None else tail.damage.stop
 
     with patch.object(SessionDamage, "behind", staticmethod(behind)):
+        yield
+
+
+@contextmanager
+def name_parts_by_chance() -> Iterator[None]:
+    """The next part has another id in each copy of a session's directory."""
+    with patch.object(session_damage, "_next_id", lambda *part: secrets.token_hex(16)):
         yield
 
 
@@ -224,6 +232,11 @@ PUBLISHER_DAMAGE = (
     (333, read_the_first_text_only, _JSON + "test_a_turned_bit_changes_nothing_that_is_read"),
     (333, stop_at_an_unreadable_input, _PUSH + "test_an_input_that_cannot_be_read_stops_alone"),
     (331, send_the_rest_again, _PUSH + "test_a_node_that_has_damaged_bytes_spares_them"),
+    (
+        331,
+        name_parts_by_chance,
+        _PUSH + "test_copies_of_a_damaged_directory_are_shipped_in_the_same_parts",
+    ),
     (331, want_every_file_below, _TAIL + "test_files_below_a_known_boundary_may_be_missing"),
     (331, let_newer_runs_pass, _PUSH + "test_the_order_of_runs_and_partitions_stays"),
     (

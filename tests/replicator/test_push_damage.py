@@ -6,6 +6,7 @@ import errno
 import logging
 import random
 import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,30 @@ def test_what_the_cluster_has_is_not_sent_again(tmp_path: Path) -> None:
             again = made.push(files.path)
             await until_shipped(again)
             assert merged(made) == expected(range(10, 40), 35)
+
+    in_loop(main)
+
+
+def test_copies_of_a_damaged_directory_are_shipped_in_the_same_parts(tmp_path: Path) -> None:
+    """So a cluster knows what it has of a directory that is put back from a copy."""
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 30), 100)
+        files.end()
+        flip(files.file(0), 5 * SIZE + 30)
+        copy = tmp_path / "copy"
+        shutil.copytree(files.path, copy)
+        ids: list[str | None] = []
+        for path in (files.path, copy):
+            async with world(tmp_path / f"world of {path.name}") as made:
+                client = made.push(path)
+                await until_shipped(client)
+                assert merged(made) == expected(range(10, 30), 15)
+                found = (path / "damage.0.json").read_bytes()
+                ids.append(decode_directory_file(found, "damage", DamageFile).run_id)
+        assert ids[0] == ids[1] is not None
 
     in_loop(main)
 

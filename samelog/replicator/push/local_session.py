@@ -350,8 +350,9 @@ class LocalSession:
         """Begin the next part of a run, with its own id, after the cluster closed a part that ends
         in damage. Raises LogFormatError: the part that ends stays the present one.
         """
-        names = self.inputs_of(run)
-        self.damage.go_on(run, ends, {name: self.tail(run, name) for name in names})
+        part = next(known for known in self.runs if known.run == run)
+        tails = {name: self.tail(run, name) for name in self.inputs_of(run)}
+        self.damage.go_on(part, ends, tails)
         for directory in self._inputs.values():
             if run in directory.tails:
                 directory.tails.pop(run).close()

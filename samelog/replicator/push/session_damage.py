@@ -3,7 +3,8 @@
 A run that is damaged is shipped in parts. A part ends where the damage begins; once the cluster has
 closed it, and a majority has merged it durably, the next part begins where the cluster's copy ends,
 or behind the damage, whichever is further. It has a run id of its own, so nothing of the closed
-part can be merged any more, and no record is merged twice.
+part can be merged any more, and no record is merged twice. The id follows from that of the closed
+part and where the next one begins: a directory that is put back from a copy has the same parts.
 
 Invariant: damage is noted durably, with a copy of the bytes, before a part ends in it; the next
 part's id and start are durable before a byte of it is sent.
@@ -11,9 +12,10 @@ part's id and start are durable before a byte of it is sent.
 
 from __future__ import annotations
 
+import json
 import logging
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 
 from msgspec.structs import replace
 
@@ -121,8 +123,9 @@ class SessionDamage:
             else f"nothing of it is published in stage {run.stage!r}",
         )
 
-    def go_on(self, run: int, ends: RunEnds, tails: Mapping[InputName, RunTail]) -> None:
-        """The present part is closed at `ends`: begin the next one, durably."""
+    def go_on(self, part: RunFile, ends: RunEnds, tails: Mapping[InputName, RunTail]) -> None:
+        """The present part of a run is closed at `ends`: begin the next one, durably."""
+        run = part.run
         known = self._files[run]
         lost: list[DamagedRange] = []
         starts: dict[str, RunByte] = {}
@@ -134,12 +137,20 @@ class SessionDamage:
                 lost.append(replace(found, start=tail.local(end), stop=_stop(tail, end)))
             elif found is not None:
                 log.info("what was damaged of %s-%d, run %d, is in the cluster", *name, run)
-        run_id = secrets.token_hex(16)
+        run_id = _next_id(part.run_id, starts)
         self._write(DamageFile(run=run, run_id=run_id, starts=starts, lost=[*known.lost, *lost]))
 
     def _write(self, damage: DamageFile) -> None:
         write_damage(self._fs, self._path, damage)
         self._files[damage.run] = damage
+
+
+def _next_id(run_id: str, starts: Mapping[str, RunByte]) -> str:
+    """Return the id of the part behind another one: the same wherever an old copy of the session's
+    directory is put back, so that the cluster knows which of its records it has.
+    """
+    text = json.dumps([run_id, sorted(starts.items())], separators=(",", ":"))
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _as_lost(ranges: Iterable[DamagedRange], stage: str | None = None) -> Iterator[LostRange]:

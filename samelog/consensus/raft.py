@@ -296,8 +296,7 @@ class Raft(Core):
         kept = self.log.entries(self.commit + 1, self.log.last_index + 1)
         if not kept:
             return NOTHING
-        self.saves.replaced_from(self.commit + 1)
-        self.saves.hand_out(self.log.last_index, self.term)
+        self.saves.keep(self.commit, self.log.last_index, self.term)
         return replace(NOTHING, entries=kept, must_sync=True, token=self.saves.last_token)
 
     def bytes_came(self, now: float) -> None:

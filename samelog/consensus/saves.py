@@ -22,6 +22,7 @@ class Saves:
         "durable_index",
         "durable_term",
         "handed_index",
+        "kept_index",
         "last_token",
     )
 
@@ -29,6 +30,8 @@ class Saves:
         self.durable_index = durable_index
         self.durable_term = durable_term
         self.handed_index = durable_index
+        self.kept_index = 0
+        """Entries up to here were on the disk at the start; the bytes that they name may not be."""
         self.last_token: SaveToken = 0
         """The token of the newest batch."""
         self._saved: SaveToken = 0
@@ -43,6 +46,19 @@ class Saves:
         self.handed_index = last_index
         self.last_token += 1
         self._pending.append((self.last_token, last_index, term))
+
+    def keep(self, commit: int, last_index: int, term: int) -> None:
+        """Of a restarted node, the entries behind the commit index are on the disk, but count only
+        once the batch that goes to the driver is durable.
+        """
+        self.replaced_from(commit + 1)
+        self.hand_out(last_index, term)
+        self.kept_index = last_index
+
+    @property
+    def on_disk(self) -> int:
+        """The last entry of the log that is on the disk, whether it counts or not."""
+        return max(self.durable_index, self.kept_index)
 
     def saved(self, token: SaveToken) -> None:
         """All batches up to the one with this token are durable. Raises InvariantError out of
@@ -66,6 +82,7 @@ class Saves:
         last = index - 1
         self.durable_index = min(self.durable_index, last)
         self.handed_index = min(self.handed_index, last)
+        self.kept_index = min(self.kept_index, last)
         self._pending = [(token, min(upto, last), term) for token, upto, term in self._pending]
 
     def snapshot_installed(self, index: int) -> None:

@@ -175,6 +175,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
         state(tmp_path / "nowhere")
     write(tmp_path, batches(3))
     (tmp_path / "t-0" / "partition.json").write_text("{}")
+    (tmp_path / "t-0" / "marks").write_text("{}")  # they repeat it
     with pytest.raises(SourceUnreadable, match=r"partition\.json"):
         state(tmp_path)
 

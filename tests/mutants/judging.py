@@ -202,7 +202,7 @@ def take_what_killed_the_worker() -> Iterator[None]:
     def ask(self: _Worker, task: JudgeTask, stall_s: float) -> JudgeAnswer:
         try:
             return original(self, task, stall_s)
-        except WorkerGone:
+        except (WorkerGone, OSError):
             return JudgeAnswer([FITS] * len(task.batches))
 
     with patch.object(_Worker, "ask", ask):

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from samelog.consensus import Entry, Raft
 from samelog.consensus.effects import NOTHING
+from samelog.consensus.saves import Saves
 from samelog.format.positions import SessionPosition
 from samelog.runtime.disk.syncer import GroupSync
 from samelog.sequencer.cluster.reporter import Reporter
@@ -192,6 +193,15 @@ def count_what_was_kept_at_once() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def hide_what_was_kept() -> Iterator[None]:
+    """A restarted node tells its peers only of entries that count already: it seems to have
+    forgotten the others.
+    """
+    with patch.object(Saves, "on_disk", property(lambda self: self.durable_index)):
+        yield
+
+
 _TESTS = "tests/sequencer/test_one_round.py::"
 
 ONE_ROUND = (
@@ -214,6 +224,11 @@ ONE_ROUND = (
         43,
         merge_what_another_entry_named,
         _TESTS + "test_bytes_that_back_an_entry_are_at_hand_once_and_for_its_digest_only",
+    ),
+    (
+        44,
+        hide_what_was_kept,
+        "tests/sequencer/test_group.py::test_what_a_restarted_node_keeps_counts_once_its_bytes_are_durable",
     ),
     (
         44,

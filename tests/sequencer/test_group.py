@@ -255,6 +255,7 @@ def test_what_a_restarted_node_keeps_counts_once_its_bytes_are_durable(tmp_path:
         group = make_group(open_log(tmp_path), applied, Syncer())
         group.begin()
         assert (group.raft.durable_index, applied.indexes) == (1, [1])
+        assert group.raft.saves.on_disk == 3  # or it would seem to have forgotten the others
         saver = asyncio.ensure_future(group.run_saver())
         await until(lambda: group.raft.durable_index == 3)
         assert group.entry_bytes.synced == [2, 3]  # type: ignore[attr-defined]

@@ -50,7 +50,7 @@ class OwnLife:
     def told(self) -> Life:
         """As it is now."""
         record, raft = self._directory.record, self._group.raft
-        index = raft.durable_index
+        index = raft.saves.on_disk
         return Life(
             record.boot,
             record.incarnation,

@@ -31,7 +31,7 @@ class Saves:
         self.durable_term = durable_term
         self.handed_index = durable_index
         self.kept_index = 0
-        """Entries up to here were on the disk at the start; the bytes that they name may not be."""
+        """Of the last entry on the disk at the start, whose bytes may not be there."""
         self.last_token: SaveToken = 0
         """The token of the newest batch."""
         self._saved: SaveToken = 0
@@ -48,8 +48,8 @@ class Saves:
         self._pending.append((self.last_token, last_index, term))
 
     def keep(self, commit: int, last_index: int, term: int) -> None:
-        """Of a restarted node, the entries behind the commit index are on the disk, but count only
-        once the batch that goes to the driver is durable.
+        """Note that the entries behind the commit index are on a restarted node's disk, and count
+        only once the batch that goes to the driver is durable.
         """
         self.replaced_from(commit + 1)
         self.hand_out(last_index, term)

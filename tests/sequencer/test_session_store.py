@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -344,6 +345,32 @@ def test_marks_of_many_inputs_are_one_write_and_one_sync(tmp_path: Path) -> None
     assert not store.marks.is_busy
     again = open_store(tmp_path, machine)
     assert {again.log(number).durable(0) for number in machine.state.inputs} == {(0, len(data))}
+
+
+@pytest.mark.parametrize("is_closing", [False, True])
+@pytest.mark.parametrize("is_recreated", [False, True])
+def test_marks_of_a_deleted_topic_are_dropped(
+    tmp_path: Path, is_closing: bool, is_recreated: bool
+) -> None:
+    """A later topic of the same name does not get them either."""
+    machine = machine_with_input()
+    store, state = open_store(tmp_path, machine), machine.state
+    size = write_files(store, 0)
+    for file in store.take_dirty([1]).files:
+        file.datasync()
+    store.mark_durable(store.ends([1]))
+    partition = state.partitions.pop(state.inputs[1].partition)
+    later = msgspec.structs.replace(partition, topic_id="d" * 32)
+    if is_recreated:
+        state.partitions[partition.number] = later
+    if is_closing:
+        store.close()
+    else:
+        asyncio.run(store.marks.save(Rounds()))
+        assert not store.marks.is_busy
+    for known in (partition, later):
+        state.partitions[partition.number] = known
+        assert open_store(tmp_path, machine).marks.of(state.inputs[1]) == (), size
 
 
 def test_unreadable_names_of_owners_are_begun_anew(tmp_path: Path) -> None:

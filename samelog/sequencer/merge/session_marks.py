@@ -1,6 +1,7 @@
 """Keeps the durable marks of a replica's session logs, and has them written and synced.
 
-Invariant: one write is under way at a time; what it did not write is written with the next one.
+Invariant: one write is under way at a time; what it did not write is written with the next one. A
+log's marks are written only under the topic that the log was opened for, while that topic exists.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import islice
 from samelog.format.marks import InputMark, RunMark
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.types import Input, Partition
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import FileSystem
 from samelog.store.session.log import InputLog
@@ -49,7 +50,8 @@ class SessionMarks:
 
     def of(self, entry: Input) -> Sequence[RunMark] | None:
         """The marks of an input's runs; None: there are none, though there may have been."""
-        return self._file.of(entry.number, self._whose(entry))
+        partition = self._machine.state.partitions[entry.partition]
+        return self._file.of(entry.number, _whose(entry, partition))
 
     def opened(self, number: int, *, is_damaged: bool) -> None:
         """An input's log was opened: write its marks if those on disk are wrong or lost."""
@@ -91,17 +93,16 @@ class SessionMarks:
                 self._write_now(marks)
 
     def _take(self, numbers: Iterable[int]) -> list[InputMark]:
-        inputs, marks = self._machine.state.inputs, []
+        state, marks = self._machine.state, []
         for number in numbers:
             del self.changed[number]
-            held, entry = self._opened.get(number), inputs.get(number)
-            if held is not None and entry is not None:
-                marks.append(InputMark(number, self._whose(entry), held.marks()))
+            held, entry = self._opened.get(number), state.inputs.get(number)
+            if held is None or entry is None:
+                continue
+            partition = state.partitions.get(entry.partition)
+            if partition is not None and partition.topic_id == held.topic_id:
+                marks.append(InputMark(number, _whose(entry, partition), held.marks()))
         return marks
-
-    def _whose(self, entry: Input) -> str:
-        partition = self._machine.state.partitions[entry.partition]
-        return f"{entry.session}/{partition.topic_id}-{partition.index}"
 
     async def _write(self, marks: Sequence[InputMark], syncer: Syncer) -> None:
         async with self._saving:
@@ -121,3 +122,8 @@ class SessionMarks:
         """Whether there is an input of this number, or may be once all entries are applied."""
         state = self._machine.state
         return number in state.inputs or number >= state.next_input
+
+
+def _whose(entry: Input, partition: Partition) -> str:
+    """Name an input beyond its number, which may be another input's after a recovery."""
+    return f"{entry.session}/{partition.topic_id}-{partition.index}"

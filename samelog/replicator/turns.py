@@ -79,7 +79,8 @@ class Turns:
         ready, connection = self.ready, self._connection
         if self.scheduled or not ready or not connection.writable:
             return
-        self.schedule()
+        self.scheduled = True
+        self._loop.call_soon(self._next_turn)
         if len(ready) == 1:
             self._take_turns()
             return

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import mmap
+import os
 import sys
 import threading
 from collections import Counter
@@ -22,9 +23,10 @@ from typing import Any, TypeVarTuple
 
 import uvloop
 
+import samelog
 from samelog.runtime.disk.pace import DiskPace
 
-PACKAGE = "/samelog/"
+PACKAGE = f"{os.path.dirname(samelog.__file__)}/"
 COUNTING = "/tests/hops/"
 POLL_S = 0.005
 SOON_S = 0.01

@@ -111,14 +111,26 @@ class Reporter:
         if not self._may_state:
             return
         self._coordinator.positions(self._number, self._boot, places)
-        leader, quiet = self._raft.leader, self.quiet.numbers
-        urgent = places
+        quiet, urgent = self.quiet.numbers, places
         if quiet:
             self.quiet.stated(places.keys() & quiet)
             if not is_answer:
                 urgent = {number: places[number] for number in places.keys() - quiet}
+        if self._untold:
+            self._note_untold(places, urgent, is_answer=is_answer)
+
+    def _note_untold(
+        self,
+        places: Mapping[int, SessionPosition],
+        urgent: Mapping[int, SessionPosition],
+        *,
+        is_answer: bool,
+    ) -> None:
+        leader = self._raft.leader
         told = self._tell_leader(leader, urgent) if urgent or is_answer else ()
-        is_awaited = self._is_awaited(places)
+        is_awaited = (  # followers wait for positions that the leader does not name yet
+            leader == self._number and not places.keys() <= self._coordinator.direct.open.keys()
+        )
         for number, untold in self._untold.items():
             if number == leader:
                 untold.places.update(places.keys() - told)
@@ -126,11 +138,6 @@ class Reporter:
             else:
                 untold.places.update(places)
                 untold.is_urgent |= is_awaited
-
-    def _is_awaited(self, places: Mapping[int, SessionPosition]) -> bool:
-        """Whether followers wait for positions of the leader, which does not name them yet."""
-        is_leader = self._raft.leader == self._number
-        return is_leader and not places.keys() <= self._coordinator.direct.open.keys()
 
     def _tell_leader(
         self, leader: int | None, places: Mapping[int, SessionPosition]

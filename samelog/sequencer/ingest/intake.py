@@ -393,7 +393,8 @@ class Intake(RunIntake):
         places = self.vouched(numbers)
         if places:
             self._events.positions_durable(places)
-            self._tell(places)
+            if self.watchers.by_input:
+                self._tell(places)
 
     @property
     def stopped(self) -> str | None:

@@ -273,8 +273,11 @@ class SessionStore:
 
     def take_dirty(self, numbers: Iterable[int]) -> RoundFiles:
         """Take the files of these inputs written since the last call. Raises DiskFault."""
-        opened = self.opened
-        return take_dirty({number: opened[number] for number in numbers if number in opened})
+        opened, logs = self.opened, dict[int, InputLog]()
+        for number in numbers:
+            if number in opened:
+                logs[number] = opened[number]
+        return take_dirty(logs)
 
     def gone(self, entry: Input) -> GoneInput:
         """What `remove` needs to know of an input, while its partition is known."""

@@ -233,8 +233,10 @@ class Replica:
         if entry.index <= self.applied_index:
             raise InvariantError(f"entry {entry.index} applied twice")
         commands = self.decoded.pop(entry.data, None) or decode_commands(entry.data)
-        if not REMOVING.isdisjoint(map(type, commands)):
-            self._events.files_go()
+        for command in commands:
+            if type(command) in REMOVING:
+                self._events.files_go()
+                break
         outcomes = list(map(self._apply, commands))
         self.applied_index = entry.index
         if not entry.data:  # a new leader's first

@@ -72,11 +72,9 @@ class TailMemory:
         self._pieces.append(piece)
         self.held_bytes += PIECE_COST_BYTES
 
-    def grown(self, size: int) -> None:
-        """A piece has so many bytes more."""
-        self.held_bytes += size
-        while self.held_bytes > self.limit_bytes:
-            self.let_go(self._pieces.popleft())
+    def drop_oldest(self) -> None:
+        """Drop the oldest piece of all logs."""
+        self.let_go(self._pieces.popleft())
 
     def let_go(self, oldest: _TailPiece) -> None:
         """A piece is not among them any more."""
@@ -112,7 +110,9 @@ class LogTail:
         elif byte == 0 or len(newest.data) >= self._memory.piece_bytes:
             newest = self._begin(segment, byte)
         newest.data += data
-        self._memory.grown(len(data))
+        self._memory.held_bytes += len(data)
+        while self._memory.held_bytes > self._memory.limit_bytes:
+            self._memory.drop_oldest()
 
     def _begin(self, segment: int, byte: int) -> _TailPiece:
         piece = _TailPiece(self, segment, byte)

@@ -76,19 +76,18 @@ class Turns:
 
     def go_on(self) -> None:
         """The connection may take more."""
-        ready, connection = self.ready, self._connection
-        if self.scheduled or not ready or not connection.writable:
+        if self.scheduled or not self.ready or not self._connection.writable:
             return
         self.scheduled = True
         self._loop.call_soon(self._next_turn)
-        if len(ready) == 1:
+        if len(self.ready) == 1:
             self._take_turns()
             return
-        connection.cork()
+        self._connection.cork()
         try:
             self._take_turns()
         finally:
-            connection.uncork()
+            self._connection.uncork()
 
     def schedule(self) -> None:
         """Do what is ready at the end of this turn of the loop."""

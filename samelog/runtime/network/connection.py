@@ -545,8 +545,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush_gathered(self) -> None:
         self._turn.is_gathering = False
-        if self._tls.to_send and not (self._corks or self._transport.is_closing()):
-            self._transport.write(self._tls.take())
+        if self._tls.to_send and not self._corks:
+            self._flush()
 
     def _flush(self) -> None:
         if not self._transport.is_closing():

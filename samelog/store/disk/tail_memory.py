@@ -72,15 +72,13 @@ class TailMemory:
         self._pieces.append(piece)
         self.held_bytes += PIECE_COST_BYTES
 
-    def drop_oldest(self) -> None:
-        """Drop the oldest piece of all logs."""
-        self.let_go(self._pieces.popleft())
-
-    def let_go(self, oldest: _TailPiece) -> None:
-        """A piece is not among them any more."""
-        self.held_bytes -= len(oldest.data) + PIECE_COST_BYTES
-        if oldest.log is not None:
-            oldest.log.lost_oldest()
+    def trim(self) -> None:
+        """Drop the oldest pieces until the rest fits the limit."""
+        while self.held_bytes > self.limit_bytes:
+            oldest = self._pieces.popleft()
+            self.held_bytes -= len(oldest.data) + PIECE_COST_BYTES
+            if oldest.log is not None:
+                oldest.log.lost_oldest()
 
     def empty(self, piece: _TailPiece) -> None:
         """What a piece has is not read any more."""
@@ -111,8 +109,8 @@ class LogTail:
             newest = self._begin(segment, byte)
         newest.data += data
         self._memory.held_bytes += len(data)
-        while self._memory.held_bytes > self._memory.limit_bytes:
-            self._memory.drop_oldest()
+        if self._memory.held_bytes > self._memory.limit_bytes:
+            self._memory.trim()
 
     def _begin(self, segment: int, byte: int) -> _TailPiece:
         piece = _TailPiece(self, segment, byte)

@@ -35,7 +35,8 @@ from samelog.config.tables.shared import HttpConfig, TlsFiles
 from samelog.config.values import Address
 
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
+"""A busy machine may need more than a minute; a node that ends is noticed at once."""
 STOP_TIMEOUT_S = 10.0
 POLL_S = 0.05
 _NODE_NAME = re.compile(r"rt-sequencer-\d+")

@@ -115,7 +115,7 @@ def take_damaged_marks_for_torn_ones() -> Iterator[None]:
 @contextmanager
 def replace_marks_before_they_are_durable() -> Iterator[None]:
     """The new file of session marks takes the place of the old one unsynced."""
-    original = MarksFile._write_anew
+    original = MarksFile._rewrite
 
     def write(self: MarksFile, marks: Any) -> Generator[list[Any], None, int]:
         rounds = original(self, marks)
@@ -126,7 +126,7 @@ def replace_marks_before_they_are_durable() -> Iterator[None]:
                 return int(over.value)
             yield []
 
-    with patch.object(MarksFile, "_write_anew", write):
+    with patch.object(MarksFile, "_rewrite", write):
         yield
 
 

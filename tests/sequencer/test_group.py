@@ -264,6 +264,33 @@ def test_what_a_restarted_node_keeps_counts_once_its_bytes_are_durable(tmp_path:
     asyncio.run(main())
 
 
+def test_a_node_without_room_for_what_is_committed_forgets_nothing_at_its_start(
+    tmp_path: Path,
+) -> None:
+    """What it has acknowledged may name inputs that the entries it could not apply open."""
+    commands = encode_commands([RetireSessionCommand("s")])
+
+    class Refusing(Applied):
+        def apply(self, entry: Entry) -> list[Any]:
+            raise CommitNotKept("wal", "write", errno.ENOSPC)
+
+    async def main() -> None:
+        log = open_log(tmp_path)
+        entries = [Entry(index, 1, commands) for index in (1, 2, 3)]
+        RaftStore.open(OsFileSystem(), log, 0).write(
+            replace(NOTHING, entries=entries, hard_state=HardState(1, 0, 1))
+        )
+        log.sync()
+        group = make_group(open_log(tmp_path), Refusing(), Syncer())
+        group.entry_bytes.is_kept = lambda entry: False  # type: ignore[method-assign]
+        with pytest.raises(NoSpace):
+            group.begin()
+        group._room.cancel()
+        assert group.raft.last_index == 3
+
+    asyncio.run(main())
+
+
 async def two_leaders(path: Path, applied: list[Applied], syncer: Syncer) -> list[RaftGroup]:
     """Two groups of one member, each with this one voter."""
     log = open_log(path)

@@ -156,6 +156,16 @@ def test_two_processes_never_begin_one_run(
     writer.close()
 
 
+def test_a_run_without_a_copy_of_its_record_is_forgotten(tmp_path: Path) -> None:
+    """There was no room for the copy."""
+    session = open_session(tmp_path / "ewr")
+    session.lock()
+    session.begin_run(0, run_id="a" * 32, started_ms=0)
+    (tmp_path / "ewr" / "run-again.0.json").unlink()
+    session.forget_run(0)
+    assert session.runs() == []
+
+
 def test_a_run_file_of_another_number_is_corrupt(tmp_path: Path) -> None:
     session = open_session(tmp_path / "ewr")
     session.begin_run(0, run_id="a" * 32, started_ms=0)

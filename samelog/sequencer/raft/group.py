@@ -13,6 +13,7 @@ members elect a leader without this one.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -192,11 +193,13 @@ class RaftGroup:
     def begin(self) -> None:
         """Apply what is known to be committed; of what else the log has, forget what this node has
         never acknowledged, because its bytes are not here. The rest counts once its bytes, which
-        an earlier process may have written without syncing them, are durable.
+        an earlier process may have written without syncing them, are durable. Raises NoSpace.
         """
         self.pump()
         if self.halted:
             return
+        if self._store.unwritten is not None:  # entries may name inputs that these open
+            raise NoSpace(self._store.log.directory, "write to", errno.ENOSPC)
         self.raft.cut_unbacked(self.entry_bytes.is_kept)
         if self.entry_bytes.sync_always and (kept := self.raft.save_kept()):
             self._queue_save(kept)

@@ -265,8 +265,10 @@ class SessionDirectory:
 
     def forget_run(self, number: int) -> None:
         """Remove the record of a run whose bytes are released. Raises NoSuchFile."""
-        for path in reversed(run_files(self.path, number)):
-            self._fs.unlink(path)
+        path, copy = run_files(self.path, number)
+        with suppress(NoSuchFile):  # there may have been no room for it
+            self._fs.unlink(copy)
+        self._fs.unlink(path)
 
     def _run_path(self, number: int) -> str:
         return run_files(self.path, number)[0]

@@ -95,11 +95,11 @@ class MarksFile:
         else:
             for number in [each for each in self._inputs if not is_known(each)]:
                 del self._inputs[number]
-            end = yield from self._write_anew([*self._inputs.values()])
+            end = yield from self._rewrite([*self._inputs.values()])
             self._first_size = end
         self._end = end
 
-    def _write_anew(self, marks: list[InputMark]) -> Generator[list[File], None, int]:
+    def _rewrite(self, marks: list[InputMark]) -> Generator[list[File], None, int]:
         temporary, end = self._path + TEMPORARY_SUFFIX, 0
         if self._fs.exists(temporary):
             self._fs.unlink(temporary)  # left by a crash

@@ -132,7 +132,7 @@ class _Shown(NamedTuple):
 def _compared(
     mirrors: Sequence[MirrorInfo], topics: Mapping[str, SourceTopic] | None
 ) -> tuple[list[_Row], dict[str, dict[str, tuple[Any, Any]]]]:
-    """`topics`: those of the source that are chosen; None: it does not answer."""
+    """`topics`: the chosen topics of the source; None: the source does not answer."""
     rows, differences = [], {}
     for each in mirrors:
         source = None if topics is None else topics.get(each.source_topic)

@@ -78,6 +78,7 @@ def test_the_names_that_are_measured_exist_and_so_do_their_reasons() -> None:
         rule, _, name = reason.partition(".")
         assert name in record.exceptions[rule]
     assert set(record.coverage) == set(ratchet.lines_per_package()), "each package has a floor"
+    assert all(90 <= floor <= 100 for floor in record.coverage.values()), "per cent"
 
 
 SAMPLE = """

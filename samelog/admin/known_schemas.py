@@ -1,8 +1,10 @@
 """The schemas of topics as a client knows them: asked of the cluster, and kept in a file of each
 topic for when no node answers.
 
-Invariant: what is given was said by a node of the topic's present log. `since` counts only for
-records before `complete`; for what lies behind, the cluster is asked again (docs/typed.md, T1).
+Several objects, also of other processes, may share a directory: the file decides. Invariant: what
+is given was said by a node of the topic's present log, and a topic that one of them forgot is known
+to none of them. `since` counts only for records before `complete`; for what lies behind, the
+cluster is asked again (docs/typed.md, T1).
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -36,6 +39,9 @@ log = logging.getLogger(__name__)
 DIRECTORY = "schemas"
 """Of the files, in the directory of a session or of copies."""
 _LIMIT_BYTES = 128 << 20
+LAG_S = 5.0
+"""How long nodes may lag that still answer for a deleted topic."""
+RETRY_S = 0.05
 _NO_ANSWER = (None, FaultCode.NOT_READY, FaultCode.NOT_LEADER, FaultCode.TIMEOUT)
 
 
@@ -54,6 +60,8 @@ class TopicSchemas(Versioned, frozen=True, kw_only=True, dict=True):
     texts: tuple[str, ...]
     partitions: dict[str, PartitionVersions]
     """By decimal number, as JSON has only text keys."""
+    is_deleted: bool = False
+    """Whether the topic of this id was deleted, so that nothing is known."""
 
     @cached_property
     def schemas(self) -> Mapping[int, Schema]:
@@ -77,6 +85,22 @@ class TopicSchemas(Versioned, frozen=True, kw_only=True, dict=True):
 _parsed = lru_cache(maxsize=256)(parse_schema)
 
 
+class KnownVersion(NamedTuple):
+    """A version of a topic's schema, among all that are known of that topic."""
+
+    number: int
+    known: TopicSchemas
+
+    @property
+    def schema(self) -> Schema:
+        """The version."""
+        return self.known.schemas[self.number]
+
+
+class _NodeLags(NobodyAnswers):
+    """A node answers for a topic that is known to be deleted."""
+
+
 class KnownSchemas:
     """What one client knows. May be used from several threads."""
 
@@ -85,18 +109,38 @@ class KnownSchemas:
         self._fs = fs
         self._directory = os.path.join(directory, DIRECTORY)
         self._config = config
-        self._known: dict[str, TopicSchemas] = {}
+        self._known: dict[str, tuple[int, TopicSchemas]] = {}
+        """What each topic's file has, and when that file was written."""
         self._lock = threading.Lock()
 
     def known(self, topic: str) -> TopicSchemas | None:
-        """What was heard last, of whatever log. Raises UnsupportedFormat."""
+        """What was heard last, of whatever log that is not known to be deleted. Raises
+        UnsupportedFormat.
+        """
         with self._lock:
-            found = self._known.get(topic)
-            if found is None:
-                found = self._read(topic)
-                if found is not None:
-                    self._known[topic] = found
-            return found
+            found = self._current(topic)
+        return None if found is None or found.is_deleted else found
+
+    def is_gone(self, topic: str, topic_id: str) -> bool:
+        """Whether the topic of this id was deleted, or another topic has the name."""
+        with self._lock:
+            found = self._current(topic)
+        return found is not None and (found.is_deleted or found.topic_id != topic_id)
+
+    def _current(self, topic: str) -> TopicSchemas | None:
+        """What the file has. The lock is held."""
+        path = self._path(topic)
+        try:
+            written_ns = self._fs.modified_ns(path)
+        except NoSuchFile:
+            return None
+        known = self._known.get(topic)
+        if known is not None and known[0] == written_ns:
+            return known[1]
+        found = self._read(topic)
+        if found is not None:
+            self._known[topic] = written_ns, found
+        return found
 
     def learn(
         self, topic: str, partition: int | None = None, *, of: str | None = None
@@ -109,6 +153,7 @@ class KnownSchemas:
                 f"the schema of topic {topic!r} is not known here: give a config, so that the "
                 "cluster can be asked"
             )
+        self._make_directory()  # so that a deletion that is learnt meanwhile is noted
         try:
             page = topic_schemas(self._config, topic, UNSET if partition is None else partition)
         except AdminError as error:
@@ -132,52 +177,82 @@ class KnownSchemas:
         *,
         durable: bool = False,
     ) -> TopicSchemas:
-        """Take what somebody says who knows, beside what was heard of this log before. `told`: by
-        partition, up to where and what. Raises DiskFault.
+        """Add an answer of the cluster to what was heard of this log before. `told`: by partition,
+        up to where and what. Raises DiskFault; NobodyAnswers: the log was deleted.
         """
-        before = self.known(topic)
-        partitions: dict[str, PartitionVersions] = {}
-        if before is not None and before.topic_id == topic_id:
-            partitions |= before.partitions
-            texts = max(texts, before.texts, key=len)
-        partitions |= {str(number): PartitionVersions(*each) for number, each in told.items()}
-        found = TopicSchemas(topic=topic, topic_id=topic_id, texts=texts, partitions=partitions)
         with self._lock:
-            self._known[topic] = found
-            os.makedirs(self._directory, mode=0o700, exist_ok=True)
-            write_json_file(self._fs, self._path(topic), found, durable=durable)
+            before = self._current(topic)
+            partitions: dict[str, PartitionVersions] = {}
+            if before is not None and before.topic_id == topic_id:
+                if before.is_deleted:
+                    raise _NodeLags(
+                        f"the node that answers does not know yet that topic {topic!r} was deleted"
+                    )
+                partitions |= before.partitions
+                texts = max(texts, before.texts, key=len)
+            partitions |= {str(number): PartitionVersions(*each) for number, each in told.items()}
+            found = TopicSchemas(topic=topic, topic_id=topic_id, texts=texts, partitions=partitions)
+            self._write(found, durable=durable)
         return found
 
-    def forget(self, topic: str) -> None:
-        """Forget a topic that was deleted: the next one of its name has other schemas."""
-        with self._lock:
-            self._known.pop(topic, None)
-            if self._fs.exists(self._path(topic)):
-                self._fs.unlink(self._path(topic))
-
-    def version(self, topic: str, version: int | None) -> tuple[int, Schema]:
-        """A version of a topic's schema, or the newest one. Who asks for the newest and reaches
-        nobody gets the newest that was heard of. Raises NoSchema.
+    def forget(self, topic: str, topic_id: str) -> None:
+        """Forget a topic that was deleted: the next one of its name has other schemas. Its id stays
+        in the file, so that a node that lags does not bring it back. Raises DiskFault.
         """
-        found = self._of_version(topic, version)
+        with self._lock:
+            before = self._current(topic)
+            is_other = before is not None and before.topic_id != topic_id
+            if is_other or not self._fs.exists(self._directory):
+                return
+            gone = TopicSchemas(
+                topic=topic, topic_id=topic_id, texts=(), partitions={}, is_deleted=True
+            )
+            self._write(gone, durable=False)
+
+    def _write(self, schemas: TopicSchemas, *, durable: bool) -> None:
+        """The lock is held."""
+        path = self._path(schemas.topic)
+        self._make_directory()
+        write_json_file(self._fs, path, schemas, durable=durable)
+        self._known[schemas.topic] = self._fs.modified_ns(path), schemas
+
+    def _make_directory(self) -> None:
+        os.makedirs(self._directory, mode=0o700, exist_ok=True)
+
+    def version(self, topic: str, version: int | None, *, of: str | None = None) -> KnownVersion:
+        """A version of a topic's schema, or the newest one. Who asks for the newest and gets no
+        answer gets the newest that was heard of. `of`: the id of the log. Raises NoSchema.
+        """
+        found = self._of_version(topic, version, of)
         if not found.newest:
             raise NoSchema(f"topic {topic!r} has no schema: samelog schema set {topic} FILE")
         chosen = found.newest if version is None else version
         if chosen not in found.schemas:
             raise NoSchema(f"topic {topic!r} has no version {chosen}: it has 1 to {found.newest}")
-        return chosen, found.schemas[chosen]
+        return KnownVersion(chosen, found)
 
-    def _of_version(self, topic: str, version: int | None) -> TopicSchemas:
-        """What has this version, as far as anybody knows. Raises NoSchema."""
-        known = self.known(topic)
+    def _of_version(self, topic: str, version: int | None, of: str | None) -> TopicSchemas:
+        """What has this version, as far as it is known. Raises NoSchema."""
+        known = self._known_of(topic, of)
         if known is not None and version in known.schemas:
             return known
-        try:
-            return self.learn(topic)
-        except NobodyAnswers:
-            if known is None or version is not None:
-                raise
-            return known
+        deadline = time.monotonic() + LAG_S
+        while True:
+            try:
+                return self.learn(topic, of=of)
+            except _NodeLags:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_S)
+            except NobodyAnswers:
+                known = self._known_of(topic, of)  # it may have been forgotten meanwhile
+                if known is None or version is not None:
+                    raise
+                return known
+
+    def _known_of(self, topic: str, of: str | None) -> TopicSchemas | None:
+        known = self.known(topic)
+        return known if known is not None and of in (None, known.topic_id) else None
 
     # --- files ---------------------------------------------------------------------------------
 

@@ -19,10 +19,10 @@ from samelog.cli.record_text import iso_of
 from samelog.format._kernels import Record
 from samelog.format.arrow import ArrowMissing
 from samelog.typed.framing import Frames, framed_by
-from samelog.typed.schema import NobodyAnswers, SchemaFormat, parse_schema
+from samelog.typed.schema import NobodyAnswers, Schema, SchemaFormat, parse_schema
 from samelog.typed.values.codec import Unfit
 from samelog.typed.values.codecs import codec_of
-from samelog.typed.versions import SCHEMA_HEADER, parse_mark, version_at
+from samelog.typed.versions import SCHEMA_HEADER, marked_version, version_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,8 +77,7 @@ class PartitionRows:
         framed = self._framed(record.value)
         if framed is not None:
             return [framed]
-        text = None if record.value is None else self._schema(record)
-        schema = None if text is None else parse_schema(text)
+        schema = None if record.value is None else self._schema(record)
         if schema is None or schema.format not in BINARY:
             return None
         try:
@@ -102,11 +101,16 @@ class PartitionRows:
             pass  # a value that begins with a zero byte by chance
         return None
 
-    def _schema(self, record: Record) -> str | None:
-        """The text of the one that wrote a record."""
+    @cached_property
+    def _schemas(self) -> dict[int, Schema]:
+        page = self._page
+        return {} if page is None else {n.version: parse_schema(n.schema) for n in page.versions}
+
+    def _schema(self, record: Record) -> Schema | None:
+        """The one that wrote a record."""
         if self._page is None:
             return None
-        texts = {each.version: each.schema for each in self._page.versions}
         marks = [value for name, value in record.headers if name == SCHEMA_HEADER]
-        version = parse_mark(marks[-1]) if marks else version_at(self._page.since, record.offset)
-        return texts.get(version or 0)
+        if marks:
+            return self._schemas.get(marked_version(marks[-1], self._schemas))
+        return self._schemas.get(version_at(self._page.since, record.offset))

@@ -31,7 +31,8 @@ from samelog.sequencer.state.telling.events import (
 )
 from samelog.sequencer.state.telling.values import ToldEvent
 from samelog.sequencer.state.types import Topic
-from samelog.typed.versions import mark
+from samelog.typed.schema import parse_schema
+from samelog.typed.versions import FIRST, mark
 
 LOOK_S = 0.2
 WRITTEN_S = 10.0
@@ -50,6 +51,7 @@ SCHEMA = json.dumps(
         ],
     }
 )
+MARK = mark(FIRST, parse_schema(SCHEMA).fingerprint)
 
 
 class EventWriter:
@@ -110,7 +112,7 @@ def _batch(events: Sequence[ToldEvent], now_ms: int) -> bytes:
     return kernels.build_batches(
         [_value(each, at_ms) for each, at_ms in zip(events, times, strict=True)],
         keys=[each.kind.encode() for each in events],
-        headers=[[mark(1)] for _ in events],
+        headers=[[MARK] for _ in events],
         timestamps=times,
         producer_id=EVENTS_PRODUCER,
         producer_epoch=0,

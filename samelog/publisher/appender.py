@@ -246,11 +246,11 @@ class Appender:
 
         return KnownSchemas(OsFileSystem(), self._options.directory, self._options.config)
 
-    def _forget_schema(self, topic: str) -> None:
+    def _forget_schema(self, topic: str, topic_id: str) -> None:
         """Forget the schema of a topic that was deleted. In the shipper's thread."""
-        for each in (self._encoder, self._checks, self._known_schemas()):
-            if each is not None:
-                each.forget(topic)
+        self._known_schemas().forget(topic, topic_id)
+        if self._checks is not None:
+            self._checks.forget(topic)
 
     def _build(self, by_run: Sequence[RunPart]) -> list[Callable[[], None]]:
         """What is to be done, one after the other, each of it whole or not at all. All batches are

@@ -17,7 +17,7 @@ from samelog.admin.known_schemas import KnownSchemas, TopicSchemas
 from samelog.typed.misfits import Misfit, RowMisfit
 from samelog.typed.schema import NoSchema
 from samelog.typed.values.codecs import codec_of
-from samelog.typed.versions import SCHEMA_HEADER, parse_mark
+from samelog.typed.versions import FOREIGN, SCHEMA_HEADER, marked_version
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 GivenValues = Sequence["Buffer | None"]
 HeadersColumn = Sequence["Sequence[tuple[str, Buffer | None]] | None"]
 ASK_AGAIN_S = 1.0
-NO_VERSION = 0
 
 
 class RowChecks:
@@ -36,8 +35,7 @@ class RowChecks:
         self._asked_at: dict[str, float] = {}
 
     def forget(self, topic: str) -> None:
-        """Forget the schema of a topic that was deleted."""
-        self._known.forget(topic)
+        """Ask again at once: the topic was deleted. In any thread."""
         self._asked_at.pop(topic, None)
 
     def check(self, topic: str, values: GivenValues, headers: HeadersColumn | None) -> None:
@@ -77,7 +75,7 @@ def _first_misfit(
         return _misfit(known, known.newest, values, range(len(values)))
     together: dict[int, list[int]] = {}
     for index, pairs in enumerate(headers):
-        together.setdefault(_version(pairs, known.newest), []).append(index)
+        together.setdefault(_version(pairs, known), []).append(index)
     found = [_misfit(known, version, values, places) for version, places in together.items()]
     return min((each for each in found if each is not None), key=_index, default=None)
 
@@ -86,12 +84,12 @@ def _index(misfit: Misfit) -> int:
     return misfit.index
 
 
-def _version(pairs: Sequence[tuple[str, Buffer | None]] | None, newest: int) -> int:
+def _version(pairs: Sequence[tuple[str, Buffer | None]] | None, known: TopicSchemas) -> int:
     marks = [value for name, value in pairs or () if name == SCHEMA_HEADER]
     if not marks:
-        return newest
+        return known.newest
     value = marks[-1]
-    return parse_mark(None if value is None else bytes(value)) or NO_VERSION
+    return marked_version(None if value is None else bytes(value), known.schemas)
 
 
 def _misfit(
@@ -101,8 +99,9 @@ def _misfit(
     schema = known.schemas.get(version)
     if schema is None:
         problem = f"a record with a version that the topic has (1 to {known.newest})"
+        found = "another schema's digest" if version == FOREIGN else f"version {version}"
         index = next((n for n, value in enumerate(given) if value is not None), None)
-        return None if index is None else Misfit(places[index], "", problem, f"version {version}")
+        return None if index is None else Misfit(places[index], "", problem, found)
     misfits = codec_of(schema).check(given)
     if not misfits:
         return None

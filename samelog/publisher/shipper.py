@@ -78,7 +78,7 @@ class Shipper:
         on_refused: Callable[[Sequence[RefusedRecord]], None] = lambda records: None,
         *,
         on_recreate: OnRecreate = OnRecreate.HOLD,
-        on_left: Callable[[str], None] = lambda topic: None,
+        on_left: Callable[[str, str], None] = lambda topic, topic_id: None,
     ) -> None:
         """Start shipping. `left`: the ends of earlier runs, which every wait covers, too;
         `on_topics`: told in another thread how many partitions topics have, and which are checked,
@@ -117,7 +117,7 @@ class Shipper:
         path: str,
         config: ClientConfig,
         on_recreate: OnRecreate,
-        on_left: Callable[[str], None],
+        on_left: Callable[[str, str], None],
     ) -> ConfigFollower:
         shared = _SHARED.get(self._thread)
         if shared is None:

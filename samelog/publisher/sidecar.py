@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
+from samelog.admin.known_schemas import KnownSchemas
 from samelog.config.tables.client import ClientConfig
 from samelog.format.errors import DirectoryInUse, LogFormatError
 from samelog.format.file_names import SESSION_FILE
@@ -196,6 +197,8 @@ class PublisherSidecar:
             fs=self._fs,
             on_progress=lambda: self._on_progress(path),
         )
+        schemas = KnownSchemas(self._fs, path, None)  # as the session's publisher knows them
+        client.beside.recreation.on_left = schemas.forget
         client.start()
         self._shipped[path] = _Shipped(client, lock, record.id, identity)
         log.info("shipping %s", path)

@@ -29,34 +29,38 @@ class StagedChecks:
         self._topic, self._config = topic, config
         self._known = KnownSchemas(OsFileSystem(), directory, config)
         self._checks = RowChecks(self._known)
-        self._version: int | None = None
+        self._mark: tuple[str, bytes] | None = None
+        self._is_asked = False
 
     def marked(self, values: GivenValues, headers: HeadersColumn | None) -> HeadersColumn | None:
         """The headers of records, of which each has a mark; None: nodes do not check the topic.
         Raises RowMisfit, NotStaged.
         """
-        if self._version is None:
-            self._version = self._learn()
-        if not self._version:
+        if not self._is_asked:
+            self._mark = self._learn()
+            self._is_asked = True
+        if self._mark is None:
             return None
         given = [None] * len(values) if headers is None else headers
-        column = [_with_mark(pairs or (), self._version) for pairs in given]
+        column = [_with_mark(pairs or (), self._mark) for pairs in given]
         self._checks.check(self._topic, values, column)
         return column
 
-    def _learn(self) -> int:
-        """The version that records without a mark are of; 0: nobody asks. Raises NotStaged."""
+    def _learn(self) -> tuple[str, bytes] | None:
+        """The mark of records that have none; None: nodes do not check. Raises NotStaged."""
         try:
             page = topic_schemas(self._config, self._topic)
         except AdminError as error:
             raise NotStaged(f"the schema of topic {self._topic!r} is not known: {error}") from error
         if page.enforce != Enforce.NODE.value:
-            return 0
+            return None
         texts = tuple(each.schema for each in page.versions)
         self._known.note(page.topic, page.topic_id, texts, {})
-        return page.newest
+        return mark(page.newest, page.versions[-1].fingerprint) if page.versions else None
 
 
-def _with_mark(pairs: Sequence[tuple[str, Any]], version: int) -> Sequence[tuple[str, Any]]:
+def _with_mark(
+    pairs: Sequence[tuple[str, Any]], own: tuple[str, bytes]
+) -> Sequence[tuple[str, Any]]:
     is_marked = any(name == SCHEMA_HEADER for name, _ in pairs)
-    return pairs if is_marked else (*pairs, mark(version))
+    return pairs if is_marked else (*pairs, own)

@@ -2,20 +2,20 @@
 with.
 
 Invariant: rows that come out were all checked, and one publisher writes a topic with one version
-until it is asked for another (docs/typed.md, T1, T17, T18).
+until it is asked for another, or learns that the topic was deleted (docs/typed.md, T1, T17, T18).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from samelog.admin.known_schemas import KnownSchemas
+from samelog.admin.known_schemas import KnownSchemas, KnownVersion
 from samelog.admin.registry import SchemaRegistry
 from samelog.publisher.arrow_rows import ArrowColumns, binary_column, milliseconds_column
 from samelog.publisher.options import Headers, PlacingKeywords
 from samelog.typed.framing import FrameWriter
 from samelog.typed.rows import table_of
-from samelog.typed.schema import Schema, SchemaFormat
+from samelog.typed.schema import SchemaFormat
 from samelog.typed.values.codecs import codec_of
 from samelog.typed.versions import mark
 
@@ -28,15 +28,9 @@ class RowEncoder:
     ) -> None:
         """`registry`: where values are in Confluent's wire format."""
         self._topic, self._known, self._registry = topic, known, registry
-        self._framed: dict[tuple[str, int], FrameWriter] = {}
-        self._chosen: dict[str, tuple[int, Schema]] = {}
-
-    def forget(self, topic: str) -> None:
-        """Forget the schema of a topic that was deleted."""
-        self._known.forget(topic)
-        self._chosen.pop(topic, None)
-        for key in [key for key in self._framed if key[0] == topic]:
-            self._framed.pop(key, None)
+        self._framed: dict[tuple[str, str, str], FrameWriter] = {}
+        """By topic, its id, and the fingerprint of a schema."""
+        self._chosen: dict[str, KnownVersion] = {}
 
     def columns(
         self,
@@ -48,17 +42,18 @@ class RowEncoder:
     ) -> ArrowColumns:
         """See `Publisher.append_rows`. Raises RowMisfit, NoSchema, ValueError, TypeError."""
         topic = placing.get("topic") or self._topic
-        number, schema = self._choose(topic, version)
+        chosen = self._choose(topic, version)
+        schema = chosen.schema
         if schema.format is SchemaFormat.ARROW:
             _check_whole(key, timestamp, placing)
         table = table_of(rows, schema)
         values: list[bytes | None]
         marks: list[Headers | None] | None = None  # framed values say what wrote them
         if self._registry is not None:
-            values = [*self._writer(topic, number, schema, self._registry).encode(table)]
+            values = [*self._writer(topic, chosen, self._registry).encode(table)]
         else:
             values = [*codec_of(schema).encode(table)]
-            marks = [(mark(number),)] * len(values)
+            marks = [(mark(chosen.number, schema.fingerprint),)] * len(values)
         return ArrowColumns(
             values,
             None if key is None else binary_column(table, key),
@@ -66,18 +61,21 @@ class RowEncoder:
             None if timestamp is None else milliseconds_column(table, timestamp),
         )
 
-    def _writer(
-        self, topic: str, number: int, schema: Schema, registry: SchemaRegistry
-    ) -> FrameWriter:
-        known = self._framed.get((topic, number))
+    def _writer(self, topic: str, chosen: KnownVersion, registry: SchemaRegistry) -> FrameWriter:
+        key = topic, chosen.known.topic_id, chosen.schema.fingerprint
+        known = self._framed.get(key)
         if known is None:
-            known = FrameWriter(registry, f"{topic}-value", schema)
-            self._framed[topic, number] = known
+            known = self._framed[key] = FrameWriter(registry, f"{topic}-value", chosen.schema)
         return known
 
-    def _choose(self, topic: str, version: int | None) -> tuple[int, Schema]:
+    def _choose(self, topic: str, version: int | None) -> KnownVersion:
+        """The version to write. What another thread, or a sidecar, knows to be deleted is not kept,
+        also if it learns of that while the cluster is asked here.
+        """
         chosen = self._chosen.get(topic)
-        if chosen is None or version not in (None, chosen[0]):
+        if chosen is not None and self._known.is_gone(topic, chosen.known.topic_id):
+            chosen = None
+        if chosen is None or version not in (None, chosen.number):
             chosen = self._chosen[topic] = self._known.version(topic, version)
         return chosen
 

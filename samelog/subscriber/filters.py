@@ -95,7 +95,8 @@ def _asked(known: KnownSchemas, topic: str, options: FilterOptions) -> RowsFile:
 
     wanted, text = options.wanted, ""
     try:
-        version, schema = known.version(topic, options.version)
+        found = known.version(topic, options.version)
+        version, schema = found.number, found.schema
     except NobodyAnswers:
         raise
     except NoSchema:

@@ -74,7 +74,8 @@ class RowReader:
         self._version, self._corrupt = setup.version, setup.corrupt
         self._wanted, self._registry = setup.wanted, setup.registry
         self._passed = setup.engine.choice.rows
-        self._chosen: dict[str, tuple[int, Selection]] = {}
+        self._chosen: dict[str, tuple[str, int, Selection]] = {}
+        """Of each topic: its id, the version that it is read as, and what is wanted of it."""
         self._readers: dict[str, tuple[Mapping[int, Schema], TypedReader]] = {}
 
     def read(self, cursor: Cursor, records: pa.Table) -> FoundRows:
@@ -129,11 +130,13 @@ class RowReader:
         self, topic: str, known: TopicSchemas, columns: pa.Schema
     ) -> tuple[TypedReader, Selection]:
         """`columns`: of records."""
-        if topic not in self._chosen:
-            version, schema = self._known.version(topic, self._version)
-            selection = Selection(self._wanted, reading_schema(schema), columns)
-            self._chosen[topic] = version, selection
-        version, selection = self._chosen[topic]
+        chosen = self._chosen.get(topic)
+        if chosen is None or chosen[0] != known.topic_id:
+            found = self._known.version(topic, self._version, of=known.topic_id)
+            known = found.known
+            selection = Selection(self._wanted, reading_schema(found.schema), columns)
+            chosen = self._chosen[topic] = known.topic_id, found.number, selection
+        _, version, selection = chosen
         schemas, reader = self._readers.get(topic, (None, None))
         if reader is None or schemas is not known.schemas:
             reader = TypedReader(known.schemas, version, self._registry)

@@ -17,10 +17,9 @@ import msgspec
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.typed.misfits import Misfit, beginning
-from samelog.typed.reading import NO_VERSION
 from samelog.typed.schema import Schema, SchemaFormat
 from samelog.typed.values.codecs import codec_of
-from samelog.typed.versions import SCHEMA_HEADER, parse_mark
+from samelog.typed.versions import FOREIGN, NO_VERSION, SCHEMA_HEADER, marked_version
 
 TEXT_CHARACTERS = 255
 TOLD = 16
@@ -59,7 +58,7 @@ def judge_batch(
 ) -> BatchMisfits:
     """What of a batch does not fit. Raises LogFormatError, ArrowMissing."""
     columns = kernels.decode_columns(batch, 0, len(batch), decompress, verify_crc=False)
-    marks = _marks(columns)
+    marks = _marks(columns, schemas)
     found: list[Misfit] = []
     for start in range(0, columns.rows, STEP):
         values = _values(columns.values, start, min(start + STEP, columns.rows))
@@ -110,7 +109,7 @@ _Said = int | Mapping[int, int]
 """The version that all records say, or of those that say one, by their number."""
 
 
-def _marks(columns: kernels.Columns) -> _Said:
+def _marks(columns: kernels.Columns, schemas: Mapping[int, Schema]) -> _Said:
     """The last mark of a record counts, as Kafka's clients take headers."""
     count = columns.header_keys.rows
     if not count:
@@ -119,14 +118,21 @@ def _marks(columns: kernels.Columns) -> _Said:
     places = memoryview(columns.header_offsets).cast("i").tolist()
     one_each = count == columns.rows and places == [*range(count + 1)]
     if one_each and {*names} == {_MARK} and len({*said}) == 1:
-        return parse_mark(said[0]) or NO_VERSION
-    return _by_record(places, names, said)
+        return marked_version(said[0], schemas)
+    return _by_record(places, names, said, schemas)
 
 
-def _by_record(places: Sequence[int], names: _Values, said: _Values) -> Mapping[int, int]:
+def _by_record(
+    places: Sequence[int], names: _Values, said: _Values, schemas: Mapping[int, Schema]
+) -> Mapping[int, int]:
+    meant = {
+        mark: marked_version(mark, schemas)
+        for name, mark in zip(names, said, strict=True)
+        if name == _MARK
+    }
     owners = (record for record, ends in enumerate(pairwise(places)) for _ in range(*ends))
     named = zip(owners, names, said, strict=True)
-    return {record: parse_mark(mark) or NO_VERSION for record, name, mark in named if name == _MARK}
+    return {record: meant[mark] for record, name, mark in named if name == _MARK}
 
 
 UNMARKED = -1
@@ -157,6 +163,9 @@ def _of_version(
     schemas: Mapping[int, Schema], newest: int, version: int, values: _Values, *, oldest: int
 ) -> list[Misfit]:
     """What does not fit a version; the indexes are those of the values."""
+    if version == FOREIGN:
+        wanted = f"a record of one of the topic's versions (1 to {newest})"
+        return _none_of(values, wanted, "a mark with another schema's digest")
     schema = schemas.get(newest if version == UNMARKED else version)
     if schema is None:
         wanted = f"a record with a version that the topic has (1 to {newest})"

@@ -18,15 +18,20 @@ from samelog.typed.resolution import Resolution, Unresolvable
 from samelog.typed.schema import Schema, SchemaFormat
 from samelog.typed.values.codec import DecodedValues, reading_schema
 from samelog.typed.values.codecs import codec_of
-from samelog.typed.versions import SCHEMA_HEADER, Since, parse_mark, version_at
+from samelog.typed.versions import (
+    FOREIGN,
+    SCHEMA_HEADER,
+    Since,
+    marked_version,
+    number_in,
+    version_at,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 UNREAD_HEADER = "samelog.unread"
 """Why a record could not be read, which a node has passed on as it is."""
-NO_VERSION = 0
-"""Of a record whose mark is none."""
 NO_VALUE = -1
 """Of a record whose value is null: nothing was written, with whatever version."""
 FRAMED = -2
@@ -48,6 +53,8 @@ class Unread:
         written = f"written with version {self.version}" if self.version > 0 else "marked wrongly"
         if self.version == FRAMED:
             written = "written with a schema of the registry"
+        if self.version == FOREIGN:
+            written = "written with a schema that this topic does not have"
         return f"offset {self.offset}, {written}, read with version {self.reader}: {self.misfit}"
 
 
@@ -101,7 +108,7 @@ class TypedReader:
         since: Since,
     ) -> Mapping[int, Sequence[int]]:
         """Which records have each version. Mostly nobody has marked any, and all have the same."""
-        marks = marks_of(records)
+        marks = self._marks(records)
         is_plain = self._frames is None and not marks
         if offsets and is_plain and not records.column("value").null_count:
             first, last = version_at(since, offsets[0]), version_at(since, offsets[-1])
@@ -113,6 +120,12 @@ class TypedReader:
         for place, version in enumerate(self._versions(marks, values, offsets, since)):
             together.setdefault(version, []).append(place)
         return together
+
+    def _marks(self, records: pa.Table) -> dict[int, int]:
+        """Record -> the version that its mark says."""
+        found = marks_of(records)
+        versions = {each: marked_version(each, self._schemas) for each in set(found.values())}
+        return {place: versions[value] for place, value in found.items()}
 
     def _versions(
         self,
@@ -160,7 +173,9 @@ class TypedReader:
             )
         if version == FRAMED and self._frames is not None:
             return self._frames.decode(values)
-        if version not in self._schemas:
+        if version == FOREIGN:
+            problem = "a record of this topic: its mark says a schema of a deleted or another topic"
+        elif version not in self._schemas:
             problem = "a record with a version that the topic has"
         else:
             resolution = self._resolution(version)
@@ -181,11 +196,9 @@ class TypedReader:
         return known
 
 
-def marks_of(records: pa.Table) -> dict[int, int]:
-    """Record -> what its mark says; the last one, as Kafka's clients take headers."""
-    found = headers_of(records, SCHEMA_HEADER)
-    versions = {value: parse_mark(value) or NO_VERSION for value in set(found.values())}
-    return {place: versions[value] for place, value in found.items()}
+def marks_of(records: pa.Table) -> dict[int, bytes | None]:
+    """Record -> its mark; the last one, as Kafka's clients take headers."""
+    return headers_of(records, SCHEMA_HEADER)
 
 
 def covers(newest: int, complete: int, records: pa.Table) -> bool:
@@ -193,7 +206,7 @@ def covers(newest: int, complete: int, records: pa.Table) -> bool:
     were in force for all before offset `complete`. Only the cluster can say that of a record
     without a mark, or with one that is not known.
     """
-    marks = marks_of(records)
+    marks = {place: number_in(value) for place, value in marks_of(records).items()}
     values, offsets = records["value"], records["offset"]
     for place in range(records.num_rows - 1, -1, -1):
         if marks.get(place, newest + 1) > newest and values[place].is_valid:

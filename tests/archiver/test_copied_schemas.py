@@ -42,7 +42,7 @@ def write(root: Path, *more: bytes | None) -> list[CopyJob]:
     """Two segments: version 2 is in force from offset 1 on, version 3 from offset 3 on."""
     root.mkdir()
     log = MergedLog.open(FS, root / "t-0", topic="t", topic_id=LOG.topic_id, partition=0)
-    late = [(mark(1),)]
+    late = [(mark(1, parse_schema(TEXTS[0]).fingerprint),)]
     for values, headers in (
         ([b'{"a":0}', b'{"a":1}'], None),
         ([b'{"a":2}', b'{"a":3,"b":"x"}', *more], [*late, *[None] * (1 + len(more))]),

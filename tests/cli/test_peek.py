@@ -34,7 +34,7 @@ from samelog.typed.schema import Column, Schema, SchemaFormat
 from samelog.typed.types import parse_type
 from samelog.typed.values.codec import reading_schema
 from samelog.typed.values.codecs import codec_of
-from samelog.typed.versions import mark
+from samelog.typed.versions import SCHEMA_HEADER, mark
 
 CONTEXT = click.Context(command)
 OPTION = command.params[0]
@@ -194,6 +194,11 @@ def shown(found: Record) -> str:
     return b"\n".join([as_value(found)] if rows is None else rows).decode(errors="replace")
 
 
+def said(version: int) -> tuple[str, bytes]:
+    """The mark of a version."""
+    return mark(version, VERSIONS[version - 1].fingerprint)
+
+
 def test_values_are_rows_by_the_version_that_wrote_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(value_rows, "topic_schemas", told)
     (old,) = values(1, {"old": "first"})
@@ -201,10 +206,14 @@ def test_values_are_rows_by_the_version_that_wrote_them(monkeypatch: pytest.Monk
     (table,) = values(3, {"n": 1}, {"n": None})
     assert shown(record(4, value=old)) == '{"old":"first"}'
     assert shown(record(5, value=new)) == '{"price":"1.50","day":"2026-11-23"}'
-    marked = record(9, value=old, headers=(mark(2), mark(1)))
+    marked = record(9, value=old, headers=(said(2), said(1)))
     assert shown(marked) == '{"old":"first"}'
-    assert shown(record(9, value=table, headers=(mark(3),))) == '{"n":1}\n{"n":null}'
-    for value, headers in ((b"text", (mark(4),)), (old, (mark(9),)), (b"\x02", ()), (None, ())):
+    assert shown(record(9, value=table, headers=(said(3),))) == '{"n":1}\n{"n":null}'
+    foreign = mark(1, "0" * 64)
+    for value, headers in (
+        *((b"text", (said(4),)), (old, ((SCHEMA_HEADER, b"9"),)), (old, (foreign,))),
+        *((b"\x02", ()), (None, ())),
+    ):
         found = record(9, value=value, headers=headers)
         assert shown(found) == (value or b"").decode()
     rows = PartitionRows(None, "t", 0).of(record(4, value=old))  # type: ignore[arg-type]

@@ -316,10 +316,10 @@ def typed(request: requests.PeekRecords) -> views.RecordPage:
     row = {name: value for name, (value, _) in COLUMNS_TYPED.items()}
     values: list[tuple[bytes, tuple[tuple[str, bytes], ...]]] = [
         (written(BEFORE, {"old": "first"}), ()),
-        (written(TYPED, row), (mark(2),)),
+        (written(TYPED, row), (mark(2, TYPED.fingerprint),)),
         (written(TYPED, row), ()),
-        (written(BEFORE, {"old": "late"}), (mark(1),)),
-        (b'{"new": 5}', (mark(3),)),
+        (written(BEFORE, {"old": "late"}), (mark(1, BEFORE.fingerprint),)),
+        (b'{"new": 5}', (mark(3, AFTER.fingerprint),)),
         (MISMARKED, (("samelog.schema", b"nine"),)),
     ]
     rows = [

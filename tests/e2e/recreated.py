@@ -49,11 +49,14 @@ def publisher_sidecar(world: World) -> Iterator[PublisherSidecar]:
         yield made
 
 
-def local_publisher(world: World, session: str = "p", topic: str = "t") -> Publisher:
-    """A publisher that leaves shipping to the sidecar."""
+def local_publisher(
+    world: World, session: str = "p", topic: str = "t", *, is_typed: bool = False
+) -> Publisher:
+    """A publisher that leaves shipping to the sidecar. `is_typed`: it asks for schemas."""
     directory = world.directory / "publishers"
     directory.mkdir(parents=True, exist_ok=True)
-    return Publisher(topic, session=session, directory=str(directory))
+    config = world.cluster.client_file if is_typed else None
+    return Publisher(topic, session=session, directory=str(directory), config=config, ship=False)
 
 
 @contextmanager

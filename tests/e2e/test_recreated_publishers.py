@@ -14,6 +14,7 @@ from samelog import TopicDeleted
 from samelog.http.sidecar_api import shipping_view
 from samelog.publisher import RowMisfit
 from samelog.publisher.sidecar import PublisherSidecar
+from samelog.subscriber import Subscriber, TypedRow, UnreadableRecord
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.e2e.recreated import local_publisher, publisher_sidecar
@@ -161,34 +162,68 @@ def test_nothing_of_a_deleted_topic_is_left_beside_the_sessions(
         wait_for(lambda: not list(files.glob("log.*")), "the files are released")
 
 
+def set_schema(world: World, *columns: str, value_format: str = "json") -> None:
+    file = world.directory / "schema.json"
+    file.write_text(schema_text(*columns, value_format=value_format))
+    run(world, "schema", "set", "t", str(file))
+
+
+def test_held_rows_are_not_read_by_the_schema_of_the_new_topic(single: World) -> None:
+    """Behind a sidecar: both schemas have one number, and each reads the other's values."""
+    run(single, "topic", "create", "t")
+    set_schema(single, "feet int32", value_format="csv")
+    with local_publisher(single, is_typed=True) as publisher:
+        with publisher_sidecar(single) as made:
+            publisher.append_rows([{"feet": 1}])
+            wait_for(lambda: _merged(made) == {"t"}, "all is merged")
+        publisher.append_rows([{"feet": 2}])
+        recreate(single)
+        set_schema(single, "metres int32", value_format="csv")
+        with publisher_sidecar(single):
+            wait_for(lambda: list(held(single)) == ["p"], "the rows are held")
+            run(single, "session", "continue", "p")
+            with pytest.raises(RowMisfit, match="feet"):
+                publisher.append_rows([{"feet": 3}])
+            publisher.append_rows([{"metres": 4}])
+            with single.subscriber("s") as reader, pytest.raises(UnreadableRecord) as found:
+                _first_rows(reader)
+            assert found.value.offset == 0
+            assert "written with a schema that this topic does not have" in str(found.value)
+            with single.subscriber("skips", corrupt="skip") as reader:
+                rows = [row.values for row in _first_rows(reader)]
+            assert rows == [{"metres": 4}]
+
+
 def test_rows_go_by_the_schema_of_the_new_topic(
     single: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = single.directory / "schema.json"
-
-    def set_schema(*columns: str) -> None:
-        file.write_text(schema_text(*columns, value_format="json"))
-        run(single, "schema", "set", "t", str(file))
-
     run(single, "topic", "create", "t")
-    set_schema("a int64")
+    set_schema(single, "a int64")
+    set_schema(single, "a int64", "c string")
     with single.publisher("p") as publisher, single.subscriber("s", "t*") as subscriber:
         publisher.append_rows([{"a": 1}])
         publisher.wait_merged(timeout=PATIENCE_S)
-        wait_for(lambda: [r.values for r in subscriber.rows(timeout=0.2)] == [{"a": 1}], "the row")
+        wait_for(
+            lambda: [r.values for r in subscriber.rows(timeout=0.2)] == [{"a": 1, "c": None}],
+            "the row",
+        )
         caplog.set_level(logging.WARNING, "samelog")
         recreate(single)
-        set_schema("b string")
+        set_schema(single, "b string")
         wait_for(lambda: "next topic of that name" in caplog.text, "the publisher knows of it")
         with pytest.raises(RowMisfit):
             publisher.append_rows([{"a": 1}])
         publisher.append_rows([{"b": "x"}])
         publisher.wait_merged(timeout=PATIENCE_S)
-        found: list[object] = []
+        assert [row.values for row in _first_rows(subscriber)] == [{"b": "x"}]
 
-        def reads() -> bool:
-            found.extend(row.values for row in subscriber.rows(timeout=0.2))
-            return bool(found)
 
-        wait_for(reads, "the new row")
-        assert found == [{"b": "x"}]
+def _first_rows(reader: Subscriber) -> list[TypedRow]:
+    found: list[TypedRow] = []
+
+    def reads() -> bool:
+        found.extend(reader.rows(timeout=0.2))
+        return bool(found)
+
+    wait_for(reads, "a row")
+    return found

@@ -34,7 +34,7 @@ from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.transactions.commands import AddToTransaction, InitProducer
 from samelog.sequencer.state.types import Rejection
 from samelog.typed.judging import FITS, BatchMisfits
-from samelog.typed.versions import mark
+from samelog.typed.versions import SCHEMA_HEADER
 from tests.judging.judges import InlineJudge
 from tests.sequencer.test_planner import TERM, Bytes
 from tests.typed.known import schema_text
@@ -458,7 +458,7 @@ def marked(value: bytes, version: int) -> bytes:
     """A batch of one record with a mark."""
     return kernels.build_batches(
         [value],
-        headers=[[mark(version)]],
+        headers=[[(SCHEMA_HEADER, b"%d" % version)]],
         timestamps=5,
         batch_bytes=1 << 20,
         max_record_bytes=1 << 20,

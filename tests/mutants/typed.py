@@ -8,7 +8,9 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+import pyarrow as pa
 
+from samelog.admin.known_schemas import KnownSchemas, TopicSchemas
 from samelog.config.authorisation import Rights
 from samelog.format.arrow import to_arrow
 from samelog.publisher import typed_rows as publisher_rows
@@ -33,11 +35,12 @@ from samelog.subscriber import typed_rows as subscriber_rows
 from samelog.subscriber.cursor import Cursor
 from samelog.subscriber.engine import Engine
 from samelog.subscriber.handling import Handling
-from samelog.typed import reading, resolution
+from samelog.typed import judging, reading, resolution
 from samelog.typed.filters import passing
 from samelog.typed.filters.operands import Operand
 from samelog.typed.filters.passing import Passing
-from samelog.typed.versions import mark
+from samelog.typed.filters.selection import Selection
+from samelog.typed.versions import mark, number_in
 
 
 @contextmanager
@@ -110,7 +113,39 @@ def pass_over_what_cannot_be_read() -> Iterator[None]:
 @contextmanager
 def mark_all_with_the_first_version() -> Iterator[None]:
     """A publisher marks its rows with version 1, whatever version they were encoded with."""
-    with patch.object(publisher_rows, "mark", lambda version: mark(1)):
+    with patch.object(publisher_rows, "mark", lambda version, fingerprint: mark(1, fingerprint)):
+        yield
+
+
+@contextmanager
+def follow_the_number_of_a_mark() -> Iterator[None]:
+    """A marked record has the version of that number, whichever schema its mark says."""
+    by_number = "marked_version", lambda value, schemas: number_in(value)
+    with patch.object(reading, *by_number), patch.object(judging, *by_number):
+        yield
+
+
+@contextmanager
+def stay_with_a_deleted_schema() -> Iterator[None]:
+    """A publisher stays with its version when the sidecar learns that the topic was deleted."""
+    with patch.object(KnownSchemas, "is_gone", lambda self, topic, topic_id: False):
+        yield
+
+
+@contextmanager
+def read_by_the_schema_of_a_name() -> Iterator[None]:
+    """A subscriber reads a topic that was created again as the version of the deleted topic."""
+    original = subscriber_rows.RowReader._reader
+
+    def reader(
+        self: subscriber_rows.RowReader, topic: str, known: TopicSchemas, columns: pa.Schema
+    ) -> tuple[reading.TypedReader, Selection]:
+        chosen = self._chosen.get(topic)
+        if chosen is not None:
+            self._chosen[topic] = known.topic_id, *chosen[1:]
+        return original(self, topic, known, columns)
+
+    with patch.object(subscriber_rows.RowReader, "_reader", reader):
         yield
 
 
@@ -311,6 +346,22 @@ TYPED = (
         99,
         mark_all_with_the_first_version,
         _PUBLISHER + "test_a_publisher_stays_with_its_version_until_it_is_asked_for_another",
+    ),
+    (
+        620,
+        follow_the_number_of_a_mark,
+        _VERSIONS
+        + "test_a_record_of_a_schema_that_the_topic_does_not_have_is_never_read_by_another",
+    ),
+    (
+        621,
+        stay_with_a_deleted_schema,
+        _PUBLISHER + "test_what_a_sidecar_forgets_its_publisher_forgets",
+    ),
+    (
+        621,
+        read_by_the_schema_of_a_name,
+        _SUBSCRIBER + "test_a_topic_that_is_created_again_is_read_as_its_own_newest_version",
     ),
     (
         99,

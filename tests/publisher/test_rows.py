@@ -12,10 +12,16 @@ import pyarrow as pa
 import pytest
 
 from samelog import AsyncPublisher, Publisher
+from samelog.admin import known_schemas
+from samelog.admin.answers import SchemaPage
+from samelog.admin.client import topic_schemas
+from samelog.admin.known_schemas import KnownSchemas
 from samelog.format.errors import RecordTooLarge
 from samelog.publisher import NobodyAnswers, NoSchema, RowMisfit
+from samelog.store.disk.files import OsFileSystem
 from samelog.typed.schema import parse_schema
 from samelog.typed.values.codecs import codec_of
+from samelog.typed.versions import mark
 from tests.cli.fake_nodes import FakeCluster
 from tests.publisher import reading
 from tests.typed.known import Known, schema_text
@@ -43,7 +49,9 @@ def publisher(cluster: FakeCluster, root: Path, **options: Any) -> Publisher:
 def marked(root: Path, partition: int = 0) -> list[tuple[bytes | None, bytes | None]]:
     """Version and value of each record."""
     found = reading.records(root / "s", partition=partition)
-    return [(dict(record.headers)["samelog.schema"], record.value) for record in found]
+    marks = [dict(record.headers)["samelog.schema"] or b"" for record in found]
+    values = [record.value for record in found]
+    return [(mark.partition(b"@")[0], value) for mark, value in zip(marks, values, strict=True)]
 
 
 def test_rows_of_any_kind_are_records_with_their_version(
@@ -106,11 +114,62 @@ def test_a_deleted_topics_schema_is_forgotten(
     with publisher(cluster, tmp_path) as typed:
         typed.append_rows([(1, "x")])
         known.texts[0] = schema_text("b string")
-        typed._forget_schema("t")  # as the shipper does
+        typed._forget_schema("t", "id-1")  # as the shipper does
+        known.topic_id = "id-2"
         with pytest.raises(RowMisfit):
             typed.append_rows([(1, "x")])
         typed.append_rows([("y",)])
     assert marked(tmp_path) == [(b"1", b'{"a":1,"b":"x"}'), (b"1", b'{"b":"y"}')]
+
+
+def test_a_deletion_that_is_learnt_while_the_cluster_is_asked_counts(
+    cluster: FakeCluster, known: Known, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread encodes; another one, the shipper's, learns that the topic was deleted."""
+    asked = topic_schemas
+    with publisher(cluster, tmp_path) as typed:
+
+        def ask(*arguments: Any) -> SchemaPage:
+            page = asked(*arguments)
+            if page.topic_id == "id-1":
+                typed._forget_schema("t", "id-1")
+                known.topic_id, known.texts[0] = "id-2", schema_text("b string")
+            return page
+
+        monkeypatch.setattr(known_schemas, "topic_schemas", ask)
+        with pytest.raises(RowMisfit):
+            typed.append_rows([(1, "x")])
+        typed.append_rows([("y",)])
+    assert marked(tmp_path) == [(b"1", b'{"b":"y"}')]
+
+
+def test_a_node_that_lags_does_not_bring_a_deleted_schema_back(
+    cluster: FakeCluster, known: Known, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with publisher(cluster, tmp_path) as typed:
+        typed.append_rows([(1, "x")])
+        typed._forget_schema("t", "id-1")
+        monkeypatch.setattr(known_schemas, "LAG_S", 0.0)
+        with pytest.raises(NobodyAnswers, match="does not know yet that topic 't' was deleted"):
+            typed.append_rows([(1, "x")])
+        known.topic_id, known.texts[0] = "id-2", schema_text("b string")
+        typed.append_rows([("y",)])
+    assert marked(tmp_path) == [(b"1", b'{"a":1,"b":"x"}'), (b"1", b'{"b":"y"}')]
+
+
+def test_what_a_sidecar_forgets_its_publisher_forgets(
+    cluster: FakeCluster, known: Known, tmp_path: Path
+) -> None:
+    with publisher(cluster, tmp_path) as typed:
+        typed.append_rows([(1, "x")])
+        KnownSchemas(OsFileSystem(), str(tmp_path / "s"), None).forget("t", "id-1")
+        known.topic_id, known.texts[0] = "id-2", schema_text("b string")
+        with pytest.raises(RowMisfit):
+            typed.append_rows([(1, "x")])
+        typed.append_rows([("y",)])
+        KnownSchemas(OsFileSystem(), str(tmp_path / "s"), None).forget("t", "id-1")
+        typed.append_rows([("z",)])  # what was forgotten is another topic's
+    assert known.asked == 2
 
 
 def test_a_publisher_stays_with_its_version_until_it_is_asked_for_another(
@@ -224,6 +283,8 @@ def test_a_record_that_does_not_fit_is_refused_with_all_that_came_with_it(
             typed.append_many([fits, None, b'{"c":1}', b"x"], keys=[b"0", b"1", b"2", b"3"])
         with pytest.raises(RowMisfit, match="version 7"):
             typed.append(fits, headers=MARK_7)
+        with pytest.raises(RowMisfit, match="another schema's digest"):
+            typed.append(fits, headers=[mark(1, parse_schema(SECOND).fingerprint)])
         with pytest.raises(RowMisfit, match="row 1"):
             typed.append_many([fits, memoryview(b"[]")], headers=[MARK_1, None])
         assert typed.positions.appended == {}

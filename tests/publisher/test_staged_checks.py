@@ -11,12 +11,14 @@ from samelog.config.load import load_client
 from samelog.publisher import RowMisfit
 from samelog.publisher.errors import NotStaged
 from samelog.publisher.staged_checks import StagedChecks
+from samelog.typed.schema import parse_schema
+from samelog.typed.versions import mark
 from tests.cli.fake_nodes import FakeCluster
 from tests.typed.known import Known, schema_text
 
 FIRST, SECOND = schema_text("a int32", "b string"), schema_text("a int64", "b string")
 GOOD = b'{"a":1,"b":"x"}'
-MARK = "samelog.schema", b"1"
+MARK = mark(1, parse_schema(FIRST).fingerprint)
 
 
 @pytest.fixture

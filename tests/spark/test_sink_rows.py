@@ -21,6 +21,8 @@ from samelog.spark.sink import check_columns, parse_sink_options, pieces
 from samelog.spark.sink_rows import encoded
 from samelog.store.disk.files import OsFileSystem
 from samelog.typed.framing import HEAD
+from samelog.typed.schema import parse_schema
+from samelog.typed.versions import mark
 from tests.cli.fake_nodes import FakeCluster
 from tests.typed.known import Known, schema_text
 from tests.typed.registries import running
@@ -75,11 +77,12 @@ def encoder(
 
 
 ROWS = pa.table({"key": [b"k", None], "a": pa.array([1, 2], pa.int64()), "b": ["x", None]})
-MARK = {"key": "samelog.schema", "value": b"1"}
+FIRST = schema_text("a int32", "b string")
+MARK = dict(zip(("key", "value"), mark(1, parse_schema(FIRST).fingerprint), strict=True))
 
 
 def test_rows_of_a_schema_are_records_with_marks(cluster: FakeCluster, tmp_path: Path) -> None:
-    rows = encoder(cluster, tmp_path, schema_text("a int32", "b string"))
+    rows = encoder(cluster, tmp_path, FIRST)
     assert encoded(ROWS, rows, "t").to_pylist() == [
         {"key": b"k", "value": b'{"a":1,"b":"x"}', "headers": [MARK]},
         {"key": None, "value": b'{"a":2,"b":null}', "headers": [MARK]},

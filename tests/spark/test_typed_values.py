@@ -11,7 +11,7 @@ from samelog.admin.client import ask
 from samelog.admin.requests import SetSchema
 from samelog.format import _kernels as kernels
 from samelog.format.arrow import to_arrow
-from samelog.spark.errors import BadOption
+from samelog.spark.errors import BadOption, NotReadable
 from samelog.spark.options import LogAccess
 from samelog.spark.payload import typed_values
 from samelog.spark.payload.own_schema import spark_type
@@ -104,6 +104,26 @@ def test_tasks_ask_again_when_newer_records_come(monkeypatch: pytest.MonkeyPatch
     both = values.decode(records, read, pa.schema([("b", pa.string())]))
     assert pages == []
     assert both.columns.to_pylist() == [{"b": None}, {"b": "2"}]
+
+
+def test_a_record_is_not_read_by_the_schema_of_the_next_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The topic was created again behind the records' reading."""
+    text = schema_text("a int32", value_format="csv")
+    monkeypatch.setattr(typed_values, "_pages", {})
+    monkeypatch.setattr(typed_values, "LEARN_S", 0.0)
+    monkeypatch.setattr(typed_values, "_asked", lambda path, name: page([text], 9, (0, 1)))
+    data = kernels.build_batches(
+        [b"1"], timestamps=5, batch_bytes=1 << 20, max_record_bytes=1 << 20
+    )
+    records = to_arrow(data, 0, len(data), topic="t", partition=0)
+    values = SchemaValues(LogAccess(config="/x/client.toml"), {"older": 3}, "")
+    columns = pa.schema([("a", pa.int32())])
+    with pytest.raises(NotReadable, match="deleted and created again"):
+        values.decode(records, OffsetRange(PartitionName("t", 0), "older", 0, 1), columns)
+    found = values.decode(records, OffsetRange(PartitionName("t", 0), "id", 0, 1), columns)
+    assert found.columns.to_pylist() == [{"a": 1}]
 
 
 def page(texts: list[str], next_offset: int, *since: tuple[int, int]) -> SchemaPage:

@@ -13,6 +13,7 @@ import pytest
 from samelog import AsyncSubscriber, Subscriber
 from samelog.config.load import load_client
 from samelog.format import _kernels as kernels
+from samelog.format.arrow import to_arrow
 from samelog.subscriber import NobodyAnswers, NoSchema, UnreadableRecord, typed_rows
 from tests.cli.fake_nodes import FakeCluster
 from tests.patience import PATIENCE_S
@@ -102,6 +103,21 @@ def test_what_is_in_force_is_asked_for_up_to_the_records(copies: Copies) -> None
     with copies.reader() as reader:
         assert values(reader.rows()) == [(0, {"a": 1, "b": None}), (1, {"a": 2, "b": "x"})]
     assert copies.known.next_offsets == [2]
+
+
+def test_a_topic_that_is_created_again_is_read_as_its_own_newest_version(
+    copies: Copies,
+) -> None:
+    """The deleted topic had two versions, the next one has one."""
+    copies.append(b'{"a":1,"b":"x"}', version=b"2")
+    with copies.reader() as reader:
+        assert values(reader.rows()) == [(0, {"a": 1, "b": "x"})]
+        rows = reader._row_reader()
+        columns = to_arrow(b"", 0, 0, topic="t", partition=0).schema
+        later = rows._known.note("t", "later", (schema_text("c int32"),), {})
+        copies.known.topic_id, copies.known.texts[:] = "later", [schema_text("c int32")]
+        found, _ = rows._reader("t", later, columns)
+        assert found.read(columns.empty_table(), ()).table.column_names == ["c"]
 
 
 def test_lists_of_versions_count_for_the_log_that_they_are_of(copies: Copies) -> None:

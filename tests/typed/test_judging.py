@@ -15,6 +15,7 @@ from samelog.typed.judging import FITS, STEP, TOLD, judge_batch
 from samelog.typed.reading import TypedReader
 from samelog.typed.schema import Schema, parse_schema
 from samelog.typed.values.codecs import codec_of
+from samelog.typed.versions import mark
 from tests.kafka.batches import packed
 from tests.typed.known import schema_text
 
@@ -59,6 +60,16 @@ def test_a_mark_decides_and_one_that_is_no_version_does_not_fit() -> None:
     assert refused([wide, new, b"{}"], [b"1", b"1", b"1"]) == [0, 1]
     assert refused([wide, new, b"{}"], [b"1", None, b"2"]) == [0]
     assert refused([b"{}", b"{}", b"{}", None], [b"3", b"01", b"", b"9"]) == [0, 1, 2]
+
+
+def test_a_mark_of_another_schema_does_not_fit_under_any_number() -> None:
+    own = mark(1, JSON[2].fingerprint)[1]  # the topic was created again, with another order
+    other = mark(1, "0" * 64)[1]
+    assert refused([b'{"c":1.5}', b"{}", None], [own, own, other]) == []
+    assert refused([b"{}", b"{}"], [other, b"1"]) == [0]
+    found = judge_batch(JSON, 2, batch([b"{}", b"{}"], [other, other]))
+    assert found.records == [0, 1]
+    assert "a mark with another schema's digest" in found.told[0][3]
 
 
 def test_the_last_mark_of_a_record_counts() -> None:

@@ -133,7 +133,7 @@ def test_what_cannot_be_read_passes_as_it_is_and_is_named() -> None:
 def test_marks_are_read_and_not_passed_on() -> None:
     old = parse_schema(schema_text("b string", "a int64", value_format="csv"))
     new = parse_schema(schema_text("a int64", "b string", value_format="csv"))
-    headers = [[mark(1), ("own", b"1")], [mark(2)], None]
+    headers = [[mark(1, old.fingerprint), ("own", b"1")], [mark(2, new.fingerprint)], None]
     data = log_of([b"x,1", b"2,y", b"3,z"], headers=headers)
     passing = Passing(RowsWanted("a < 3"), {1: old, 2: new}, 2)
     found = records_of(passing.piece(data, PLACE, (0, 3), [(0, 2)]))

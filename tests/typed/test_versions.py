@@ -21,7 +21,15 @@ from samelog.typed.rows import table_of
 from samelog.typed.schema import Schema, SchemaFormat, parse_schema
 from samelog.typed.values.codec import DecodedValues
 from samelog.typed.values.codecs import codec_of
-from samelog.typed.versions import Since, mark, parse_mark, version_at
+from samelog.typed.versions import (
+    FOREIGN,
+    NO_VERSION,
+    Since,
+    mark,
+    marked_version,
+    number_in,
+    version_at,
+)
 from tests.typed.worlds import changed, rows, schemas
 
 RECORDS = to_arrow(b"", 0, 0, topic="t", partition=0).schema
@@ -66,12 +74,39 @@ def read(found: pa.Table, version: int, since: Since = ()) -> TypedRows:
 
 @given(st.integers(1, 1000))
 def test_a_mark_says_its_version(version: int) -> None:
-    assert parse_mark(mark(version)[1]) == version
+    said = mark(version, FIRST.fingerprint)[1]
+    assert number_in(said) == version
+    assert marked_version(said, {version: FIRST}) == version
+    assert marked_version(b"%d" % version, {}) == version
 
 
-@pytest.mark.parametrize("value", [None, b"", b"0", b"01", b"-1", b"1.0", b" 1", b"10000", b"\xd9"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, b"", b"0", b"01", b"-1", b"1.0", b" 1", b"10000", b"\xd9"),
+        *(b"1@", b"1@0123", b"1@0123456789aB", b"1@0123456789abc", b"@0123456789ab"),
+    ],
+)
 def test_anything_else_is_no_mark(value: bytes | None) -> None:
-    assert parse_mark(value) is None
+    assert number_in(value) == NO_VERSION
+    assert marked_version(value, {1: FIRST}) == NO_VERSION
+
+
+def test_a_mark_follows_its_schema_and_not_the_number() -> None:
+    said = mark(1, FIRST.fingerprint)[1]
+    assert marked_version(said, {1: SECOND, 2: FIRST, 3: THIRD}) == 2
+    assert marked_version(said, {1: SECOND}) == FOREIGN
+    assert marked_version(said, {}) == FOREIGN
+
+
+def test_a_record_of_a_schema_that_the_topic_does_not_have_is_never_read_by_another() -> None:
+    """The values fit version 1 of the topic, whose columns mean something else."""
+    said = mark(1, schema("metres int32", value_format="csv").fingerprint)[1]
+    found = read(records(b"7", b'{"a":1}', marks={0: said}), 1)
+    assert found.table.to_pylist() == [{"a": 1}]
+    [unread] = found.unread
+    assert (unread.offset, unread.version) == (0, FOREIGN)
+    assert "written with a schema that this topic does not have" in str(unread)
 
 
 def test_a_record_without_a_mark_has_the_version_at_its_offset() -> None:

@@ -71,8 +71,8 @@ class Recreation:
     ) -> None:
         """`on_reset`: an input is shipped differently from now on."""
         self.option = OnRecreate.HOLD
-        self.on_left: Callable[[str], None] = lambda topic: None
-        """Called with the name of a topic that was deleted, once nothing more goes to it."""
+        self.on_left: Callable[[str, str], None] = lambda topic, topic_id: None
+        """Called with the name and the id of a topic that was deleted."""
         self.lets_go = False
         """Whether bytes of a deleted topic are dropped, because they can be had again."""
         self._session = session
@@ -191,7 +191,7 @@ class Recreation:
                 former = (*shipping.former, topic_id)[-FORMER_KEPT:]
                 shipping = msgspec.structs.replace(shipping, former=former)
             self._session.look_again(name)
-            self.on_left(name[0])
+            self.on_left(name[0], topic_id)
             self._leave_topic(name, shipping)
         self._gone.discard((name, topic_id))
 

@@ -50,14 +50,16 @@ class SchemaValues:
 
     access: LogAccess
     versions: Mapping[str, int]
-    """Topic -> the version that it is read as; a topic that came later is read as its newest."""
+    """The id of a topic's log -> the version that it is read as; a topic that came later, also one
+    that was created again under a name, is read as its newest.
+    """
     registry: str
 
     def decode(self, table: pa.Table, read: OffsetRange, schema: pa.Schema) -> Decoded:
         """A row for each record, or as many as its value has; that of a bad one is null. Raises
         NotReadable, BadOption.
         """
-        name, wanted = read.name, self.versions.get(read.name.topic, 0)
+        name, wanted = read.name, self.versions.get(read.topic_id, 0)
         if self.access.where is not None:
             return self._passed(table, read, schema)
         page = _page(self.access, read, table, at_least=wanted or FIRST)
@@ -78,8 +80,9 @@ class SchemaValues:
         """Decode rows that nodes let pass: they rewrote them as the version that is read, except
         for values that they could not read.
         """
-        page = _page(self.access, read, table.slice(0, 0), at_least=self.versions[read.name.topic])
-        version = _schemas(page)[self.versions[read.name.topic]]
+        number = self.access.versions[read.name.topic]
+        page = _page(self.access, read, table.slice(0, 0), at_least=number)
+        version = _schemas(page)[number]
         told = headers_of(table, UNREAD_HEADER)
         bad = {place: (why or b"").decode(errors="replace") for place, why in told.items()}
         places = [place for place in range(table.num_rows) if place not in bad]
@@ -113,7 +116,8 @@ def typed_values(options: Options, columns: StructType) -> SchemaValues:
     versions = {topic: page.newest for topic, (_, page) in pages.items()}
     _ids(options.values.registry)
     access = replace(options.access, versions=versions)
-    return SchemaValues(access, versions, options.values.registry)
+    by_log = {page.topic_id: page.newest for _, page in pages.values()}
+    return SchemaValues(access, by_log, options.values.registry)
 
 
 def _check_where(options: Options) -> None:
@@ -150,24 +154,35 @@ _pages: dict[tuple[str, PartitionName, str], SchemaPage] = {}
 
 
 def _page(access: LogAccess, read: OffsetRange, records: pa.Table, *, at_least: int) -> SchemaPage:
-    """What says the versions of these records. Raises NotReadable."""
+    """What says the versions of these records, by a node that has their log. Raises NotReadable."""
     path, name = config_path(access) or "", read.name
     key = path, name, read.topic_id
     page = _pages.get(key)
     deadline = time.monotonic() + LEARN_S
-    while page is None or not _knows(page, at_least, records):
+    while page is None or not _knows(page, read.topic_id, at_least, records):
         if page is not None and time.monotonic() > deadline:
-            raise NotReadable(f"{name}: no node that answers knows all versions of its schema")
+            raise NotReadable(_why_unknown(page, read))
         if len(_pages) >= PAGES_MOST:
             _pages.clear()
         page = _pages[key] = _asked(path, name)
-        if not _knows(page, at_least, records):
+        if not _knows(page, read.topic_id, at_least, records):
             time.sleep(RETRY_S)
     return page
 
 
-def _knows(page: SchemaPage, at_least: int, records: pa.Table) -> bool:
-    return page.newest >= at_least and covers(page.newest, page.next_offset, records)
+def _knows(page: SchemaPage, topic_id: str, at_least: int, records: pa.Table) -> bool:
+    if page.topic_id != topic_id or page.newest < at_least:
+        return False
+    return covers(page.newest, page.next_offset, records)
+
+
+def _why_unknown(page: SchemaPage, read: OffsetRange) -> str:
+    if page.topic_id != read.topic_id:
+        return (
+            f"{read.name}: the schema of the topic with id {read.topic_id} is not known: the topic "
+            f"of that name has the id {page.topic_id}; it was deleted and created again"
+        )
+    return f"{read.name}: no node that answers knows all versions of its schema"
 
 
 def _asked(path: str, name: PartitionName) -> SchemaPage:

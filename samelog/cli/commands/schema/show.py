@@ -24,8 +24,7 @@ from samelog.cli.output import (
 )
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
-
-FINGERPRINT_SHOWN = 12
+from samelog.typed.versions import DIGEST_CHARACTERS
 
 
 @click.command()
@@ -76,5 +75,5 @@ def history(config: ClientConfig, *, topic: str) -> None:
 def _row(each: SchemaInfo) -> tuple[object, ...]:
     schema = json.loads(each.schema)
     columns = ", ".join(f"{column['name']} {column['type']}" for column in schema["columns"])
-    fingerprint = each.fingerprint[:FINGERPRINT_SHOWN]
+    fingerprint = each.fingerprint[:DIGEST_CHARACTERS]
     return each.version, utc(each.set_ms), schema["format"], columns, fingerprint

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { avroReader } from "./avro.js";
 
-const [MARK, DIGITS] = ["samelog.schema", /^[1-9]\d{0,3}$/];
+const [MARK, SAID] = ["samelog.schema", /^([1-9]\d{0,3})(?:@([0-9a-f]{12}))?$/];
 const TYPE = /^(\w+)(?:\[(\w+)(?:, .*)?\]|\(\d+, (\d+)\)|<(.*)>)?$/;
 const PLAIN = { bool: "boolean", float32: "float", float64: "double", string: "string", binary: "bytes" };
 
@@ -48,11 +48,19 @@ export async function newestSchema(topic) {
 
 // --- of each record -------------------------------------------------------------------------------
 
+// The version that a mark says, 0 if it is malformed, and the digest of the schema if it says one.
 function marked(record) {
   const mark = record.headers.findLast(([name]) => name === MARK);
   if (!mark) return null;
-  const digits = mark[1] === null ? "" : atob(mark[1]);
-  return DIGITS.test(digits) ? Number(digits) : 0;
+  const [, digits, digest] = SAID.exec(mark[1] === null ? "" : atob(mark[1])) ?? [null, "0"];
+  return { version: Number(digits), digest };
+}
+
+// A topic that was created again under a name has other schemas under the same numbers.
+function versionOf(known, { version, digest }) {
+  const isOf = (each) => each?.fingerprint.startsWith(digest);
+  if (!digest || isOf(known.get(version))) return version;
+  return [...known.values()].findLast(isOf)?.version;
 }
 
 const inForce = (since, offset) => (since.findLast(([first]) => first <= offset) ?? [0, 1])[1];
@@ -62,14 +70,15 @@ export async function schemasOf(topic, partition, records) {
   const place = `/topics/${encodeURIComponent(topic)}/schemas`;
   const first = await get(place, { partition });
   if (!first.newest) return new Map();
-  const known = new Map(first.versions.map((each) => [each.version, each.schema]));
-  const versions = records.map((each) => [each.offset, marked(each) ?? inForce(first.since, each.offset)]);
-  for (const [, version] of versions) {
+  const known = new Map(first.versions.map((each) => [each.version, each]));
+  const said = records.map((each) => [each.offset, marked(each) ?? { version: inForce(first.since, each.offset) }]);
+  for (const [, { version }] of said) {
     if (known.has(version) || version < 1 || version > first.newest) continue;
     const page = await get(place, { from_version: version });
-    for (const each of page.versions) known.set(each.version, each.schema);
+    for (const each of page.versions) known.set(each.version, each);
   }
+  const versions = said.map(([offset, each]) => [offset, versionOf(known, each)]);
   const readers = new Map([...new Set(versions.map(([, each]) => each))]
-    .filter((each) => known.has(each)).map((each) => [each, made(known.get(each))]));
+    .filter((each) => known.has(each)).map((each) => [each, made(known.get(each).schema)]));
   return new Map(versions.map(([offset, version]) => [offset, readers.get(version)]));
 }

@@ -31,6 +31,7 @@ ALL = (
     "groups",
     "partitions",
     "descriptors",
+    "syscalls",
     "spark",
     "plain",
 )

@@ -25,6 +25,7 @@ from samelog.kafka.any_broker import AppendResult
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.replicator.interfaces import RequestRefused, RollByte
+from samelog.runtime.loop import InLoop
 from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.ingest.batch_check import Taken
 from samelog.sequencer.ingest.node_sessions import session_of
@@ -96,7 +97,7 @@ UNKNOWN_FATE = AppendResult(
 """Clients send it again, and know that it may be merged already."""
 
 
-class ProducerLog:
+class ProducerLog(InLoop):
     """Implements any_broker.BatchLog and intake.VerdictListener."""
 
     def __init__(self, name: str, number: int, logs: LogParts) -> None:
@@ -183,7 +184,7 @@ class ProducerLog:
         """Take one sound batch: what will become of it; None if the partition is not open. `data`
         must not change. Raises ApiError.
         """
-        run, loop = self._run, asyncio.get_running_loop()
+        run, loop = self._run, self.loop
         if run is None or not self.is_open(topic, index):
             return None
         if (stopped := self._intake.room.stopped) is not None:

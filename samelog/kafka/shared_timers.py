@@ -7,8 +7,9 @@ Invariant: nothing is called before its time, nor later than a tick behind it, n
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+
+from samelog.runtime.loop import InLoop
 
 TICK_S = 0.05
 
@@ -34,7 +35,7 @@ class SharedTimer:
             self._call()
 
 
-class SharedTimers:
+class SharedTimers(InLoop):
     """Of one event loop."""
 
     def __init__(self) -> None:
@@ -42,12 +43,11 @@ class SharedTimers:
 
     def add(self, after_ms: int, call: Callable[[], None]) -> SharedTimer:
         """Have something called when so many milliseconds are over."""
-        loop = asyncio.get_running_loop()
-        tick = int((loop.time() + max(0, after_ms) / 1000) / TICK_S) + 1
+        tick = int((self.loop.time() + max(0, after_ms) / 1000) / TICK_S) + 1
         due = self._ticks.get(tick)
         if due is None:
             due = self._ticks[tick] = set()
-            loop.call_at(tick * TICK_S, self._pass, tick)
+            self.loop.call_at(tick * TICK_S, self._pass, tick)
         return SharedTimer(call, due)
 
     def _pass(self, tick: int) -> None:

@@ -16,6 +16,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import cached_property
 from typing import Any, TypeVar
 
 import uvloop
@@ -138,6 +139,17 @@ def settle_heap() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
+
+
+class InLoop:
+    """Runs in one event loop, which it looks up once: Python 3.11 makes a system call for each
+    `asyncio.get_running_loop`.
+    """
+
+    @cached_property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that runs when this is asked first."""
+        return asyncio.get_running_loop()
 
 
 class LoopThread:

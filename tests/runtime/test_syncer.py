@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -57,9 +57,10 @@ class Disk:
     ) -> None:
         self._loop, self._on_answer = loop, on_answer
 
-    def submit(self, number: int, call: DiskCall, descriptor: int) -> None:
-        name = "*" if call is DiskCall.SYNCFS else self._names[descriptor]
-        self._threads.submit(self._carry_out, number, name)
+    def submit(self, calls: Sequence[tuple[int, DiskCall, int]]) -> None:
+        for number, call, descriptor in calls:
+            name = "*" if call is DiskCall.SYNCFS else self._names[descriptor]
+            self._threads.submit(self._carry_out, number, name)
 
     def _carry_out(self, number: int, name: str) -> None:
         self.gate.wait(PATIENCE_S)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -52,12 +53,12 @@ def append(log: InputLog, data: bytes) -> None:
 
 def calls_of(path: Path, logs: list[InputLog]) -> list[DiskCall]:
     """Sync all logs in one round; which calls it took."""
-    calls: list[DiskCall] = []
+    made: list[DiskCall] = []
 
     class Disk(DiskThreads):
-        def submit(self, number: int, call: DiskCall, descriptor: int) -> None:
-            calls.append(call)
-            super().submit(number, call, descriptor)
+        def submit(self, calls: Sequence[tuple[int, DiskCall, int]]) -> None:
+            made.extend(call for _, call, _ in calls)
+            super().submit(calls)
 
     async def main() -> None:
         group = GroupSync(str(path), Disk)
@@ -66,7 +67,7 @@ def calls_of(path: Path, logs: list[InputLog]) -> list[DiskCall]:
         await group.close()
 
     in_loop(main)
-    return calls
+    return made
 
 
 def test_logs_that_are_written_in_turn_keep_few_files_open(tmp_path: Path) -> None:

@@ -383,8 +383,9 @@ class ProduceWork:
                 write.result.add_done_callback(self._settled)
         if not self._pending:
             return self._make_response()
-        self._response = get_running_loop().create_future()
-        self._timer = self._call.broker.timers.add(self._timeout_ms, self._finish)
+        timers = self._call.broker.timers
+        self._response = timers.loop.create_future()
+        self._timer = timers.add(self._timeout_ms, self._finish)
         return self._response
 
     def _check_taken(self) -> None:

@@ -28,10 +28,13 @@ from typing import NamedTuple, Protocol
 from samelog.runtime.counters import FAST_S, Histogram
 from samelog.runtime.disk.pace import SLOW_S, DiskPace
 from samelog.runtime.disk.threads import DiskCall, DiskThreads
+from samelog.runtime.loop import InLoop
 from samelog.store.disk.disk_errors import DiskFault, LeftUnsynced, fault_of, translated
 from samelog.store.disk.files import File
 
 FEW_FILES = 2
+MOST_CALLS = 64
+"""Submitted together; more are needed only where many files are on other file systems."""
 
 
 class Syncer(Protocol):
@@ -49,7 +52,7 @@ class _SyncRequest(NamedTuple):
 _FILES: Callable[[_SyncRequest], Sequence[File]] = attrgetter("files")
 
 
-class GroupSync:
+class GroupSync(InLoop):
     """Syncs the files of one data directory, in threads of its own."""
 
     def __init__(
@@ -69,6 +72,8 @@ class GroupSync:
         self._round: list[_SyncRequest] = []
         self._under_way: dict[int, Callable[[int], None]] = {}
         """Number of a call -> what to do with its errno."""
+        self._calls: list[tuple[int, DiskCall, int]] = []
+        """Those of a round that begins: they are submitted together."""
         self._next_number = 0
         self._error: Exception | None = None
         """The first one of the round."""
@@ -93,17 +98,16 @@ class GroupSync:
                 pass  # a round covers it
             else:
                 return
-        loop = asyncio.get_running_loop()
-        request = _SyncRequest(wanted, loop.create_future())
+        request = _SyncRequest(wanted, self.loop.create_future())
         if not is_busy:
-            loop.call_soon(self._begin_round)
+            self.loop.call_soon(self._begin_round)
         self._waiting.append(request)
         await request.done
 
     async def close(self) -> None:
         """Finish what was asked for, then give everything back."""
         if self._waiting or self._round:
-            self._idle = asyncio.get_running_loop().create_future()
+            self._idle = self.loop.create_future()
             await self._idle
         self._disk.close()
         os.close(self._fd)
@@ -112,7 +116,7 @@ class GroupSync:
 
     def _begin_round(self) -> None:
         if not self._is_attached:
-            self._disk.attach(asyncio.get_running_loop(), self._answered)
+            self._disk.attach(self.loop, self._answered)
             self._is_attached = True
         self._round, self._waiting = self._waiting, []
         self._error = None
@@ -121,21 +125,25 @@ class GroupSync:
             files = self._sync_many(files)
         for file in files:
             self._sync_one(file)
-        if not self._under_way:
+        if self._calls:
+            calls, self._calls = self._calls, []
+            for start in range(0, len(calls), MOST_CALLS):
+                self._disk.submit(calls[start : start + MOST_CALLS])
+        else:
             self._end_round()
 
     def _sync_one(self, file: File) -> None:
         try:
             target = file.begin_sync()
         except LeftUnsynced:
-            self._submit(DiskCall.SYNCFS, self._fd, self._file_system_synced)
+            self._request(DiskCall.SYNCFS, self._fd, self._file_system_synced)
             return
         except DiskFault as fault:
             self._note(fault)
             return
         if target is not None:
             call = DiskCall.FSYNC if target.names else DiskCall.FDATASYNC
-            self._submit(call, target.descriptor, file.end_sync)
+            self._request(call, target.descriptor, file.end_sync)
 
     def _sync_many(self, files: list[File]) -> list[File]:
         """One call for those on the directory's file system, as all are that were left unsynced;
@@ -153,7 +161,7 @@ class GroupSync:
             if device != self._device:
                 elsewhere.append(file)
         if len(elsewhere) < len(files):
-            self._submit(DiskCall.SYNCFS, self._fd, self._file_system_synced)
+            self._request(DiskCall.SYNCFS, self._fd, self._file_system_synced)
         return elsewhere
 
     def _file_system_synced(self, error: int) -> None:
@@ -161,10 +169,10 @@ class GroupSync:
             fault = OSError(error, os.strerror(error))
             raise fault_of(self._directory, "sync the file system of", fault)
 
-    def _submit(self, call: DiskCall, descriptor: int, on_answer: Callable[[int], None]) -> None:
+    def _request(self, call: DiskCall, descriptor: int, on_answer: Callable[[int], None]) -> None:
         number, self._next_number = self._next_number, self._next_number + 1
         self._under_way[number] = on_answer
-        self._disk.submit(number, call, descriptor)
+        self._calls.append((number, call, descriptor))
 
     def _answered(self, number: int, error: int, seconds: float) -> None:
         self._pace.took(seconds)

@@ -9,15 +9,14 @@ import asyncio
 import os
 import struct
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
 from typing import Any, Protocol, TypeVar
 
-from samelog.runtime.disk._disk_threads import serve
+from samelog.runtime.disk._disk_threads import serve, submit
 
 T = TypeVar("T")
 
-_REQUEST = struct.Struct("=qii")
 _ANSWER = struct.Struct("=qqq")
 _ANSWERS_BYTES = _ANSWER.size * 64
 
@@ -68,9 +67,12 @@ class DiskThreads:
 
         loop.add_reader(self._answers, ready)
 
-    def submit(self, number: int, call: DiskCall, descriptor: int) -> None:
-        """Have a thread make the call; at most some thousand may be under way."""
-        os.write(self._requests, _REQUEST.pack(number, call, descriptor))
+    def submit(self, calls: Sequence[tuple[int, DiskCall, int]]) -> None:
+        """Have threads make these calls, (number, call, descriptor) each, side by side; all are
+        answered together when the last one is done. At most 64; at most some thousand may be under
+        way in all.
+        """
+        submit(self._requests, calls)
 
     def close(self) -> None:
         """End the threads; nothing may be under way."""

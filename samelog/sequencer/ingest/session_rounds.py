@@ -14,6 +14,7 @@ import errno
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from samelog.runtime.disk.syncer import Syncer
+from samelog.runtime.loop import InLoop
 from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.merge.session_store import SessionStore, SyncedEnds
 from samelog.store.disk.dirty_files import UNSYNCED_RETRY_S, report_left
@@ -24,7 +25,7 @@ ENTRY_WAIT_S = 0.02
 """So long at most bytes are not synced because an entry that names them is expected."""
 
 
-class SessionRounds:
+class SessionRounds(InLoop):
     """One replica's."""
 
     def __init__(
@@ -69,7 +70,7 @@ class SessionRounds:
         """There is, and the entry that names it is about to come: it is synced together with it."""
         if not self._waits_for_entry:
             self._waits_for_entry = True
-            asyncio.get_running_loop().call_later(ENTRY_WAIT_S, self._waited)
+            self.loop.call_later(ENTRY_WAIT_S, self._waited)
 
     def _waited(self) -> None:
         self._waits_for_entry = False
@@ -78,10 +79,9 @@ class SessionRounds:
 
     async def run(self) -> None:
         """Round after round, until cancelled, or the disk fails."""
-        loop = asyncio.get_running_loop()
         while True:
             if not self.dirty:
-                self._idle = loop.create_future()
+                self._idle = self.loop.create_future()
                 await self._idle
             self._in_round = True
             if self._pause_s:
@@ -147,7 +147,7 @@ class SessionRounds:
         """Wait until all rounds with files that are under way have ended."""
         newest = self._begun
         while self._ended < newest:
-            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            ended: asyncio.Future[None] = self.loop.create_future()
             self._followers.append(ended)
             await ended
 

@@ -23,6 +23,7 @@ from operator import attrgetter
 from samelog.format.errors import CorruptLog, InvariantError, LogFormatError
 from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.disk.syncer import Syncer
+from samelog.runtime.loop import InLoop
 from samelog.sequencer.events import MergingEvents
 from samelog.sequencer.measures import Measures
 from samelog.sequencer.merge.merged_partition import (
@@ -71,7 +72,7 @@ class _Changed:
     """A turn of the loop is to come for those that are ready."""
 
 
-class Merging:
+class Merging(InLoop):
     """All partitions of this node. Those that nothing was written to are not even open, until they
     are asked for: `partition`.
     """
@@ -293,7 +294,7 @@ class Merging:
         self._changed.ready[number] = partition
         if not self._changed.has_turn:
             self._changed.has_turn = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         """One slice of work: a range of each ready partition in turn, until it is used up."""
@@ -316,7 +317,7 @@ class Merging:
                 self.compare([(number, *partition.agreed)])
         if self._changed.ready:
             self._changed.has_turn = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            self.loop.call_soon(self._turn)
 
     def _step(self, number: int, partition: MergedPartition) -> int:
         """Execute one range. A full disk is waited out, a failing one halts the partition."""
@@ -334,7 +335,7 @@ class Merging:
             if not partition.lacks_room:
                 log.error("partition %d of %s waits: %s", partition.index, partition.topic, fault)
             partition.waits_for_room = partition.lacks_room = True
-            asyncio.get_running_loop().call_later(FULL_RETRY_S, self._try_again, number)
+            self.loop.call_later(FULL_RETRY_S, self._try_again, number)
         except DiskFault as fault:
             self.halt(number, f"{fault}; start the node again when its disk is well")
         except LogFormatError as fault:

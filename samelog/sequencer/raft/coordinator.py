@@ -20,6 +20,7 @@ from samelog.consensus import Busy, NotLeader
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.runtime.flag import Flag
+from samelog.runtime.loop import InLoop
 from samelog.sequencer.events import CoordinatorEvents, Ends
 from samelog.sequencer.levels import ONE_ROUND
 from samelog.sequencer.merge.planner import Planner, majority_place
@@ -56,7 +57,7 @@ class _Unsettled:
     next_checkpoint: float = 0.0
 
 
-class Coordinator:
+class Coordinator(InLoop):
     """One node's view of the others, and the leader's decisions from it."""
 
     def __init__(
@@ -260,7 +261,7 @@ class Coordinator:
             return
         if self._group.raft.leadership is not None:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            self.loop.call_soon(self._turn)
 
     def tick(self) -> None:
         """Look again at what only time changes."""

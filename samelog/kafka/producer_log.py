@@ -30,11 +30,11 @@ from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.ingest.batch_check import Taken
 from samelog.sequencer.ingest.node_sessions import session_of
 from samelog.sequencer.parts import LogParts
-from samelog.sequencer.state.commands import Merge, MergeLeaving, MergeTyped, Range, Verdict
+from samelog.sequencer.state.commands import NO_EXTRAS, Merge, Range, Verdict
 from samelog.sequencer.state.mirrors.changes import why_only_source
 from samelog.sequencer.state.types import Topic
 from samelog.wire.errors import FaultCode
-from samelog.wire.refusals import why_unfit
+from samelog.wire.refusals import RefusedBatch, why_unfit
 
 ROLL_BYTES = 64 << 20
 """Files are removed as a whole, once they are merged on a majority."""
@@ -240,19 +240,19 @@ class ProducerLog(InLoop):
             offset += part.records
 
     def _settle(self, merge: Merge, part: Range, queue: deque[_Waiting], offset: int) -> None:
-        before = 0
+        before, extras = 0, merge.extras or NO_EXTRAS
         while queue and queue[0].at < (part.roll, part.stop):
             batch = queue.popleft()
             if part.verdict in _MERGED:
                 left = batch.records
                 if part.verdict != Verdict.TAKE:
-                    left = _left_of(merge, part, before, left)
-                stamp = merge.append_ms if merge.stamp else -1
+                    left = count_staying(extras.left_out[part.detail], before, left)
+                stamp = merge.append_ms if extras.stamp else -1
                 found = AppendResult(ErrorCode.none, offset if left else -1, stamp)
                 offset += left
                 before += batch.records
             elif part.verdict == Verdict.REFUSED:
-                found = _refused(merge, part)
+                found = _refused(extras.refused[part.detail], extras.version)
             elif part.verdict == Verdict.DUPLICATE:
                 found = AppendResult(ErrorCode.none, part.detail)
             else:
@@ -305,22 +305,12 @@ class ProducerLog(InLoop):
             _answer(batch.outcome, outcome)
 
 
-def _left_of(merge: Merge, part: Range, before: int, records: int) -> int:
-    """How many records of a batch are merged, which begins behind so many of its range."""
-    if not isinstance(merge, MergeLeaving):
-        raise InvariantError(f"nothing says what is left out of {part}")
-    return count_staying(merge.left_out[part.detail], before, records)
-
-
-def _refused(merge: Merge, part: Range) -> AppendResult:
+def _refused(batch: RefusedBatch, version: int | None) -> AppendResult:
     """Records of a batch do not fit the topic's schema: none of it is taken. Its client may send
     the others again, in another batch.
     """
-    if not isinstance(merge, MergeTyped):
-        raise InvariantError(f"nothing says why {part} is refused")
-    batch = merge.refused[part.detail]
     bad = tuple((told.record, why_unfit(told)) for told in batch.told)
-    count, version = sum(batch.runs[1::2]), merge.version
+    count = sum(batch.runs[1::2])
     text = f"{count} of its records do not fit version {version} of the schema; record {bad[0][0]}"
     return AppendResult(ErrorCode.invalid_record, message=f"{text}: {bad[0][1]}", bad_records=bad)
 

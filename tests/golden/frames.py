@@ -30,7 +30,7 @@ def split(frame: bytes) -> tuple[FrameType, Any]:
     if kind is FrameType.CONTROL:
         return kind, decode_message(payload)
     if kind is FrameType.RAFT:
-        return kind, list(decode_groups(payload)[0].messages)
+        return kind, decode_groups(payload)
     return kind, (decode_data_header(payload), payload[DATA_HEADER_BYTES:])
 
 

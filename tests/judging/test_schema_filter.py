@@ -22,7 +22,7 @@ from samelog.sequencer.refusing.verdicts import Verdicts
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     Merge,
-    MergeTyped,
+    MergeExtras,
     OpenInputCommand,
     OpenRunCommand,
     Verdict,
@@ -84,7 +84,8 @@ class World:
         self.planner.reset()
         self.bytes = Bytes()
         self.index = 0
-        self.merged: list[MergeTyped] = []
+        self.merged: list[Merge] = []
+        self.extras: list[MergeExtras] = []
         self.values: list[bytes | None] = []
         for name in sessions:
             self.open(name)
@@ -132,18 +133,20 @@ class World:
     def commit(self, merges: list[Merge]) -> None:
         for merge in merges:
             self.apply(merge)
-            assert isinstance(merge, MergeTyped)
+            assert merge.extras is not None
+            assert merge.extras.version is not None
             self.merged.append(merge)
-            self._execute(merge)
+            self.extras.append(merge.extras)
+            self._execute(merge, merge.extras)
         self.planner.applied(self.index)
 
-    def _execute(self, merge: MergeTyped) -> None:
+    def _execute(self, merge: Merge, extras: MergeExtras) -> None:
         """As every node does, which knows no schema."""
         for part in merge.ranges:
             data: bytes | bytearray = self.bytes.files[part.input, part.run, part.roll]
             data = data[part.start : part.stop]
             if part.verdict == Verdict.LEAVE_OUT:
-                data = kernels.leave_out(data, merge.left_out[part.detail], decompress)
+                data = kernels.leave_out(data, extras.left_out[part.detail], decompress)
             elif part.verdict == Verdict.SLICE:
                 data = kernels.slice_batch(bytes(data), part.detail, decompress)
             elif part.verdict != Verdict.TAKE:
@@ -172,8 +175,9 @@ def test_nothing_is_planned_before_it_is_checked() -> None:
     world.check()
     assert (world.judge.asked, world.asked_for) == (2, [1])
     world.commit(world.plan())
-    (merge,) = world.merged
-    assert (merge.version, merge.left_out, merge.records) == (1, [[1, 1]], 3)
+    (merge,), (extras,) = world.merged, world.extras
+    assert (extras.version, extras.left_out) == (1, [[1, 1]])
+    assert merge.next_offset == 3
     assert world.values == [GOOD, GOOD, GOOD]
 
 
@@ -182,7 +186,7 @@ def test_what_is_refused_is_told_in_the_instruction() -> None:
     first = batch(GOOD)
     world.put(1, first, batch(GOOD, BAD, b"nothing"))
     world.run_dry()
-    (refused,) = [each for merge in world.merged for each in merge.refused]
+    (refused,) = [each for extras in world.extras for each in extras.refused]
     assert (refused.input, refused.place, refused.runs) == (1, (0, 0, len(first)), (1, 2))
     assert [(each.record, each.column, each.expected) for each in refused.told] == [
         (1, "a", "int32"),
@@ -212,7 +216,7 @@ def test_a_kafka_clients_batch_is_refused_as_a_whole_and_teaches_no_sequence() -
     world.run_dry()
     (part,) = world.merged[0].ranges
     assert (part.verdict, part.records, part.size) == (Verdict.REFUSED, 0, 0)
-    assert world.merged[0].refused[part.detail].told[0].record == 1
+    assert world.extras[0].refused[part.detail].told[0].record == 1
     assert world.merged[0].sequences == []
     assert world.machine.state.inputs[1].refused == [], "its client has its answer"
     world.put(1, batch(GOOD, BAD, producer=PRODUCER, sequence=0))  # the answer was lost
@@ -261,7 +265,7 @@ def test_a_refused_batch_begins_no_transaction() -> None:
     world.run_dry()
     verdicts = [part.verdict for merge in world.merged for part in merge.ranges]
     assert verdicts == [Verdict.REFUSED, Verdict.TAKE]
-    begins = [begin for merge in world.merged for begin in merge.begins]
+    begins = [begin for extras in world.extras for begin in extras.begins]
     assert [begin.offset for begin in begins] == [0]
 
 
@@ -275,7 +279,7 @@ def test_a_version_that_came_meanwhile_has_it_judged_again() -> None:
     assert world.machine.apply(late[0]) == Rejection("UNCHECKED", "judged by version 1, there is 2")
     world.planner.reset()
     world.run_dry()
-    assert (world.merged[-1].version, world.values) == (2, [WIDE])
+    assert (world.extras[-1].version, world.values) == (2, [WIDE])
 
 
 def test_an_instruction_that_names_no_version_is_rejected() -> None:
@@ -284,7 +288,7 @@ def test_an_instruction_that_names_no_version_is_rejected() -> None:
     world.apply(AlterTopicCommand("t", {"schema.enforce": "off"}, []))
     world.planner.reset()
     (plain,) = world.plan()
-    assert type(plain) is Merge
+    assert plain.extras is None
     world.apply(AlterTopicCommand("t", NODE, []))
     outcome = world.machine.apply(plain)
     assert isinstance(outcome, Rejection)
@@ -300,7 +304,7 @@ def test_a_topic_without_a_schema_takes_everything() -> None:
     world.apply(OpenInputCommand("a", "u", 0))
     world.put(2, batch(BAD))
     world.run_dry()
-    assert [merge.version for merge in world.merged] == [0]
+    assert [extras.version for extras in world.extras] == [0]
     assert world.judge.asked == 0
 
 
@@ -320,7 +324,7 @@ def test_a_twin_moves_on_behind_what_is_refused() -> None:
     world.put(2, numbered(GOOD, BAD, GOOD, GOOD, first=0))
     world.run_dry()
     assert world.values == [GOOD, GOOD, GOOD]
-    assert [each.input for merge in world.merged for each in merge.refused] == [1]
+    assert [each.input for extras in world.extras for each in extras.refused] == [1]
 
 
 def test_what_is_refused_has_no_key_that_counts() -> None:
@@ -362,7 +366,7 @@ def test_more_is_refused_only_when_what_was_before_is_kept(
     assert world.asked_for[-1] == 1
     world.run_dry()
     assert world.values == [GOOD, GOOD]
-    assert len([each for merge in world.merged for each in merge.refused]) == rounds
+    assert len([each for extras in world.extras for each in extras.refused]) == rounds
 
 
 def test_nothing_is_taken_unchecked_while_nobody_can_check(
@@ -431,7 +435,7 @@ def test_old_versions_count_as_long_as_the_topic_says() -> None:
     world.put(1, old, new)
     world.run_dry()
     assert world.values == [GOOD, WIDE, WIDE]
-    (refused,) = [each for merge in world.merged for each in merge.refused]
+    (refused,) = [each for extras in world.extras for each in extras.refused]
     assert refused.told[0].expected == "a record of version 2 or newer"
 
 

@@ -29,7 +29,8 @@ from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     DeleteTopicCommand,
     Member,
-    MergeTransactions,
+    Merge,
+    MergeExtras,
     RaiseLevel,
 )
 from samelog.sequencer.state.feeds import feed
@@ -210,7 +211,7 @@ def test_an_aborted_commit_is_told_of_nowhere_and_markers_end_the_transaction() 
     machine.apply(EndTransaction("x", 77, 0, True, False, 8, 4))
     reader.read(machine)
     ends = [End(77, 0, 1, is_commit=True)]
-    machine.apply(MergeTransactions(1, 0, 3, 9, False, [], begins=[], ends=ends))
+    machine.apply(Merge(1, 0, 3, 9, False, [], extras=MergeExtras(ends=ends)))
     before = dict(reader.table)
     reader.read(machine)
     assert reader.table == present(machine, StateTopic.TRANSACTIONS) != before

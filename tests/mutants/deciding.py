@@ -11,7 +11,7 @@ from samelog.format.transactions import OpenTransactions
 from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state import expiry
-from samelog.sequencer.state.commands import MergeTransactions, Verdict
+from samelog.sequencer.state.commands import MergeExtras, Verdict
 from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.transactions import changes
 from samelog.sequencer.state.transactions.state import LogTransactions, Transaction, Transactions
@@ -48,7 +48,7 @@ def go_by_what_is_over() -> Iterator[None]:
 def end_again() -> Iterator[None]:
     """A marker that comes twice is written twice."""
 
-    def problem_with(self: Transactions, merge: MergeTransactions) -> str | None:
+    def problem_with(self: Transactions, partition: int, extras: MergeExtras) -> str | None:
         return None
 
     with patch.object(Transactions, "problem_with", problem_with):

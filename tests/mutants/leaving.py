@@ -7,17 +7,12 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from samelog.sequencer.merge import drafts, merger
-from samelog.sequencer.state.commands import Merge, Range
 
 
 @contextmanager
 def merge_what_is_left_out() -> Iterator[None]:
     """A range is merged whole, whatever the instruction leaves out of it."""
-
-    def without(merge: Merge, part: Range, data: bytearray) -> bytearray:
-        return data
-
-    with patch.object(merger, "_without", without):
+    with patch.object(merger, "leave_out", lambda data, runs: data):
         yield
 
 

@@ -44,7 +44,7 @@ def take_whatever_the_sidecar_brings() -> Iterator[None]:
 @contextmanager
 def believe_headers_without_a_sum() -> Iterator[None]:
     """Offsets and epochs of mirrored batches are as this node has them."""
-    with patch.object(merger, "_is_mirrored", lambda *given: True):
+    with patch.object(merger, "_has_sum", lambda *given: True):
         yield
 
 
@@ -62,7 +62,8 @@ def merge_into_mirrors() -> Iterator[None]:
 
     def merge(self: StateMachine, command: Merge) -> Any:
         places = self.state.mirrors.places
-        place = None if command.is_mirrored else places.pop(command.partition, None)
+        is_mirrored = command.extras is not None and command.extras.mirrored is not None
+        place = None if is_mirrored else places.pop(command.partition, None)
         outcome = original(self, command)
         if place is not None:
             places[command.partition] = place

@@ -20,7 +20,6 @@ from samelog.sequencer.spanning.steps import next_steps
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CreateTopicCommand,
-    MergeTransactions,
     OpenInputCommand,
     OpenRunCommand,
     encode_commands,
@@ -190,8 +189,8 @@ def test_markers_that_were_lost_are_written_again() -> None:
     recovered(group)
     assert planner.owes_markers
     (merge,) = planner.plan({}, NO_BYTES, epoch=1, now_ms=9)
-    assert isinstance(merge, MergeTransactions)
+    assert merge.extras is not None
     assert merge.partition == 7
-    assert {end.producer_id: end.is_commit for end in merge.ends} == {1: True, 3: False}
+    assert {end.producer_id: end.is_commit for end in merge.extras.ends} == {1: True, 3: False}
     assert not planner.owes_markers
-    assert structs.astuple(merge.ends[0])[:3] == (1, 0, 5)
+    assert structs.astuple(merge.extras.ends[0])[:3] == (1, 0, 5)

@@ -17,7 +17,7 @@ from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.merge.merger import Missing, PartitionMerger
 from samelog.sequencer.state.commands import (
     Merge,
-    MergeLeaving,
+    MergeExtras,
     Range,
     Verdict,
     VoidRecordsCommand,
@@ -198,7 +198,8 @@ def test_append_time_comes_from_the_instruction(tmp_path: Path, sessions: Sessio
     merger = make(tmp_path, sessions)
     data = sessions.data[2]
     for base, append_ms, stamp in ((0, 5000, True), (4, 6000, False)):
-        merger.enqueue(Merge(1, base, 5, append_ms, False, [take(2, data)], stamp=stamp))
+        extras = MergeExtras(stamp=stamp)
+        merger.enqueue(Merge(1, base, 5, append_ms, False, [take(2, data)], extras=extras))
     run(merger)
     merged = content(merger)
     records = kernels.decode_records(merged, 0, len(merged), "t", 0, decompress)
@@ -330,12 +331,12 @@ def test_nothing_is_merged_into_what_is_copied_as_compacted(
     peer.log.close()
 
 
-def leaving(base: int, data: bytes, runs: list[int]) -> MergeLeaving:
+def leaving(base: int, data: bytes, runs: list[int]) -> Merge:
     """A range of input 1 without some records."""
     left, scan = leave_out(data, runs), kernels.scan(data)
     records = kernels.scan(left).records
     part = Range(1, 0, 0, 0, len(data), records, len(left), scan.digest, Verdict.LEAVE_OUT, 0)
-    return MergeLeaving(1, base, 5, 1000, False, [part], left_out=[runs])
+    return Merge(1, base, 5, 1000, False, [part], extras=MergeExtras(left_out=[runs]))
 
 
 def values_of(merger: PartitionMerger) -> list[bytes | None]:

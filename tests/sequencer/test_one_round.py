@@ -241,7 +241,7 @@ def _range(data: bytes, stop: int | None = None) -> Range:
 
 
 def _entry(data: bytes) -> Entry:
-    merge = Merge(1, 0, 1, 1, False, [_range(data)], [], [], [], False)
+    merge = Merge(1, 0, 1, 1, False, [_range(data)])
     return Entry(1, 1, encode_commands([merge]))
 
 
@@ -296,7 +296,7 @@ def _entry_of_parts(count: int) -> Entry:
         Range(1, 0, 0, at, at + len(BATCH), scan.records, len(BATCH), scan.digest)
         for at in range(0, count * len(BATCH), len(BATCH))
     ]
-    return Entry(1, 1, encode_commands([Merge(1, 0, 1, 1, False, ranges, [], [], [], False)]))
+    return Entry(1, 1, encode_commands([Merge(1, 0, 1, 1, False, ranges)]))
 
 
 def test_each_range_of_a_held_entry_is_digested_once(

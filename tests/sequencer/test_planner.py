@@ -24,7 +24,6 @@ from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopicCommand,
     Merge,
-    MergeLeaving,
     OpenInputCommand,
     OpenRunCommand,
     Range,
@@ -220,7 +219,7 @@ def test_nothing_is_planned_behind_a_rejection() -> None:
         world.planner.applied(index)
     assert world.planner.in_flight.has_room
     (merge,) = world.plan()
-    assert (merge.base_offset, merge.records) == (10, 2)
+    assert (merge.base_offset, merge.next_offset - merge.base_offset) == (10, 2)
 
 
 def test_a_reset_forgets_what_was_proposed() -> None:
@@ -334,7 +333,7 @@ def test_append_time_never_falls_whatever_the_clock_says() -> None:
         ends = world.bytes.ends()
         world.commit(world.planner.plan(ends, world.bytes, epoch=TERM, now_ms=now_ms))
     assert [merge.append_ms for merge in world.merged] == [1000, 1000, 1001]
-    assert all(merge.stamp for merge in world.merged)
+    assert all(merge.extras and merge.extras.stamp for merge in world.merged)
 
 
 def test_damaged_bytes_are_reported_and_not_planned() -> None:
@@ -469,13 +468,13 @@ def test_filters_leave_records_out_and_the_instruction_names_them() -> None:
     world.bytes.put(1, b"".join(parts))
     world.run_dry()
     (merge,) = world.merged
-    assert isinstance(merge, MergeLeaving)
-    assert merge.left_out == [[1, 1, 1, 2]]
+    assert merge.extras is not None
+    assert merge.extras.left_out == [[1, 1, 1, 2]]
     (part,) = merge.ranges
     assert (part.verdict, part.detail, part.records) == (Verdict.LEAVE_OUT, 0, 3)
     data = b"".join(parts)
     assert part.digest == kernels.scan(data).digest
-    assert part.size == len(leave_out(data, merge.left_out[0]))
+    assert part.size == len(leave_out(data, merge.extras.left_out[0]))
     assert world.machine.state.partitions[1].next_offset == 3
 
 
@@ -485,7 +484,7 @@ def test_filters_that_leave_nothing_out_change_no_instruction() -> None:
     world.bytes.put(1, records(b"a", b"b") + records(b"c"))
     world.run_dry()
     (merge,) = world.merged
-    assert type(merge) is Merge
+    assert merge.extras is None
     assert [part.records for part in merge.ranges] == [3]
 
 
@@ -501,9 +500,9 @@ def test_a_filter_is_asked_for_what_a_twin_brings_anew() -> None:
         world.bytes.put(number, data)
         world.run_dry()
     (merge,) = world.merged[1:]
-    assert isinstance(merge, MergeLeaving)
-    assert merge.left_out == [[0, 3]]
-    assert (merge.records, merge.watermarks) == (1, [("feed", 3)])
+    assert merge.extras is not None
+    assert merge.extras.left_out == [[0, 3]]
+    assert (merge.ranges[0].records, merge.watermarks) == (1, [("feed", 3)])
 
 
 def test_a_repetition_is_not_shown_to_filters() -> None:
@@ -521,7 +520,7 @@ def test_what_says_which_records_stay_is_bounded() -> None:
     world.bytes.put(1, b"".join(records(b"a", b"x", b"b", b"x") for _ in range(20)))
     world.run_dry()
     numbers = [
-        sum(map(len, merge.left_out)) for merge in world.merged if isinstance(merge, MergeLeaving)
+        sum(map(len, merge.extras.left_out)) for merge in world.merged if merge.extras is not None
     ]
     assert len(numbers) > 4
     assert max(numbers) <= 12

@@ -15,7 +15,7 @@ from samelog.format.transactions import (
 )
 from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.merge.transaction_view import TransactionView
-from samelog.sequencer.state.commands import CreateTopicCommand, MergeTransactions, Verdict
+from samelog.sequencer.state.commands import CreateTopicCommand, Merge, MergeExtras, Verdict
 from samelog.sequencer.state.expiry import MOST_AHEAD_MS, idle_transactions, overdue
 from samelog.sequencer.state.group_commands import (
     CommittedOffset,
@@ -62,11 +62,11 @@ def test_offsets_for_a_group_that_subscribers_joined_meanwhile_are_left_out() ->
     assert machine.state.events[-1].kind == "offsets-left-out"
 
 
-def marker(machine: StateMachine, epoch: int) -> MergeTransactions:
+def marker(machine: StateMachine, epoch: int) -> Merge:
     known = machine.state.partitions[1]
     is_commit = machine.state.transactions.markers_due()[1][0].is_commit
     ends = [End(77, epoch, 1, is_commit)]
-    return MergeTransactions(1, known.next_offset, 3, 9, False, [], begins=[], ends=ends)
+    return Merge(1, known.next_offset, 3, 9, False, [], extras=MergeExtras(ends=ends))
 
 
 def test_offsets_are_committed_by_the_decision_and_the_marker_ends_it() -> None:
@@ -81,11 +81,12 @@ def test_offsets_are_committed_by_the_decision_and_the_marker_ends_it() -> None:
     assert machine.apply(merge) is merge
     assert machine.state.transactions.by_id["x"].state_name == "CompleteCommit"
     assert machine.state.partitions[1].next_offset == 1
-    again = MergeTransactions(1, 1, 3, 9, False, [], begins=[], ends=merge.ends)
+    assert merge.extras is not None
+    again = Merge(1, 1, 3, 9, False, [], extras=MergeExtras(ends=merge.extras.ends))
     assert isinstance(machine.apply(again), Rejection)
     late = [Begin(77, 0, 1, 1)]
     assert isinstance(
-        machine.apply(MergeTransactions(1, 1, 3, 9, False, [], begins=late, ends=[])), Rejection
+        machine.apply(Merge(1, 1, 3, 9, False, [], extras=MergeExtras(late))), Rejection
     )
 
 
@@ -138,9 +139,9 @@ def test_whoever_has_the_epoch_before_is_fenced_once_the_next_transaction_has_be
     assert code_of(machine.apply(InitProducer("x", 1000, 77, 0, 99, 12))) == "PRODUCER_FENCED"
 
 
-def marker_of_second(machine: StateMachine) -> MergeTransactions:
+def marker_of_second(machine: StateMachine) -> Merge:
     ends = [End(77, 1, 2, False)]
-    return MergeTransactions(1, 1, 3, 9, False, [], begins=[], ends=ends)
+    return Merge(1, 1, 3, 9, False, [], extras=MergeExtras(ends=ends))
 
 
 def test_a_rival_fences_the_producer_whose_transaction_it_ends() -> None:
@@ -185,7 +186,7 @@ def test_a_planner_that_always_has_something_under_way_goes_from_one_to_the_next
     view, batch = TransactionView(machine, machine), BatchFacts(1, 77, 0, 0, is_transactional=True)
     first = view.begin(1, batch, 0)
     assert first == Begin(77, 0, 1, 0)
-    machine.apply(MergeTransactions(1, 0, 3, 9, False, [], begins=[first], ends=[]))
+    machine.apply(Merge(1, 0, 3, 9, False, [], extras=MergeExtras([first])))
     machine.apply(end(commit=True))
     assert len(view.take_markers()) == 1
     assert not view.owes_markers

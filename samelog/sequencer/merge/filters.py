@@ -1,7 +1,7 @@
 """Records that the leader leaves out of what it is about to merge, whatever the reason.
 
 Each reason is a filter: what it has a say in, and which records of a batch stay. The instruction
-names the records (`MergeLeaving`), so only the leader needs filters, and what they know.
+names the records (`MergeExtras.left_out`), so only the leader needs filters, and what they know.
 
 Invariant: a filter is asked in the order in which records are merged, once for each batch that is
 planned, and what it says is planned, unless it is told otherwise at once.

@@ -25,10 +25,10 @@ from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
 from samelog.format.transactions import marker_batch
 from samelog.sequencer.state.commands import (
+    NO_EXTRAS,
     Merge,
-    MergeLeaving,
-    MergeTransactions,
-    MirrorMerge,
+    MergeExtras,
+    Mirrored,
     Range,
     Verdict,
     VoidRecordsCommand,
@@ -190,10 +190,9 @@ class PartitionMerger:
             if part.records:
                 self._steps.append(_Step(part, offset, offset + part.records))
                 offset += part.records
-        if isinstance(self.pending[0], MergeTransactions):
-            for end in self.pending[0].ends:
-                self._steps.append(_Step(end, offset, offset + 1))
-                offset += 1
+        for end in (self.pending[0].extras or NO_EXTRAS).ends:
+            self._steps.append(_Step(end, offset, offset + 1))
+            offset += 1
         self._stop = offset
 
     def _drop_executed(self, done: int) -> None:
@@ -265,7 +264,7 @@ class PartitionMerger:
         if merge.roll and done == merge.base_offset and self.log.end()[0] != merge.base_offset:
             self.log.roll()
         self.newest_ms = max_timestamp(data)
-        epoch = merge.epoch if not merge.is_mirrored else _epoch_of(merge)
+        epoch = merge.epoch if merge.extras is None else _epoch_of(merge, merge.extras)
         reached = self.log.append(data, base_offset=done, leader_epoch=epoch)
         if reached != step.next:
             raise InvariantError(f"partition {self.number}: offset {reached}, planned {step.next}")
@@ -285,13 +284,14 @@ class PartitionMerger:
                 at_ms=merge.append_ms,
             )
         data = self._reader.take_checked(part) or read_agreed(self._reader, part)
-        if data is None or (isinstance(merge, MirrorMerge) and not _is_mirrored(merge, part, data)):
+        extras = merge.extras or NO_EXTRAS
+        if data is None or (extras.mirrored and not _has_sum(data, part, merge, extras.mirrored)):
             return None
         if part.verdict == Verdict.SLICE:
             data = bytearray(slice_batch(bytes(data), part.detail))
         elif part.verdict == Verdict.LEAVE_OUT:
-            data = _without(merge, part, data)
-        if merge.stamp:
+            data = leave_out(data, extras.left_out[part.detail])
+        if extras.stamp:
             kernels.stamp_append_time(data, merge.append_ms)
         return data
 
@@ -310,26 +310,20 @@ def read_agreed(reader: RangeReader, part: Range) -> bytearray | None:
     return None
 
 
-def _epoch_of(merge: Merge) -> int | None:
-    """What mirrored batches get; None: they keep theirs."""
-    return None if isinstance(merge, MirrorMerge) and merge.keeps_epochs else merge.epoch
-
-
 def _lacking(number: int, step: _Step) -> Missing:
     part = step.part if isinstance(step.part, Range) else None
     return Missing(number, step.next, part)
 
 
-def _is_mirrored(merge: MirrorMerge, part: Range, data: bytearray) -> bool:
-    """Whether the bytes are the source's, headers included."""
-    return kernels.crc32c(data) == merge.sums[merge.ranges.index(part)]
+def _epoch_of(merge: Merge, extras: MergeExtras) -> int | None:
+    """Return the leader epoch that the batches get; None: mirrored ones keep theirs."""
+    keeps = extras.mirrored is not None and extras.mirrored.keeps_epochs
+    return None if keeps else merge.epoch
 
 
-def _without(merge: Merge, part: Range, data: bytearray) -> bytearray:
-    """A range without the records that the instruction leaves out of it."""
-    if not isinstance(merge, MergeLeaving):
-        raise InvariantError(f"nothing says what is left out of {part}")
-    return leave_out(data, merge.left_out[part.detail])
+def _has_sum(data: bytearray, part: Range, merge: Merge, mirrored: Mirrored) -> bool:
+    """Whether a range's bytes are the source's, headers included."""
+    return kernels.crc32c(data) == mirrored.sums[merge.ranges.index(part)]
 
 
 def _start_of(part: Range) -> SessionPosition:

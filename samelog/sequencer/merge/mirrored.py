@@ -12,7 +12,6 @@ Invariant: what is taken follows what is there, batch by batch (docs/mirror.md, 
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import HELD_BATCH_BYTES
@@ -23,11 +22,7 @@ from samelog.sequencer.merge.dedup import last_sequence
 from samelog.sequencer.merge.drafts import Draft, MirrorDraft, MirrorTail
 from samelog.sequencer.merge.in_flight import Speculation
 from samelog.sequencer.state.commands import (
-    Merge,
-    MergeLeaving,
-    MergeTransactions,
-    MergeTyped,
-    MirrorMerge,
+    Mirrored,
     Range,
     Sequence5,
     Verdict,
@@ -39,8 +34,6 @@ from samelog.sequencer.state.types import Input
 
 _OFFSET, _EPOCH = struct.Struct(">q"), struct.Struct(">i")
 _EPOCH_AT = 12
-BASE_OFFSET, ROLL = 1, 4
-"""Places of fields of a Merge."""
 SEQUENCES_MOST = 512
 """So many batches of producers are in one instruction at most."""
 INSTRUCTION_OFFSETS = 1 << 29
@@ -152,14 +145,10 @@ def _is_full(draft: Draft, offset: int, offsets: int) -> bool:
     return is_wide or draft.learnt >= SEQUENCES_MOST
 
 
-def mirror_merge(fields: tuple[Any, ...], drafted: MirrorDraft) -> MirrorMerge:
-    """The instruction; `fields` are a Merge's but for `stamp`: batches stay as they are."""
+def mirrored_part(drafted: MirrorDraft) -> Mirrored:
+    """Return what an instruction for a mirror says of its ranges."""
     tail, keeps_epochs = drafted.tail, drafted.keeps_epochs
-    if fields[ROLL]:
-        tail.segment_base = fields[BASE_OFFSET]
-    values: tuple[Any, ...] = (
-        *fields,
-        False,  # nothing is stamped
+    return Mirrored(
         drafted.sums,
         tail.crc,
         tail.checksum if keeps_epochs else None,
@@ -168,17 +157,3 @@ def mirror_merge(fields: tuple[Any, ...], drafted: MirrorDraft) -> MirrorMerge:
         drafted.begins,
         drafted.ends,
     )
-    return MirrorMerge(*values)
-
-
-def special_merge(fields: tuple[Any, ...], draft: Draft) -> Merge:
-    """An instruction that is more than the plain fields of a Merge."""
-    if draft.mirrored is not None:
-        return mirror_merge(fields[:-1], draft.mirrored)
-    more: tuple[Any, ...] = (*fields, draft.begins, draft.ends)
-    left = draft.left
-    if left.version is not None:
-        return MergeTyped(*(*more, left.runs, left.version, left.refused))
-    if left.runs:
-        return MergeLeaving(*(*more, left.runs))
-    return MergeTransactions(*more)

@@ -14,6 +14,7 @@ rules 11 and 420).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.format import _kernels as kernels
@@ -42,12 +43,12 @@ from samelog.sequencer.merge.filters import (
     look_behind,
 )
 from samelog.sequencer.merge.in_flight import InFlight, MemberFlight, Speculation, SpeculativeKey
-from samelog.sequencer.merge.mirrored import MirroredRanges, special_merge
+from samelog.sequencer.merge.mirrored import MirroredRanges, mirrored_part
 from samelog.sequencer.merge.session_bytes import SessionBytes, keep_taken
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.commands import (
     Merge,
-    MergeTransactions,
+    MergeExtras,
     Range,
     Sequence5,
     Verdict,
@@ -61,6 +62,9 @@ from samelog.sequencer.state.topic_settings import (
     longest_segment_ms,
 )
 from samelog.sequencer.state.types import Input, Partition, Run
+
+_PLAIN: tuple[Any, ...] = ([], [], [], None, None, False)
+"""What a draft of a plain instruction has of everything else."""
 
 
 class Planner:
@@ -148,12 +152,13 @@ class Planner:
             for part in merge.ranges:
                 changes.append((self._places, part.input))
                 size += part.stop - part.start
-            if merge.is_mirrored:
+            extras = merge.extras
+            if extras is not None and extras.mirrored is not None:
                 changes.append((self._mirrored.tails, partition))
             elif merge.sequences or merge.unwrapped:
                 changes += self._dedup.changes(merge)
-            if isinstance(merge, MergeTransactions):
-                changes += self._transactions.changes(merge)
+            if extras is not None:
+                changes += self._transactions.changes(partition, extras)
         self.in_flight.add(index, size, changes)
 
     def applied(self, index: int) -> None:
@@ -492,9 +497,11 @@ class Planner:
         since = tail.segment_bytes + size, tail.segment_started_ms
         segment = (size, append_ms) if fresh else since
         self._tails[draft.partition] = Tail(draft.next_offset, *segment, append_ms)
-        fields = (
+        stamp = bool(settings) and settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME
+        more = draft.begins, draft.ends, draft.left.runs, draft.mirrored, draft.left.version, stamp
+        return Merge(
             draft.partition,
-            draft.tail.next_offset,
+            tail.next_offset,
             epoch + state.placement.epoch_bases.get(draft.partition, 0),
             append_ms,
             roll,
@@ -502,11 +509,18 @@ class Planner:
             newest(draft.sequences) if draft.learnt else [],
             list(draft.watermarks.items()),
             list(draft.unwrapped.items()),
-            bool(settings) and settings.get(TIMESTAMP_TYPE) == LOG_APPEND_TIME,
+            None if more == _PLAIN else _extras(draft, roll=roll, stamp=stamp),
         )
-        more = draft.begins, draft.ends, draft.left.runs, draft.mirrored, draft.left.version
-        is_plain = more == ([], [], [], None, None)
-        return Merge(*fields) if is_plain else special_merge(fields, draft)
+
+
+def _extras(draft: Draft, *, roll: bool, stamp: bool) -> MergeExtras:
+    """Return what an instruction has beyond a plain one."""
+    if draft.mirrored is not None:
+        if roll:
+            draft.mirrored.tail.segment_base = draft.base_offset
+        return MergeExtras(mirrored=mirrored_part(draft.mirrored))  # the batches stay as they are
+    left = draft.left
+    return MergeExtras(draft.begins, draft.ends, left.runs, left.version, left.refused, stamp)
 
 
 def _segment_ms(settings: Mapping[str, str], default_ms: int) -> int:

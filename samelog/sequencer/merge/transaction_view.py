@@ -16,7 +16,7 @@ from typing import Any
 
 from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.merge.in_flight import Speculation, SpeculativeKey
-from samelog.sequencer.state.commands import MergeTransactions, Verdict
+from samelog.sequencer.state.commands import MergeExtras, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors.changes import owed_ends
 from samelog.sequencer.state.transactions.commands import Begin, End
@@ -79,12 +79,12 @@ class TransactionView:
         self.begun[facts.producer_id, partition] = part.number
         return Begin(facts.producer_id, facts.epoch, part.number, offset)
 
-    def changes(self, merge: MergeTransactions) -> Iterator[SpeculativeKey]:
+    def changes(self, partition: int, extras: MergeExtras) -> Iterator[SpeculativeKey]:
         """What an instruction changes here."""
-        for begin in merge.begins:
-            yield self.begun, (begin.producer_id, merge.partition)
-        for end in merge.ends:
-            yield self._ended, _key(merge.partition, end)
+        for begin in extras.begins:
+            yield self.begun, (begin.producer_id, partition)
+        for end in extras.ends:
+            yield self._ended, _key(partition, end)
 
     def place(self, producer: int, partition: int) -> tuple[dict[tuple[int, int], int], Any]:
         """Where it is noted that a proposed instruction begins a transaction: a dict and a key."""

@@ -31,7 +31,6 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import GoneInput, SessionStore
 from samelog.sequencer.state.commands import (
     AnyCommand,
-    AnyMerge,
     Checkpoint,
     CloseRun,
     CreateTopicCommand,
@@ -40,7 +39,6 @@ from samelog.sequencer.state.commands import (
     Expire,
     LetIn,
     Merge,
-    MergeTransactions,
     OpenRunCommand,
     PinStage,
     PublishStageCommand,
@@ -108,7 +106,7 @@ class SnapshotBody(msgspec.Struct, frozen=True, array_like=True):
     """What a snapshot holds: the state machine, and the instructions committed but not executed."""
 
     state: bytes
-    pending: list[AnyMerge]
+    pending: list[Merge]
 
 
 class _Mark(msgspec.Struct, frozen=True):
@@ -259,7 +257,7 @@ class Replica:
             log.warning("merge instruction rejected: %s", outcome.message)
         else:
             self._merged(command)
-            if isinstance(command, MergeTransactions) and command.ends:
+            if command.extras is not None and command.extras.ends:
                 self._events.units_moved()
         return outcome
 

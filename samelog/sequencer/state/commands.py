@@ -21,14 +21,7 @@ from samelog.archiver.compaction import CompactionCommand
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
 from samelog.format.numbers import Unsigned32
 from samelog.format.transactions import MARKER_BYTES
-from samelog.sequencer.levels import (
-    ENFORCING,
-    GROUPS,
-    LEAVING,
-    MIRRORS,
-    TRANSACTIONS,
-    OtherVersion,
-)
+from samelog.sequencer.levels import GROUPS, OtherVersion
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
@@ -144,17 +137,59 @@ class Sequence5(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     offset: int
 
 
+class Mirrored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What an instruction for a mirror says of its ranges, whose batches have their offsets and
+    keep them, with `keeps_epochs` their leader epochs, too, of which `top_epoch` is the highest.
+
+    `sums` are the CRC-32C of each range's bytes, headers included, which no digest covers. Behind
+    the ranges, `crc` is that of the last batch, and `checksum` the running checksum (None: not
+    known). `begins` (producer id, epoch, offset) and `ends` (producer ids) are of transactions of
+    the source.
+    """
+
+    sums: list[int]
+    crc: int
+    checksum: int | None
+    keeps_epochs: bool
+    top_epoch: int
+    begins: list[tuple[int, int, int]]
+    ends: list[int]
+
+
+class MergeExtras(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a merge instruction has beyond a plain one, which encodes all of it as one byte.
+
+    `begins` are transactions that begin in batches of the ranges; `ends` become markers behind the
+    ranges. `left_out` has, for each range with the verdict LEAVE_OUT, which records stay
+    (`format.batch.leave_out`), so that applying it depends on no filter. `version` of the schema
+    counted (0: the topic has none; None: records are not checked), and `refused` lists every batch
+    with records that do not fit: those of a publisher are left out, a batch of a Kafka client is
+    refused as a whole. `stamp` puts `append_ms` into the batches (the topic's
+    message.timestamp.type at that moment). `mirrored`: the partition is one of a mirror.
+    """
+
+    begins: list[Begin] = msgspec.field(default_factory=list)
+    ends: list[End] = msgspec.field(default_factory=list)
+    left_out: list[list[int]] = msgspec.field(default_factory=list)
+    version: int | None = None
+    refused: list[RefusedBatch] = msgspec.field(default_factory=list)
+    stamp: bool = False
+    mirrored: Mirrored | None = None
+
+
+NO_EXTRAS = MergeExtras()
+"""Those of a plain instruction."""
+
+
 class Merge(Command, frozen=True, tag=6):
     """Append ranges to one partition at `base_offset`: a merge instruction.
 
     `epoch` is the leader epoch put into the batches (the planner's term), `append_ms` never falls
-    within a partition, `roll` starts a new segment first, `stamp` puts `append_ms` into the batches
-    (the topic's message.timestamp.type at that moment). `sequences` and `watermarks` (dedup id,
+    within a partition, `roll` starts a new segment first. `sequences` and `watermarks` (dedup id,
     highest id merged) and `unwrapped` (input, last full dedup id) are what dedup learns from these
-    ranges.
+    ranges. A plain instruction has no `extras`.
     """
 
-    is_mirrored: ClassVar[bool] = False
     partition: Unsigned32
     base_offset: int
     epoch: int
@@ -164,20 +199,12 @@ class Merge(Command, frozen=True, tag=6):
     sequences: list[Sequence5] = msgspec.field(default_factory=list)
     watermarks: list[tuple[str, int]] = msgspec.field(default_factory=list)
     unwrapped: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    stamp: bool = False
-
-    @property
-    def records(self) -> int:
-        """Records this instruction adds to the partition."""
-        records = 0
-        for part in self.ranges:
-            records += part.records
-        return records
+    extras: MergeExtras | None = None
 
     @property
     def size(self) -> int:
         """Bytes this instruction adds to the merged log."""
-        size = 0
+        size = 0 if self.extras is None else MARKER_BYTES * len(self.extras.ends)
         for part in self.ranges:
             size += part.size
         return size
@@ -186,80 +213,11 @@ class Merge(Command, frozen=True, tag=6):
     def next_offset(self) -> int:
         """The partition's next offset once this is executed."""
         offset = self.base_offset
+        if self.extras is not None:
+            offset += len(self.extras.ends)
         for part in self.ranges:
             offset += part.records
         return offset
-
-
-class MergeTransactions(Merge, frozen=True, tag=60):
-    """A merge instruction in which transactions begin, in batches of its ranges, or end, by markers
-    behind all of these.
-    """
-
-    needs: ClassVar[int] = TRANSACTIONS
-    begins: list[Begin] = msgspec.field(default_factory=list)
-    ends: list[End] = msgspec.field(default_factory=list)
-
-    @property
-    def records(self) -> int:
-        """Records this instruction adds to the partition."""
-        return self.next_offset - self.base_offset
-
-    @property
-    def size(self) -> int:
-        """Bytes this instruction adds to the merged log."""
-        return sum(part.size for part in self.ranges) + MARKER_BYTES * len(self.ends)
-
-    @property
-    def next_offset(self) -> int:
-        """The partition's next offset once this is executed."""
-        return self.base_offset + sum(part.records for part in self.ranges) + len(self.ends)
-
-
-class MirrorMerge(Merge, frozen=True, tag=127):
-    """A merge instruction for a mirror: its ranges' batches have their offsets, the first one
-    `base_offset`, and keep them; with `keeps_epochs` their leader epochs, too, of which `top_epoch`
-    is the highest.
-
-    `sums` are the CRC-32C of each range's bytes, headers included, which no digest covers. Behind
-    the ranges, `crc` is that of the last batch, and `checksum` the running checksum (None: not
-    known). `begins` (producer id, epoch, offset) and `ends` (producer ids) are of transactions.
-    """
-
-    needs: ClassVar[int] = MIRRORS
-    is_mirrored: ClassVar[bool] = True
-    sums: list[int] = msgspec.field(default_factory=list)
-    crc: int = 0
-    checksum: int | None = None
-    keeps_epochs: bool = True
-    top_epoch: int = -1
-    begins: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
-    ends: list[int] = msgspec.field(default_factory=list)
-
-
-class MergeLeaving(MergeTransactions, frozen=True, tag=100):
-    """A merge instruction that leaves records out of some ranges, those with the verdict LEAVE_OUT.
-
-    `left_out` has, for each of these, which records stay (`format.batch.leave_out`). So whoever
-    executes it needs to know nothing of why.
-    """
-
-    needs: ClassVar[int] = LEAVING
-    left_out: list[list[int]] = msgspec.field(default_factory=list)
-
-
-class MergeTyped(MergeLeaving, frozen=True, tag=145):
-    """A merge instruction for a topic whose records nodes check: `version` of its schema counted
-    (0: it has none). `refused` tells of every batch with records that do not fit; those of a
-    publisher are left out, a batch of a Kafka client is refused as a whole.
-    """
-
-    needs: ClassVar[int] = ENFORCING
-    version: int = 0
-    refused: list[RefusedBatch] = msgspec.field(default_factory=list)
-
-
-AnyMerge = Merge | MergeTransactions | MergeLeaving | MergeTyped | MirrorMerge
 
 
 class Checkpoint(Command, frozen=True, tag=7):
@@ -428,10 +386,6 @@ AnyCommand = (
     | OpenInputCommand
     | CloseRun
     | Merge
-    | MergeTransactions
-    | MirrorMerge
-    | MergeLeaving
-    | MergeTyped
     | Checkpoint
     | RetireSessionCommand
     | NodeStarted

@@ -20,6 +20,7 @@ from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.state.commands import (
+    NO_EXTRAS,
     AnyCommand,
     Checkpoint,
     CloseRun,
@@ -27,10 +28,7 @@ from samelog.sequencer.state.commands import (
     DeleteTopicCommand,
     Expire,
     Merge,
-    MergeLeaving,
-    MergeTransactions,
-    MergeTyped,
-    MirrorMerge,
+    MergeExtras,
     NodeStarted,
     OpenInputCommand,
     OpenRunCommand,
@@ -378,38 +376,36 @@ class StateMachine:
         partition = self.state.partitions.get(command.partition, GONE)
         if partition.next_offset != command.base_offset:
             return not_next(partition, command)
-        if command.is_mirrored is not (command.partition in self.state.mirrors.places):
+        extras = command.extras or NO_EXTRAS
+        if (extras.mirrored is not None) is not (command.partition in self.state.mirrors.places):
             return Rejection("MIRROR", f"partition {command.partition} is one of a mirror, or none")
         if self.state.schemas.enforced and (why := why_unchecked(self.state, partition, command)):
             return Rejection("UNCHECKED", why)
         places = self.places_after(command, {})
         if places is None:
             return Rejection("PRECONDITION", f"positions of partition {command.partition}")
-        if isinstance(command, MergeTransactions | MirrorMerge):
-            reason = self._merge_special(command)
-            if reason is not None:
-                return Rejection("PRECONDITION", reason)
+        if extras is not NO_EXTRAS and (reason := self._apply_extras(command, extras)):
+            return Rejection("PRECONDITION", reason)
         for number, place in places.items():
             entry = self.state.inputs[number]
             entry.run, entry.roll, entry.byte = place
         self._advance(partition, command)
-        if any((command.sequences, command.watermarks, command.unwrapped)):
-            learn(self.state, command)
         return command
 
-    def _merge_special(self, command: MergeTransactions | MirrorMerge) -> str | None:
-        """Apply what is more than a plain instruction; why that cannot be, if so."""
-        if isinstance(command, MirrorMerge):
-            take_mirrored(self.state, command)
+    def _apply_extras(self, command: Merge, extras: MergeExtras) -> str | None:
+        """Apply what a plain instruction does not have; return why it cannot be applied, if so."""
+        if extras.mirrored is not None:
+            take_mirrored(self.state, command, extras.mirrored)
             return None
-        reason = self.state.transactions.problem_with(command)
-        reason = reason or problem_with_ends(self.state, command)
-        if reason is None:
-            merged(self, command)
-            settle(self.state, command)
-            if isinstance(command, MergeTyped):
-                note_refused(self.state, command)
-        return reason
+        if extras.begins or extras.ends:
+            reason = self.state.transactions.problem_with(command.partition, extras)
+            reason = reason or problem_with_ends(self.state, command.partition, extras.ends)
+            if reason is not None:
+                return reason
+            merged(self, command, extras)
+            settle(self.state, command.partition, extras.ends)
+        note_refused(self.state, extras.refused)
+        return None
 
     def places_after(
         self, command: Merge, before: Mapping[int, SessionPosition], *, staged: bool = False
@@ -468,6 +464,8 @@ class StateMachine:
         if self.state.keyed and (keyed := self.state.keyed.get(partition.number)) is not None:
             settings = self.state.topics[partition.topic_id].settings
             keyed.merged(command.base_offset, command.next_offset, command.append_ms, settings)
+        if command.sequences or command.watermarks or command.unwrapped:
+            learn(self.state, command)
 
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
         return Checkpoint(news_of(self.state.partitions, command))
@@ -483,10 +481,6 @@ _APPLY: dict[type, Any] = {
     OpenInputCommand: StateMachine._open_input,
     CloseRun: StateMachine._close_run,
     Merge: StateMachine.merge,
-    MergeTransactions: StateMachine.merge,
-    MirrorMerge: StateMachine.merge,
-    MergeLeaving: StateMachine.merge,
-    MergeTyped: StateMachine.merge,
     Checkpoint: StateMachine._checkpoint,
     RetireSessionCommand: StateMachine._retire_session,
     NodeStarted: StateMachine._node_started,

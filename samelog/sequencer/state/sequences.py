@@ -39,7 +39,7 @@ def learn(state: Learner, command: Merge) -> None:
     """Take over what dedup learns from an instruction. That for a mirror teaches it nothing, before
     it is promoted.
     """
-    if command.is_mirrored:
+    if command.extras is not None and command.extras.mirrored is not None:
         return
     for sequence in command.sequences:
         per_partition = state.producers.setdefault(sequence.producer_id, {})

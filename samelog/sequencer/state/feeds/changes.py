@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, Protocol
 
-from samelog.sequencer.state.commands import MergeTransactions
+from samelog.sequencer.state.commands import Merge, MergeExtras
 from samelog.sequencer.state.feeds.feed import ITSELF, Key
 from samelog.sequencer.state.feeds.noting import is_told, note_groups, note_transactions
 from samelog.sequencer.state.group_commands import (
@@ -131,11 +131,11 @@ def _of_producers(state: State, producer_ids: Iterable[int]) -> list[str]:
     return [name for name in dict.fromkeys(known) if name is not None]
 
 
-def merged(machine: FedMachine, command: MergeTransactions) -> None:
+def merged(machine: FedMachine, command: Merge, extras: MergeExtras) -> None:
     """An instruction with which nothing is wrong begins transactions in a log, or ends some."""
     transactions = machine.state.transactions
-    names = _of_producers(machine.state, (end.producer_id for end in command.ends))
-    transactions.merged(command)
+    names = _of_producers(machine.state, (end.producer_id for end in extras.ends))
+    transactions.merged(command, extras)
     if names:
         note_transactions(machine.state, names)
         machine.feeds_moved()

@@ -7,12 +7,13 @@ judged by, which is the newest; what was refused is remembered until who publish
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from samelog.config.authorisation import NODE_PREFIX
-from samelog.sequencer.state.commands import Merge, MergeTyped
+from samelog.sequencer.state.commands import NO_EXTRAS, Merge
 from samelog.sequencer.state.judging.commands import ForgetRefused
+from samelog.wire.refusals import RefusedBatch
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import Partition, State, Topic
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
 
 def why_unchecked(state: State, partition: Partition, command: Merge) -> str | None:
     """Why an instruction does not count, if records of its topic are checked."""
-    if partition.topic_id not in state.schemas.enforced or command.is_mirrored:
+    extras = command.extras or NO_EXTRAS
+    if partition.topic_id not in state.schemas.enforced or extras.mirrored is not None:
         return None
     newest = len(state.topics[partition.topic_id].schemas)
-    if isinstance(command, MergeTyped):
-        is_judged = command.version == newest
-        return None if is_judged else f"judged by version {command.version}, there is {newest}"
+    if extras.version is not None:
+        is_judged = extras.version == newest
+        return None if is_judged else f"judged by version {extras.version}, there is {newest}"
     has_records = any(part.records for part in command.ranges)
     if not newest or not has_records or _is_staged(state, command):
         return None
@@ -51,9 +53,9 @@ def why_not_enforced(state: State, topic: Topic) -> str | None:
     return None
 
 
-def note_refused(state: State, command: MergeTyped) -> None:
-    """Remember what was refused for who published it. Clients of nodes have their answer."""
-    for batch in command.refused:
+def note_refused(state: State, refused: Iterable[RefusedBatch]) -> None:
+    """Remember refused batches for their publishers. Clients of nodes have their answer."""
+    for batch in refused:
         entry = state.inputs[batch.input]
         if not state.sessions[entry.session].identity.startswith(NODE_PREFIX):
             entry.refused.append(batch)

@@ -1,13 +1,13 @@
 """What commands about mirrors change in the replicated state, and who may not write to one.
 
-Invariant: nothing is ever added to a mirror but by a `MirrorMerge` that begins at its next offset,
-or a `MirrorGap` there; neither does anything to any other topic (docs/mirror.md, M4, M7). A
+Invariant: nothing is ever added to a mirror but by a mirrored `Merge` that begins at its next
+offset, or a `MirrorGap` there; neither does anything to any other topic (docs/mirror.md, M4, M7). A
 position of a group is never ahead of its mirror (M14).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -17,8 +17,8 @@ from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.format.names import is_mirror_session
 from samelog.sequencer.state.access_state import Problem
 from samelog.sequencer.state.commands import (
-    MergeTransactions,
-    MirrorMerge,
+    Merge,
+    Mirrored,
     RecordEvent,
     VoidRecordsCommand,
 )
@@ -79,10 +79,10 @@ def problem_with_settings(state: State, topic_id: str, settings: Mapping[str, st
 # --- merging --------------------------------------------------------------------------------------
 
 
-def take_mirrored(state: State, merge: MirrorMerge) -> None:
+def take_mirrored(state: State, merge: Merge, mirrored: Mirrored) -> None:
     """An instruction for a mirror is applied: the topic's epochs never fall behind it."""
     place, bases = state.mirrors.places[merge.partition], state.placement.epoch_bases
-    place.take(merge)
+    place.take(merge, mirrored)
     behind = place.top_epoch - merge.epoch
     if behind > 0:
         topic = state.topics[state.partitions[merge.partition].topic_id]
@@ -91,26 +91,26 @@ def take_mirrored(state: State, merge: MirrorMerge) -> None:
             bases[number] = base
 
 
-def problem_with_ends(state: State, merge: MergeTransactions) -> str | None:
+def problem_with_ends(state: State, number: int, ends: Iterable[End]) -> str | None:
     """Why markers that a promotion owes cannot be merged: they are there."""
-    owed = {each[0] for each in state.mirrors.owed.get(merge.partition, ())}
-    for end in merge.ends:
+    owed = {each[0] for each in state.mirrors.owed.get(number, ())}
+    for end in ends:
         if end.number == OWED_NUMBER and end.producer_id not in owed:
             return f"no marker of producer {end.producer_id} is owed"
     return None
 
 
-def settle(state: State, merge: MergeTransactions) -> None:
+def settle(state: State, number: int, ends: Iterable[End]) -> None:
     """Markers that a promotion owed are merged. They say nothing of producers of this cluster."""
-    done = {end.producer_id for end in merge.ends if end.number == OWED_NUMBER}
+    done = {end.producer_id for end in ends if end.number == OWED_NUMBER}
     if not done:
         return
     owed = state.mirrors.owed
-    owed[merge.partition] = [each for each in owed[merge.partition] if each[0] not in done]
-    if not owed[merge.partition]:
-        del owed[merge.partition]
+    owed[number] = [each for each in owed[number] if each[0] not in done]
+    if not owed[number]:
+        del owed[number]
     for producer_id in done:
-        state.transactions.logs[merge.partition].ended.pop(producer_id, None)
+        state.transactions.logs[number].ended.pop(producer_id, None)
 
 
 def owed_ends(state: State) -> dict[int, list[End]]:

@@ -1,6 +1,6 @@
 """The commands about mirrors: topics of another cluster, read-only here (docs/mirror.md).
 
-The instruction that appends to one, `MirrorMerge`, is with the other merge instructions.
+The instruction that appends to one is a `Merge` whose `extras` say what is mirrored.
 
 Invariant: applying a command needs nothing but the state; field order is the format
 (docs/state-machine.md).

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from samelog.sequencer.state.commands import MirrorMerge, Sequence5
+from samelog.sequencer.state.commands import Merge, Mirrored, Sequence5
 from samelog.sequencer.state.mirrors.commands import MirrorSource
 from samelog.sequencer.state.sequences import remember
 
@@ -37,16 +37,16 @@ class MirrorPlace(msgspec.Struct):
     it is a mirror no more: its producers, and twins, go on here then.
     """
 
-    def take(self, merge: MirrorMerge) -> None:
+    def take(self, merge: Merge, mirrored: Mirrored) -> None:
         """An instruction is applied."""
-        if merge.records:
-            self.crc, self.checksum, self.behind = merge.crc, merge.checksum, None
-        self.top_epoch = max(self.top_epoch, merge.top_epoch)
+        if any(part.records for part in merge.ranges):
+            self.crc, self.checksum, self.behind = mirrored.crc, mirrored.checksum, None
+        self.top_epoch = max(self.top_epoch, mirrored.top_epoch)
         for sequence in merge.sequences:
             self._remember(sequence)
-        for producer_id in merge.ends:
+        for producer_id in mirrored.ends:
             self.open.pop(producer_id, None)
-        for producer_id, epoch, offset in merge.begins:
+        for producer_id, epoch, offset in mirrored.begins:
             self.open[producer_id] = epoch, offset
 
     def _remember(self, sequence: Sequence5) -> None:

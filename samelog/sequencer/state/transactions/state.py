@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from samelog.sequencer.state.commands import MergeTransactions
+from samelog.sequencer.state.commands import Merge, MergeExtras
 from samelog.sequencer.state.group_commands import CommittedOffset
 from samelog.sequencer.state.transactions.commands import NO_PRODUCER, Begin, End, TakePart
 from samelog.sequencer.state.transactions.spanning import Spanning
@@ -163,25 +163,25 @@ class Transactions(msgspec.Struct):
         first = self.in_log(partition).first_open()
         return next_offset if first is None else first
 
-    def problem_with(self, merge: MergeTransactions) -> str | None:
+    def problem_with(self, partition: int, extras: MergeExtras) -> str | None:
         """Why an instruction cannot be applied; None if it can."""
-        log = self.in_log(merge.partition)
-        for begin in merge.begins:
+        log = self.in_log(partition)
+        for begin in extras.begins:
             if begin.producer_id in log.open or log.has_ended(begin):
                 return f"transaction {begin.number} of producer {begin.producer_id} is over"
-        for end in merge.ends:
+        for end in extras.ends:
             if log.has_ended(end):
                 return f"transaction {end.number} of producer {end.producer_id} has its marker"
         return None
 
-    def merged(self, merge: MergeTransactions) -> None:
+    def merged(self, merge: Merge, extras: MergeExtras) -> None:
         """Apply an instruction with which nothing is wrong."""
         log = self.logs.setdefault(merge.partition, LogTransactions())
-        for begin in merge.begins:
+        for begin in extras.begins:
             log.open[begin.producer_id] = OpenInLog(
                 begin.epoch, begin.number, begin.offset, merge.append_ms
             )
-        for end in merge.ends:
+        for end in extras.ends:
             log.open.pop(end.producer_id, None)
             log.joined.pop(end.producer_id, None)
             log.ended[end.producer_id] = EndedInLog(end.epoch, end.number, merge.epoch)

@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from samelog.publisher.staged_checks import StagedChecks
+from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.refused import RefusedRecords
 from samelog.sequencer.judging import libraries
 from samelog.sequencer.judging.process import ProcessJudge, WorkerGone, _Worker
@@ -195,6 +196,14 @@ def keep_every_time() -> Iterator[None]:
 
 
 @contextmanager
+def receive_before_refused_records_are_kept() -> Iterator[None]:
+    """A publisher takes a position from a node before it has kept the refused records below it."""
+    never = property(lambda self: False, lambda self, value: None)
+    with patch.object(PushConversation, "_is_keeping", never, create=True):
+        yield
+
+
+@contextmanager
 def take_what_killed_the_worker() -> Iterator[None]:
     """What the process that checks has ended over counts as checked."""
     original = _Worker.ask
@@ -268,6 +277,7 @@ _STAGED = "tests/judging/test_stage_checks.py::test_"
 _MARKED = "tests/publisher/test_staged_checks.py::test_"
 _PROCESS = "tests/judging/test_process.py::test_"
 _TOLD = "tests/wire/test_push_receiver.py::test_"
+_CLIENT = "tests/replicator/test_push_client.py::test_"
 _KEPT = "tests/replicator/test_refused.py::test_"
 JUDGING = (
     (265, merge_what_nobody_checked, _FILTER + "an_instruction_that_names_no_version_is_rejected"),
@@ -319,6 +329,11 @@ JUDGING = (
         _TOLD + "what_is_refused_is_told_once_and_before_it_is_acknowledged",
     ),
     (268, keep_every_time, _KEPT + "what_is_refused_is_kept_once_whoever_tells_it"),
+    (
+        268,
+        receive_before_refused_records_are_kept,
+        _CLIENT + "refused_records_are_kept_before_later_messages_count_and_hold_up_no_loop",
+    ),
     (
         269,
         take_what_killed_the_worker,

@@ -199,7 +199,7 @@ class PushSenderScript(EndScript):
         self.known_merged[run, name] = places[2]
         self.trace.append(f"run {run} {_name(name)} reached {places}")
 
-    def on_refused(self, run: int, name: Any, batch: Any) -> None:
+    async def on_refused(self, run: int, name: Any, batch: Any) -> None:
         self.trace.append(f"run {run} {_name(name)}: {batch.place} refused, {batch.runs}")
 
     def on_run_closed(self, run: RunFile, ends: Any) -> None:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from samelog.config.tables.node import Grant
+from samelog.format.directory_files import RefusedRecord
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.push.client import PushClient
+from samelog.replicator.push.refused import RefusedRecords
 from samelog.wire.errors import FaultCode
 from samelog.wire.push import inputs as push_inputs
 from samelog.wire.push.effects import PushPhase
+from samelog.wire.refusals import RefusedBatch
+from tests.patience import PATIENCE_S
 from tests.replicator.fake_nodes import FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch, random_batches
 from tests.runtime.peers import in_loop, until
@@ -436,4 +442,47 @@ def test_two_directories_cannot_be_one_session(tmp_path: Path) -> None:
             client = made.push(other.path)
             await until(lambda: "SESSION_CONFLICT" in str(client.status.nodes[0].last_error))
 
+    in_loop(main)
+
+
+def test_refused_records_are_kept_before_later_messages_count_and_hold_up_no_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is slow: the loop runs, and nothing counts as merged before the record is kept."""
+    syncs, keep = threading.Event(), RefusedRecords.keep
+
+    def slow(self: RefusedRecords, *given: Any) -> Any:
+        assert syncs.wait(PATIENCE_S)
+        return keep(self, *given)
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        async with world(tmp_path) as made:
+            [node] = made.nodes
+            made.cluster.merges = False
+            client = made.push(files.path)
+            reported: list[RefusedRecord] = []
+            client.beside.refused.on_kept = reported.extend
+            data = batch(b"bad")
+            end = files.append(data)
+            await until(lambda: FLIGHTS in client.progress and bool(node.intake.held))
+            await until(lambda: client.progress[FLIGHTS].durable >= (0, *end))
+            [(number, run)] = node.intake.held
+            refused = RefusedBatch(number, run, 0, 0, len(data), (0, 1), ())
+            for listener in node.intake.watchers.of_input(number):
+                listener.on_refused(number, [refused])
+            made.cluster.merges = True
+            node.intake.move_soon()
+            await until(lambda: made.cluster.merged.get((number, run)) == end)
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+            assert client.progress[FLIGHTS].merged < (0, *end)
+            assert reported == []
+            syncs.set()
+            await until_merged(client, SessionPosition(0, *end))
+            assert [each.value for each in reported] == [b"bad"]
+            assert (files.path / "refused").exists()
+
+    monkeypatch.setattr(RefusedRecords, "keep", slow)
     in_loop(main)

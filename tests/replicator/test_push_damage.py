@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import random
 import re
 import shutil
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,15 @@ import pytest
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.format.directory_files import DamageFile, decode_directory_file
+from samelog.replicator.push import session_damage
 from samelog.replicator.push.client import PushClient
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.disk.os_file import OsFile
+from samelog.store.session.damage import keep_damaged
 from samelog.wire.push import inputs as push_inputs
 from samelog.wire.push.effects import PushPhase
+from tests.patience import PATIENCE_S
 from tests.replicator.fake_nodes import FakeNode, World, world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
 from tests.runtime.peers import in_loop, until
@@ -534,3 +539,39 @@ async def _ship_with_breaks(source: random.Random, made: World, files: SessionFi
         await until(lambda: len(merged(made)) >= wanted or client.is_released)  # noqa: B023
         await client.stop()
     await until_shipped(made.push(files.path))
+
+
+def test_damage_is_copied_while_the_loop_runs_and_before_its_part_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is slow: bytes before the damage are shipped, bytes behind it wait for the copy."""
+    copies, keep = threading.Event(), keep_damaged
+    begun: list[int] = []
+
+    def slow(*given: Any) -> Any:
+        begun.append(threading.get_ident())
+        assert copies.wait(PATIENCE_S)
+        return keep(*given)
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 40), 10)
+        files.end()
+        flip(files.file(0), SIZE * 4 + 60)
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            await until(lambda: bool(begun))
+            assert begun[0] != threading.get_ident()
+            for _ in range(50):
+                await asyncio.sleep(0.001)
+            assert merged(made) == expected(range(10, 14))
+            assert len(begun) == 1
+            copies.set()
+            await until_shipped(client)
+            assert merged(made) == expected(range(10, 40), 14)
+            [lost] = client.status.damaged
+            assert lost.kept is not None
+
+    monkeypatch.setattr(session_damage, "keep_damaged", slow)
+    in_loop(main)

@@ -51,7 +51,7 @@ from samelog.wire.bounds import Holder
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.push.effects import ProgressTold
 from samelog.wire.push.layout import Layout
-from samelog.wire.refusals import RefusedBatch, why_unfit
+from samelog.wire.refusals import RefusedBatch
 
 log = logging.getLogger(__name__)
 
@@ -181,6 +181,7 @@ class PushClient:
         await end_all([] if self._releaser is None else [self._releaser])
         await self.beside.marks.close()
         await self.beside.pin_writer.finish()
+        await self.beside.refused.finish()
         await self._session.finish_writes()
         # They are cancelled; a second cancellation would interrupt the end of the connections.
         await asyncio.gather(*self._leaving, return_exceptions=True)
@@ -337,18 +338,14 @@ class PushClient:
         if self._progress.unfinished:
             self._go_on()
 
-    def on_refused(self, run: int, name: InputName, batch: RefusedBatch) -> None:
-        """Keep what was refused of a batch. Raises LogFormatError."""
+    async def on_refused(self, run: int, name: InputName, batch: RefusedBatch) -> None:
+        """Keep what was refused of a batch durably. Raises LogFormatError."""
         data = None
         try:
             data = self._session.tail(run, name).read_part(batch.roll, batch.start, batch.size)
         except (KeyError, NoSuchFile):
             log.error("what is refused of %s-%d, run %d, is not here any more", *name, run)
-        records = self.beside.refused.keep(run, name, batch, data)
-        if records:
-            why = next(map(why_unfit, batch.told), "they do not fit the schema")
-            log.error("%d records for %s-%d are refused: %s", len(records), *name, why)
-            self.beside.refused.on_kept(records)
+        await self.beside.refused.keep_in_turn(run, name, batch, data)
 
     def on_run_closed(self, run: RunFile, ends: RunEnds) -> None:
         """Record which bytes of a closed run the cluster lacks, and schedule the removal of the
@@ -373,6 +370,8 @@ class PushClient:
         far as inputs have files of it left. Failed writes are retried.
         """
         for run, ends in tuple(self._progress.unfinished.items()):
+            if self._session.is_noting:
+                return
             names = self._session.inputs_of(run)
             if not all(self._is_merged(run, name, ends.get(name, START)) for name in names):
                 continue

@@ -7,6 +7,7 @@ Invariant: nothing is decided here; the session's files are only read.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
@@ -77,7 +78,7 @@ class PushEvents(ClusterKnowledge, Protocol):
     ) -> None:
         """A node tells durable, acknowledged, merged, as `layout` counts."""
 
-    def on_refused(self, run: int, name: InputName, batch: RefusedBatch) -> None:
+    async def on_refused(self, run: int, name: InputName, batch: RefusedBatch) -> None:
         """Keep, durably, what was refused of a batch. Raises LogFormatError."""
 
     def on_run_closed(self, run: RunFile, ends: RunEnds) -> None:
@@ -129,6 +130,10 @@ class PushConversation(ReplicatorHandler):
         self._sender = PushSender(session, events, cluster, window, self._turn.work_later)
         self._writing: set[asyncio.Task[None]] = set()
         """Tasks that wait for small files to be durable."""
+        self._is_keeping = False
+        """Whether refused records are being kept."""
+        self._waiting: deque[AnyMessage | Ack] = deque()
+        """The node's messages behind those, in order."""
         self._told_holds: tuple[HeldPart, ...] = ()
         self._followed: dict[ShippedInput, tuple[RunTail, Callable[[], None]]] = {}
 
@@ -160,7 +165,7 @@ class PushConversation(ReplicatorHandler):
     @property
     def is_at_rest(self) -> bool:
         """Whether the conversation waits for an event."""
-        return self._sender.is_at_rest
+        return self._sender.is_at_rest and not self._is_keeping
 
     def close(self) -> None:
         """Ship no more."""
@@ -213,13 +218,15 @@ class PushConversation(ReplicatorHandler):
 
     def on_message(self, message: AnyMessage) -> None:
         """Anything a push server sends."""
-        if isinstance(message, Welcome) and not self._events.knows_cluster(message.cluster_id):
+        if self._is_keeping:
+            self._waiting.append(message)
+        elif isinstance(message, Welcome) and not self._events.knows_cluster(message.cluster_id):
             self._while_written(self._meet(message), "meet a cluster")
-            return
-        try:
-            self._sender.receive(message, self._now())
-        finally:
-            self._carry_out()
+        else:
+            try:
+                self._sender.receive(message, self._now())
+            finally:
+                self._carry_out()
 
     async def _meet(self, welcome: Welcome) -> None:
         try:
@@ -237,6 +244,9 @@ class PushConversation(ReplicatorHandler):
 
     def on_ack(self, ack: Ack) -> None:
         """How far the node and the cluster are with a handle."""
+        if self._is_keeping:
+            self._waiting.append(ack)
+            return
         try:
             self._sender.acknowledged(ack)
         finally:
@@ -249,6 +259,7 @@ class PushConversation(ReplicatorHandler):
             task.cancel()
         self._sender.closed()
         self._sender.effects.clear()
+        self._waiting.clear()
         self._follow_none()
         self._on_over(error)
 
@@ -304,12 +315,32 @@ class PushConversation(ReplicatorHandler):
                 self._events.on_holders(nodes)
             case HoldsDecided(continues, topic_ids):
                 self._events.on_holds_decided(topic_ids, continues=continues)
-            case KeepRefused(handle, run, name, batch):
-                self._events.on_refused(run, name, batch)
-                self._connection.send(RefusalsKept(handle, batch.roll, batch.start))
+            case KeepRefused():
+                self._is_keeping = True
+                self._while_written(self._keep(news), "keep refused records")
             case Forked(fault):
                 self._events.on_fork(fault)
                 raise fault
+
+    async def _keep(self, refused: KeepRefused) -> None:
+        """Keep refused records; nothing that the node says behind them counts before they are."""
+        batch = refused.batch
+        try:
+            await self._events.on_refused(refused.run, refused.name, batch)
+            self._connection.send(RefusalsKept(refused.handle, batch.roll, batch.start))
+            self._receive_waiting()
+        except Exception as error:  # noqa: BLE001 - the seam: it ends the connection
+            fail(self._connection, error)
+
+    def _receive_waiting(self) -> None:
+        """Receive what waits, up to the next refused batch."""
+        self._is_keeping = False
+        while self._waiting and not self._is_keeping:
+            message = self._waiting.popleft()
+            if isinstance(message, Ack):
+                self.on_ack(message)
+            else:
+                self.on_message(message)
 
     def _prepare(self, effect: Bind | FindBatch | BeginAt) -> None:
         """What comes before an input is shipped; what fails is tried again later."""

@@ -9,6 +9,7 @@ held the writer's lock.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import os
@@ -34,6 +35,7 @@ from samelog.replicator.push.session_damage import SessionDamage
 from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.replicator.push.session_watch import SessionWatch
 from samelog.runtime.inotify import Event, LoopInotify, Mask
+from samelog.runtime.loop import spawn
 from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.disk_errors import DirectoryGone, NoHardLinks
 from samelog.store.disk.files import TEMPORARY_SUFFIX, FileSystem, NoSuchFile
@@ -313,7 +315,6 @@ class LocalSession:
         """A stage is published whole or not at all, so its damage is noted at once."""
         if self._is_staged(run):
             self._note_damage()
-            self._on_change()
 
     def damaged(self) -> list[LostRange]:
         """The ranges whose records will not reach the cluster; one of a stage spoils all of it."""
@@ -335,16 +336,38 @@ class LocalSession:
         return found
 
     def _note_damage(self) -> None:
-        """Note durably what was found, and keep a copy of it, before a part of a run is ended."""
-        for run in self.runs:
-            for name in self._unnoted(run.run):
-                path = self.input_path(name)
-                try:
-                    self.damage.note(run, name, self.tail(run.run, name), path)
-                except LogFormatError as error:
-                    self._note_fault(path, error)
-                else:
-                    self._note_fault(path, None)
+        """Begin to note durably what was found, and to keep a copy of it. A part of a run is ended
+        after that.
+        """
+        if self.damage.noting is None and any(self._unnoted(run.run) for run in self.runs):
+            self.damage.noting = spawn(self._note_all(), "note damage")
+
+    async def _note_all(self) -> None:
+        is_noted = False
+        try:
+            for run in tuple(self.runs):
+                for name in self._unnoted(run.run):
+                    is_noted |= await self._note_one(run, name)
+        finally:
+            self.damage.noting = None
+        if is_noted:
+            self._on_change()
+
+    async def _note_one(self, run: RunFile, name: InputName) -> bool:
+        """False: another look tries again."""
+        path = self.input_path(name)
+        try:
+            await self.damage.note(run, name, self.tail(run.run, name), path)
+        except LogFormatError as error:
+            self._note_fault(path, error)
+            return False
+        self._note_fault(path, None)
+        return True
+
+    @property
+    def is_noting(self) -> bool:
+        """Whether damage is being noted, so that no part of a run may begin."""
+        return self.damage.noting is not None
 
     def go_on(self, run: int, ends: RunEnds) -> None:
         """Begin the next part of a run, with its own id, after the cluster closed a part that ends
@@ -408,6 +431,8 @@ class LocalSession:
         """Wait until no thread writes into the directory any more: it may be another process's."""
         for each in tuple(self._inputs.values()):
             await each.finish_writes()
+        if self.damage.noting is not None:
+            await asyncio.wait([self.damage.noting])
 
     def is_bound(self, name: InputName, topic_id: str) -> bool:
         """Whether it is noted already that an input is shipped to this topic."""
@@ -446,13 +471,14 @@ class LocalSession:
 
     def look_again(self, name: InputName | None = None) -> bool:
         """List the directory of one input, or of all before a run is called complete, whether or
-        not it seems to have changed; False: that failed.
+        not it seems to have changed; False: that failed, or damage is being noted.
         """
         if name is None:
             self._guarded(self._list_all)
         else:
             self._guarded(partial(self._list_input, name))
-        return self._fault is None and not self._faults.keys() - {_RUN}
+        has_fault = self._fault is not None or bool(self._faults.keys() - {_RUN})
+        return not has_fault and not self.is_noting
 
     def forget_run(self, run: int) -> None:
         """The files of a run were removed."""

@@ -3,11 +3,12 @@
 They are lines of JSON in the file `refused` of the session's directory, until somebody removes it:
 the session's own files go when all the rest is merged (docs/typed.md, T6). Invariant: what is
 refused is durable here before anything that covers it is acknowledged; each record is in the file
-once, as long as the file stays and is intact.
+once, as long as the file stays and is intact. The event loop never waits for the disk.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +21,10 @@ from samelog.format.compression import decompress
 from samelog.format.directory_files import RefusedRecord
 from samelog.format.errors import CorruptLog
 from samelog.replicator.interfaces import InputName
+from samelog.replicator.push.file_writer import FileWriter
 from samelog.store.disk.files import FileSystem
 from samelog.store.disk.quarantine import set_aside
-from samelog.wire.refusals import RefusedBatch, ToldMisfit
+from samelog.wire.refusals import RefusedBatch, ToldMisfit, why_unfit
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +44,30 @@ class RefusedRecords:
         self._known: dict[tuple[int, InputName], _Batch] | None = None
         """The newest batch that is in the file, by run and input."""
         self._end = 0
+        self._writer = FileWriter()
         self.on_kept: Callable[[Sequence[RefusedRecord]], None] = lambda records: None
         """Told of what is new, once it is durable."""
+
+    async def keep_in_turn(
+        self, run: int, name: InputName, batch: RefusedBatch, data: bytes | None
+    ) -> None:
+        """Keep what was refused of a batch in a thread, after all batches before, and report the
+        new records. `data`: as of `keep`. Raises LogFormatError.
+        """
+        await self._writer.run(self._keep_and_report(run, name, batch, data))
+
+    async def _keep_and_report(
+        self, run: int, name: InputName, batch: RefusedBatch, data: bytes | None
+    ) -> None:
+        records = await asyncio.to_thread(self.keep, run, name, batch, data)
+        if records:
+            why = next(map(why_unfit, batch.told), "they do not fit the schema")
+            log.error("%d records for %s-%d are refused: %s", len(records), *name, why)
+            self.on_kept(records)
+
+    async def finish(self) -> None:
+        """Wait until all that is refused so far is kept."""
+        await self._writer.finish()
 
     def keep(
         self, run: int, name: InputName, batch: RefusedBatch, data: bytes | None

@@ -12,6 +12,7 @@ part's id and start are durable before a byte of it is sent.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,6 +41,8 @@ class SessionDamage:
         self._files: dict[int, DamageFile] = {}
         self.expected: tuple[int, RunEnds] = -1, {}
         """A run of a stage of which all files up to these ends exist, or are damaged."""
+        self.noting: asyncio.Task[None] | None = None
+        """Notes damage, in a thread; the inputs are shipped meanwhile."""
 
     # --- what is known ------------------------------------------------------------------------
 
@@ -96,20 +99,23 @@ class SessionDamage:
 
     # --- what changes -------------------------------------------------------------------------
 
-    def note(self, run: RunFile, name: InputName, tail: RunTail, directory: str) -> None:
-        """Note durably that the present part of a run ends in damage, and keep a copy of the bytes.
-        Raises DiskFault, NoSpace: it is not noted.
+    async def note(self, run: RunFile, name: InputName, tail: RunTail, directory: str) -> None:
+        """Note durably that the present part of a run ends in damage, and keep a copy of the bytes,
+        which may be many, in a thread. No part may begin meanwhile. Raises DiskFault, NoSpace: it
+        is not noted.
         """
         damage = tail.damage
         if damage is None:
             return
         start, stop = tail.local(damage.start), tail.local(damage.stop)
         in_file = damage.start[0] == damage.stop[0]
-        kept = keep_damaged(self._fs, directory, start, stop.byte if in_file else None)
+        end, known = stop.byte if in_file else None, self._files[run.run]
+        kept = await asyncio.to_thread(keep_damaged, self._fs, directory, start, end)
         found = DamagedRange(input_name(*name), start, stop, damage.reason, kept)
-        known = self._files[run.run]
         others = [each for each in known.found if each.input != found.input]
-        self._write(replace(known, found=[*others, found]))
+        noted = replace(known, found=[*others, found])
+        await asyncio.to_thread(write_damage, self._fs, self._path, noted)
+        self._files[run.run] = noted
         log.error(
             "run %d of %s-%d is damaged from %d:%d to %d:%d (%s); %s; %s",
             start.run,

@@ -109,6 +109,15 @@ class TopicFile(Versioned, frozen=True, kw_only=True):
         "restore it; or, if the topic was not deleted since, rename it, and it is written again"
     )
     topic_id: str
+    input: int = 0
+    """At a node: the number of the input in its group. A partition that left the group, or a
+    session that was forgotten, has another number when it comes back. 0: at a publisher.
+    """
+
+    @property
+    def owner(self) -> str:
+        """What the directory belongs to."""
+        return f"{self.topic_id}.{self.input}" if self.input else self.topic_id
 
 
 class CarriedFile(msgspec.Struct, frozen=True, array_like=True):
@@ -157,6 +166,8 @@ class PartitionFile(Versioned, frozen=True, kw_only=True):
     topic: str
     topic_id: str
     partition: PartitionIndex
+    came: int = 0
+    """At a node: the task that moved the partition to its group; 0: it was created there."""
     start_offset: int = 0
     """Where this copy begins: behind what is archived, or where a subscriber wanted it."""
     start_checksum: int = 0
@@ -165,6 +176,16 @@ class PartitionFile(Versioned, frozen=True, kw_only=True):
     """Records below this offset are archived."""
     is_deleted: bool = False
     """Whether the topic was deleted in the cluster; of subscribers' copies only."""
+
+    @property
+    def owner(self) -> str:
+        """What the directory belongs to: a partition that comes back to a group is another one."""
+        return merged_owner(self.topic_id, self.came)
+
+
+def merged_owner(log_id: str, came: int) -> str:
+    """What a merged log's directory belongs to; `came`: as PartitionFile has it."""
+    return f"{log_id}.{came}" if came else log_id
 
 
 class RowsFile(PartitionFile, frozen=True, kw_only=True):

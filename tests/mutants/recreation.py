@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from samelog.config.tables.client import OnRecreate
-from samelog.format.directory_files import RunFile
+from samelog.format.directory_files import PartitionFile, RunFile, TopicFile
 from samelog.format.positions import SessionPosition
 from samelog.publisher.typed_rows import RowEncoder
 from samelog.replicator.interfaces import InputName
@@ -21,6 +21,7 @@ from samelog.replicator.push.served_session import PushSession
 from samelog.sequencer.cluster.hold_reports import HoldReports
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.ingest.intake import Intake
+from samelog.sequencer.merge import merging
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.replica import Replica
@@ -227,17 +228,41 @@ def keep_schemas_of_deleted_topics() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def take_any_stay_for_the_same() -> Iterator[None]:
+    """A partition that comes back to a group owns the files of its earlier stay there."""
+    with (
+        patch.object(merging, "merged_owner", lambda log_id, came: log_id),
+        patch.object(PartitionFile, "owner", property(lambda self: self.topic_id)),
+    ):
+        yield
+
+
+@contextmanager
+def take_any_input_for_the_same() -> Iterator[None]:
+    """A session that comes back owns the files of its forgotten inputs."""
+    with patch.object(TopicFile, "owner", property(lambda self: self.topic_id)):
+        yield
+
+
 _COPYING = "tests/subscriber/test_copying.py::"
 _INPUTS = "tests/wire/test_push_inputs.py::"
 _RELEASE = "tests/replicator/test_push_release.py::"
 _TEST = "tests/replicator/test_recreation.py::"
 _ENDED = "tests/sequencer/test_ended_readings.py::"
 _HELD = "tests/sequencer/test_held_records.py::"
+_STAYS = "tests/sequencer/test_second_stays.py::"
 RECREATION = (
     (
         342,
         believe_unbound_handles,
         _INPUTS + "test_positions_of_a_deleted_topic_are_not_taken_for_the_next_ones",
+    ),
+    (660, take_any_stay_for_the_same, _STAYS + "test_a_partition_that_came_back_keeps_its_log"),
+    (
+        660,
+        take_any_input_for_the_same,
+        _STAYS + "test_a_session_that_was_forgotten_and_came_back_keeps_its_bytes",
     ),
     (340, forget_unmerged_bytes, _TEST + "test_unmerged_records_and_all_behind_them_are_held"),
     (

@@ -114,6 +114,7 @@ def test_a_session_that_expired_is_forgotten(world: World) -> None:
     world.newer.apply(Expire([], [("s", 5)]))
     assert not world.newer.state.inputs
     del world.newer.state.sessions["s"]
+    world.replica.forget_deleted()
     asyncio.run(world.install())
     assert not world.directory.parent.exists()
     assert not world.store.opened

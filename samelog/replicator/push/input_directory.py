@@ -11,7 +11,7 @@ import logging
 import os
 from contextlib import suppress
 
-from samelog.format.directory_files import RunByte, RunFile, ShippingFile
+from samelog.format.directory_files import RunByte, RunFile, ShippingFile, TopicFile
 from samelog.format.errors import CorruptLog, OtherTopic
 from samelog.format.file_names import SHIPPING_FILE, TOPIC_FILE, RunNames, data_name, parse_names
 from samelog.format.positions import SessionPosition
@@ -118,7 +118,8 @@ class InputDirectory:
             return True
         unbound = self._unbound
         try:
-            await asyncio.to_thread(bind_topic, self._fs, self.path, topic_id)
+            whose = TopicFile(topic_id=topic_id)
+            await asyncio.to_thread(bind_topic, self._fs, self.path, whose)
         except OtherTopic:
             return False
         except NoSpace:
@@ -139,7 +140,7 @@ class InputDirectory:
         """Try again to write the topic's id, for which there was no room."""
         if self.topic_id is not None and not self._writer.is_busy:
             with suppress(NoSpace):
-                bind_topic(self._fs, self.path, self.topic_id)
+                bind_topic(self._fs, self.path, TopicFile(topic_id=self.topic_id))
                 self.is_unwritten = False
 
     def unbind(self) -> None:

@@ -582,7 +582,7 @@ class LocalSession:
         """Which topic an input was shipped to; where that cannot be read, `bind` reports it."""
         each = self._inputs[name]
         try:
-            topic_id = read_topic_id(self.fs, each.path, expected=None)
+            topic_id = read_topic_id(self.fs, each.path)
         except LogFormatError:
             return
         if topic_id in each.shipping.former:

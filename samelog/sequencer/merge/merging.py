@@ -15,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count, groupby, islice
 from operator import attrgetter
 
+from samelog.format.directory_files import merged_owner
 from samelog.format.errors import CorruptLog, InvariantError, LogFormatError
 from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.disk.syncer import Syncer
@@ -41,7 +42,7 @@ from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, FileSystem
 from samelog.store.disk.quarantine import set_partition_aside
 from samelog.store.merged.log import MergedLog
-from samelog.store.merged.partition_file import read_partition_topic
+from samelog.store.merged.partition_file import read_partition_owner
 from samelog.store.merged.topic_dirs import TopicDirs
 from samelog.wire.errors import FaultCode
 
@@ -99,7 +100,7 @@ class Merging(InLoop):
         self._syncing = asyncio.Lock()
         self._fault: DiskFault | None = None
         """The sync that failed: nothing written before it may ever be called durable."""
-        self._dirs = TopicDirs(fs, lambda path: read_partition_topic(fs, path))
+        self._dirs = TopicDirs(fs, lambda path: read_partition_owner(fs, path))
         self._looked_at = 0
         """Partitions below this number were looked for on disk."""
         self.partitions: dict[int, MergedPartition] = {}
@@ -126,11 +127,18 @@ class Merging(InLoop):
         """Open what this node has of the group's partitions, or lacks; let go of others."""
         state = self._machine.state
         successors = {log: each for each in state.topics.values() for log in each.former_logs}
-        for number in [each for each in self.partitions if not state.has_here(each)]:
+        for number in [each for each in self.partitions if not self._is_same(each)]:
             self._let_go(number, successors.get(self.partitions[number].topic_id))
         self._take_up_new()
         for number, opened in self.partitions.items():
             opened.partitions = state.topics[state.partitions[number].topic_id].partitions
+
+    def _is_same(self, number: int) -> bool:
+        """Whether an open partition is in the group, and did not leave and come back meanwhile."""
+        state, opened = self._machine.state, self.partitions[number].log
+        if not state.has_here(number):
+            return False
+        return opened.owner == merged_owner(opened.topic_id, state.partitions[number].came)
 
     def grow(self, topic: Topic) -> None:
         """As `follow`, where nothing but new partitions of a topic has come."""
@@ -153,13 +161,15 @@ class Merging(InLoop):
                 self._take_up(partition)
 
     def _there(self, topic: Topic, new: Iterable[Partition]) -> list[Partition]:
-        there = self._dirs.indexes(self._directory, topic.name, topic.log_id)
+        owners = {merged_owner(topic.log_id, came) for came in {each.came for each in new}}
+        there = self._dirs.indexes(self._directory, topic.name, owners)
         return [each for each in new if each.next_offset or each.index in there]
 
     def _take_up(self, partition: Partition) -> None:
         """Open it, if it has anything. What has left while this node was away is removed."""
         topic = self._machine.state.topics[partition.topic_id]
-        place = self._path(topic, partition.index), topic.log_id, partition.index
+        owner = merged_owner(topic.log_id, partition.came)
+        place = self._path(topic, partition.index), owner, partition.index
         if self._machine.state.has_here(partition.number):
             if self._dirs.is_there(*place) or partition.next_offset > 0:
                 self.partition(partition.number)
@@ -200,9 +210,9 @@ class Merging(InLoop):
         return self._open(number, self._machine.state.topics[known.topic_id], known.index)
 
     def _open(self, number: int, topic: Topic, index: int) -> MergedPartition:
-        path = self._path(topic, index)
+        path, came = self._path(topic, index), self._machine.state.partitions[number].came
         try:
-            merged = self._open_log(path, topic, index)
+            merged = self._open_log(path, topic, index, came)
         except CorruptLog as damage:  # nothing else says whose segments these are
             aside = set_partition_aside(self._fs, path)
             log.error(
@@ -216,15 +226,17 @@ class Merging(InLoop):
                 topic.name,
                 index,
             )
-            merged = self._open_log(path, topic, index)
+            merged = self._open_log(path, topic, index, came)
         merger = PartitionMerger(number, merged, self._reader)
         return MergedPartition(topic, index, merged, merger, self._events)
 
-    def _open_log(self, path: str, topic: Topic, index: int) -> MergedLog:
+    def _open_log(self, path: str, topic: Topic, index: int, came: int) -> MergedLog:
         """Raises CorruptLog: whose directory it is cannot be read."""
-        self._dirs.make_way(path, topic.log_id, index)
+        log_id = topic.log_id
+        self._dirs.make_way(path, merged_owner(log_id, came), index)
         opened = MergedLog.open if self._fs.exists(path) else MergedLog.unwritten
-        return opened(self._fs, path, topic=topic.name, topic_id=topic.log_id, partition=index)
+        name = topic.name
+        return opened(self._fs, path, topic=name, topic_id=log_id, partition=index, came=came)
 
     def _keep(self, number: int, opened: MergedPartition) -> MergedPartition:
         for damage in opened.log.damaged:
@@ -248,9 +260,25 @@ class Merging(InLoop):
         elif voids:
             self.wake(number)
 
-    def forget_deleted(self, known: Container[str]) -> None:
-        """Remove what is left of topics that are not among the known ones."""
-        self._dirs.forget_others(self._directory, known)
+    def forget_deleted(self) -> None:
+        """Remove what is left of topics that were deleted, and of partitions that have left. The
+        logs of before a restart stay.
+        """
+        state, former = self._machine.state, set[str]()
+        present = dict[str, Topic]()
+        for topic in state.topics.values():
+            former.update(topic.former_logs)
+            present[topic.log_id] = topic
+
+        def is_known(owner: str, index: int) -> bool:
+            log_id, _, came = owner.partition(".")
+            topic = present.get(log_id)
+            if topic is None:
+                return log_id in former
+            known = state.partitions.get(topic.partition_numbers[index])
+            return known is not None and str(known.came or "") == came
+
+        self._dirs.forget_others(self._directory, is_known)
 
     def _let_go(self, number: int, successor: Topic | None) -> None:
         """`successor`: the topic whose log was restarted; None: the topic was deleted."""
@@ -263,9 +291,9 @@ class Merging(InLoop):
         gone.changed()
         gone.log.close()
         if successor is None:
-            self._dirs.remove_later(gone.log.path, gone.topic_id, gone.index)
+            self._dirs.remove_later(gone.log.path, gone.log.owner, gone.index)
         else:
-            self._dirs.park(gone.log.path, gone.topic_id, gone.index)
+            self._dirs.park(gone.log.path, gone.log.owner, gone.index)
 
     def remove_next(self) -> bool:
         """Remove one directory of a deleted topic; whether there was any."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from samelog.format.directory_files import SessionFile
+from samelog.format.directory_files import SessionFile, TopicFile
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.file_names import SESSION_MARKS_FILE
 from samelog.format.positions import SessionPosition
@@ -29,7 +29,7 @@ from samelog.store.disk.files import DiskFault, File, FileSystem, NoSuchFile
 from samelog.store.disk.quarantine import set_aside, set_partition_aside
 from samelog.store.disk.tail_memory import NOTHING_KEPT, TailMemory
 from samelog.store.merged.topic_dirs import TopicDirs
-from samelog.store.session.directory import SessionDirectory, read_topic_id
+from samelog.store.session.directory import SessionDirectory, read_input_owner
 from samelog.store.session.log import InputLog
 from samelog.store.session.new_input import NewInput
 from samelog.store.session.run import RunPosition
@@ -47,12 +47,22 @@ class BeingMade(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GoneInput:
-    """An input whose topic was deleted, and where its files are."""
+    """An input that was in a group, and where its files are."""
 
     number: int
     path: str
     topic_id: str
     index: int
+
+    @property
+    def whose(self) -> TopicFile:
+        """What topic.json says in its directory."""
+        return TopicFile(topic_id=self.topic_id, input=self.number)
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """As `TopicDirs` takes it."""
+        return self.path, self.whose.owner, self.index
 
 
 class _Used:
@@ -107,7 +117,10 @@ class SessionStore:
         self._begun_anew: set[int] = set()
         """Inputs set aside since `ends`: a sync that is under way says nothing of them."""
         self._used = _Used()
-        self._dirs = TopicDirs(fs, lambda path: read_topic_id(fs, path, expected=None))
+        self._dirs = TopicDirs(fs, lambda path: read_input_owner(fs, path))
+        self._forgotten: list[str] = []
+        """Sessions whose directories are to be removed, if they did not come back."""
+        self._is_replayed = False
         fs.make_directory(directory)
         self.marks = SessionMarks(fs, directory, machine, self.opened, lost_power=lost_power)
 
@@ -127,10 +140,10 @@ class SessionStore:
     async def _make(self, entry: Input, syncer: Syncer) -> None:
         done = self._used.making[entry.session] = asyncio.get_running_loop().create_future()
         place = self.gone(entry)
-        new = NewInput(self._fs, self._record(entry), place.path, place.topic_id)
+        new = NewInput(self._fs, self._record(entry), place.path, place.whose)
         is_durable = False
         try:
-            self._dirs.make_way(place.path, place.topic_id, place.index)
+            self._dirs.make_way(*place.place)
             await self.marks.begin(syncer)
             await syncer.sync(new.write())
             await syncer.sync(new.rename())
@@ -167,7 +180,7 @@ class SessionStore:
         entry = self._machine.state.inputs[number]
         if entry.session in self._used.making:
             return None
-        if self._dirs.is_there(self.path(entry), *self._topic(entry)):
+        if self._dirs.is_there(*self.gone(entry).place):
             return self._open_log(number)
         self._used.absent.add(number)
         return None
@@ -231,10 +244,16 @@ class SessionStore:
         )
 
     def _open_input(self, entry: Input, *, is_durable: bool = False) -> InputLog:
-        path, (topic_id, index) = self.path(entry), self._topic(entry)
-        self._dirs.make_way(path, topic_id, index)
-        marks = self.marks.of(entry)
-        return InputLog.open(self._fs, path, topic_id=topic_id, marks=marks, is_durable=is_durable)
+        place, marks = self.gone(entry), self.marks.of(entry)
+        self._dirs.make_way(*place.place)
+        return InputLog.open(
+            self._fs,
+            place.path,
+            topic_id=place.topic_id,
+            number=place.number,
+            marks=marks,
+            is_durable=is_durable,
+        )
 
     def set_gaps_aside(self) -> None:
         """Give up bytes that do not reach back to where an input is planned: a loss of power took
@@ -292,26 +311,41 @@ class SessionStore:
         log = self.opened.pop(gone.number, None)
         if log is not None:
             log.close()
-        self._dirs.remove_later(gone.path, gone.topic_id, gone.index)
+        self._dirs.remove_later(*gone.place)
 
     def remove_next(self) -> bool:
         """Remove one directory of those; whether there was any."""
         return self._dirs.remove_next()
 
     def forget_session(self, name: str) -> None:
-        """Remove the directory of a session that is not remembered, and has no inputs any more."""
-        path = os.path.join(self._directory, name)
-        if self._fs.exists(path):
-            remove_whole(self._fs, path)
+        """Remove the directory of a session that is not remembered, and has no inputs any more: a
+        node that replays its log does so at the end, because the session may come back in it.
+        """
+        self._forgotten.append(name)
+        if self._is_replayed:
+            self._remove_forgotten()
 
-    def forget_deleted(self, known: Container[str]) -> None:
-        """Remove what is left of topics that are not among the known ones."""
+    def _remove_forgotten(self) -> None:
+        names, self._forgotten = self._forgotten, []
+        for name in names:
+            path = os.path.join(self._directory, name)
+            if name not in self._machine.state.sessions and self._fs.exists(path):
+                remove_whole(self._fs, path)
+
+    def forget_deleted(self) -> None:
+        """Remove what is left of inputs and sessions that are gone; to be called when everything
+        that was ever committed is applied.
+        """
+        self._is_replayed = True
+        self._remove_forgotten()
+        owners = {self.gone(entry).place[1] for entry in self._machine.state.inputs.values()}
         clear_removed(self._fs, self._directory)
         for name in self._fs.list_directory(self._directory):
             if name.startswith(SESSION_MARKS_FILE):
                 continue
             try:
-                self._dirs.forget_others(os.path.join(self._directory, name), known)
+                folder = os.path.join(self._directory, name)
+                self._dirs.forget_others(folder, lambda owner, _: owner in owners)
             except CorruptLog as stray:
                 log.warning("%s; it belongs to no session, and is left alone", stray)
 

@@ -488,8 +488,8 @@ class Replica:
         """Everything that was ever committed is applied: what is left of other topics may go."""
         topics = self.machine.state.topics
         logs = {log for each in topics.values() for log in (each.log_id, *each.former_logs)}
-        self._sessions.forget_deleted(topics)
-        self.merging.forget_deleted(logs)
+        self._sessions.forget_deleted()
+        self.merging.forget_deleted()
         self._events.logs_known(logs)
 
     def role_changed(self) -> None:

@@ -120,6 +120,10 @@ class Partition(HasCompactions, msgspec.Struct, gc=False):
     """(base offset, append time in ms of its first instruction) of the later segments, in order."""
     schema_since: tuple[tuple[int, int], ...] = ()
     """(offset, version): from there on, that version of the topic's schema was in force."""
+    came: Unsigned32 = 0
+    """The task that moved it into this group, where it may have been before; 0: it was created
+    here. Files of its earlier stays are not files of this one.
+    """
 
     def begin_version(self, version: int) -> None:
         """A version of the topic's schema is in force from the next offset on."""

@@ -86,14 +86,16 @@ class MergedLog(MergedReader):
         topic: str,
         topic_id: str,
         partition: int,
+        came: int = 0,
         read_only: bool = False,
         hold: bool = False,
         rows: RowsFile | None = None,
     ) -> MergedLog:
         """Open a partition's directory; unless `read_only`, make it if needed, and recover it.
 
-        With `hold` no file is made any more, and DirectoryGone raised instead, once another
-        directory is in its place. `rows`: it has what passed this filter, not the log.
+        `came`: as PartitionFile has it. With `hold` no file is made any more, and DirectoryGone
+        raised instead, once another directory is in its place. `rows`: it has what passed this
+        filter, not the log.
 
         Raises:
             OtherTopic: the directory belongs to another topic id.
@@ -103,7 +105,7 @@ class MergedLog(MergedReader):
             DiskFault, NoSpace: the disk fails.
         """
         name = os.fspath(path)
-        wanted = PartitionFile(topic=topic, topic_id=topic_id, partition=partition)
+        wanted = PartitionFile(topic=topic, topic_id=topic_id, partition=partition, came=came)
         wanted = wanted if rows is None else rows.of(wanted)
         whose = claim(fs, name, wanted, read_only=read_only)
         log = cls(fs, name, whose, read_only=read_only)
@@ -123,10 +125,17 @@ class MergedLog(MergedReader):
 
     @classmethod
     def unwritten(
-        cls, fs: FileSystem, path: StrPath, *, topic: str, topic_id: str, partition: int
+        cls,
+        fs: FileSystem,
+        path: StrPath,
+        *,
+        topic: str,
+        topic_id: str,
+        partition: int,
+        came: int = 0,
     ) -> MergedLog:
         """A log without a directory: the first change makes it, and may raise as `open` then."""
-        whose = PartitionFile(topic=topic, topic_id=topic_id, partition=partition)
+        whose = PartitionFile(topic=topic, topic_id=topic_id, partition=partition, came=came)
         log = cls(fs, os.fspath(path), whose, read_only=False)
         log.has_directory = False
         return log

@@ -67,6 +67,12 @@ def read_partition_topic(fs: FileSystem, directory: str) -> str | None:
     return None if known is None else known.topic_id
 
 
+def read_partition_owner(fs: FileSystem, directory: str) -> str | None:
+    """The owner of a directory, as `TopicDirs` has it, None if nobody's. Raises as `claim`."""
+    known = read_whose(fs, directory)
+    return None if known is None else known.owner
+
+
 def check_kind(directory: str, known: PartitionFile, wanted: RowsFile | None) -> None:
     """Raises UnsupportedFormat, unless a directory has what is wanted: what passed this filter, or
     (None) the log.
@@ -87,7 +93,7 @@ def claim(
     """What partition.json says, or rows.json; it is written if the directory is new.
 
     Raises:
-        OtherTopic: the directory belongs to another topic id.
+        OtherTopic: the directory belongs to another topic id, or another stay in the group.
         UnsupportedFormat: it is another partition's, another filter's, or of another version of the
             format.
         NoSuchFile: there is none (`read_only`).
@@ -99,8 +105,8 @@ def claim(
     if known is None:
         return _write_first(fs, directory, wanted, read_only=read_only)
     check_kind(directory, known, wanted if isinstance(wanted, RowsFile) else None)
-    if known.topic_id != wanted.topic_id:
-        raise OtherTopic(directory, known.topic_id, wanted.topic_id)
+    if known.owner != wanted.owner:
+        raise OtherTopic(directory, known.owner, wanted.owner)
     if (known.topic, known.partition) != (wanted.topic, wanted.partition):
         raise UnsupportedFormat(f"{directory} belongs to {known.topic}-{known.partition}")
     if is_lost and not read_only:

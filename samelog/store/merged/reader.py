@@ -49,6 +49,8 @@ class MergedReader:
         self.path = path
         self.topic = whose.topic
         self.topic_id = whose.topic_id
+        self.owner = whose.owner
+        """As `TopicDirs` has it."""
         self.partition = whose.partition
         self._fs = fs
         self._whose = whose

@@ -285,23 +285,32 @@ class SessionDirectory:
         return os.path.join(self.path, input_name(check_topic_name(topic), partition))
 
 
-def read_topic_id(fs: FileSystem, directory: str, *, expected: str | None) -> str | None:
-    """The directory's topic id, None if it has none yet.
-
-    Raises:
-        OtherTopic: it has one, but not the expected one.
-        UnsupportedFormat, CorruptLog: topic.json cannot be read.
+def read_topic_id(fs: FileSystem, directory: str) -> str | None:
+    """The directory's topic id, None if it has none yet. Raises UnsupportedFormat, CorruptLog:
+    topic.json cannot be read.
     """
-    known = read_json_file(fs, os.path.join(directory, TOPIC_FILE), TopicFile)
+    known = _read_topic(fs, directory)
+    return None if known is None else known.topic_id
+
+
+def read_input_owner(fs: FileSystem, directory: str) -> str | None:
+    """The owner of an input's directory at a node, as `TopicDirs` has it. Raises as
+    `read_topic_id`.
+    """
+    known = _read_topic(fs, directory)
+    return None if known is None else known.owner
+
+
+def bind_topic(fs: FileSystem, directory: str, whose: TopicFile) -> None:
+    """Note durably which topic, and at a node which input, the directory belongs to. Raises
+    OtherTopic, and as `read_topic_id`.
+    """
+    known = _read_topic(fs, directory)
     if known is None:
-        return None
-    if expected is not None and known.topic_id != expected:
-        raise OtherTopic(directory, known.topic_id, expected)
-    return known.topic_id
+        write_json_file(fs, os.path.join(directory, TOPIC_FILE), whose)
+    elif known.owner != whose.owner:
+        raise OtherTopic(directory, known.owner, whose.owner)
 
 
-def bind_topic(fs: FileSystem, directory: str, topic_id: str) -> None:
-    """Note durably which topic the directory belongs to. Raises OtherTopic."""
-    if read_topic_id(fs, directory, expected=topic_id) is None:
-        path = os.path.join(directory, TOPIC_FILE)
-        write_json_file(fs, path, TopicFile(topic_id=topic_id))
+def _read_topic(fs: FileSystem, directory: str) -> TopicFile | None:
+    return read_json_file(fs, os.path.join(directory, TOPIC_FILE), TopicFile)

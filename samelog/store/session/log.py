@@ -14,6 +14,7 @@ import os
 from collections.abc import Container, Sequence
 
 from samelog.format.batch import Bytes
+from samelog.format.directory_files import TopicFile
 from samelog.format.errors import CorruptLog, NotContiguous
 from samelog.format.file_names import (
     MARKS_FILE,
@@ -56,24 +57,27 @@ class InputLog(InputReader):
         path: StrPath,
         *,
         topic_id: str | None = None,
+        number: int = 0,
         marks: Sequence[RunMark] | None = (),
         is_durable: bool = False,
     ) -> InputLog:
         """Open an input directory; make it if needed, and recover it.
 
-        A publisher may not know the topic id yet: see `bind_topic`. `marks`: up to where runs are
+        A publisher may not know the topic id yet: see `bind_topic`. `number`: of the input, at a
+        node. `marks`: up to where runs are
         known to be durable; None: that is not known any more. `is_durable`: the directory is known
         to exist durably.
 
         Raises:
-            OtherTopic: the directory belongs to another topic id.
+            OtherTopic: the directory belongs to another topic id or input.
             UnsupportedFormat: it was written by another version of the format.
             CorruptLog: a file is not a regular one, or topic.json is unreadable.
             DiskFault, NoSpace: the disk fails.
         """
         log = cls(fs, os.fspath(path))
         try:
-            log._open(topic_id, marks, is_durable=is_durable)
+            whose = None if topic_id is None else TopicFile(topic_id=topic_id, input=number)
+            log._open(whose, marks, is_durable=is_durable)
         except BaseException:
             log.close()
             raise
@@ -87,13 +91,14 @@ class InputLog(InputReader):
         return log
 
     def _open(
-        self, topic_id: str | None, marks: Sequence[RunMark] | None, *, is_durable: bool
+        self, whose: TopicFile | None, marks: Sequence[RunMark] | None, *, is_durable: bool
     ) -> None:
         if not is_durable:
             make_durable_directory(self._fs, self.path)
-        self.topic_id = read_topic_id(self._fs, self.path, expected=topic_id)
-        if topic_id is not None:
-            self.bind_topic(topic_id)
+        if whose is None:
+            self.topic_id = read_topic_id(self._fs, self.path)
+        else:
+            self._bind(whose)
         names = parse_names(self._fs.list_directory(self.path))
         marked = {mark.run: mark for mark in marks or ()}
         recovery = RunRecovery(self._fs, self.path, marks is not None, self.damaged)
@@ -118,8 +123,11 @@ class InputLog(InputReader):
 
     def bind_topic(self, topic_id: str) -> None:
         """Note durably which topic the directory belongs to. Raises OtherTopic."""
-        bind_topic(self._fs, self.path, topic_id)
-        self.topic_id = topic_id
+        self._bind(TopicFile(topic_id=topic_id))
+
+    def _bind(self, whose: TopicFile) -> None:
+        bind_topic(self._fs, self.path, whose)
+        self.topic_id = whose.topic_id
 
     # --- appending -----------------------------------------------------------------------------
 

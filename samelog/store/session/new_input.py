@@ -18,14 +18,14 @@ from samelog.store.disk.files import TEMPORARY_SUFFIX, File, FileSystem
 class NewInput:
     """The directories of one input; `close` it when it is made, or cannot be."""
 
-    def __init__(self, fs: FileSystem, session: SessionFile, path: str, topic_id: str) -> None:
+    def __init__(self, fs: FileSystem, session: SessionFile, path: str, whose: TopicFile) -> None:
         """`path`: of the input's directory, in that of its session."""
         self.path = path
-        self.topic_id = topic_id
         self.is_first = False
         """Whether neither the session nor the input had a directory before `write`."""
         self._fs = fs
         self._session = session
+        self._whose = whose
         self._renames: list[str] = []
         """Final names of the files that have temporary ones."""
         self._open: list[File] = []
@@ -39,7 +39,7 @@ class NewInput:
         self._fs.make_directory(session, durable=False)
         self._fs.make_directory(self.path, durable=False)
         self._write(os.path.join(session, SESSION_FILE), self._session)
-        self._write(os.path.join(self.path, TOPIC_FILE), TopicFile(topic_id=self.topic_id))
+        self._write(os.path.join(self.path, TOPIC_FILE), self._whose)
         self._open += map(self._fs.open_directory, (os.path.dirname(session), session))
         return list(self._open)
 

@@ -225,7 +225,7 @@ def _copy(state: State, command: PassPartition) -> WhyNot:
         return "ALREADY_HERE", f"partition {number} is in this group"
     carried, known = decoded(command), state.partitions.get(number)
     if known is None or known.next_offset <= carried.partition.next_offset:
-        _take_up(state, carried)
+        _take_up(state, carried, command.task)
     _enter(state, command, PassStage.COPYING)
     return None
 
@@ -243,7 +243,7 @@ def _open(state: State, command: PassPartition) -> WhyNot:
         return "RUN_OPEN", f"run {older.run_id} is open here"
     if not _has_room_for_schemas(state, carried):
         return "TOO_MANY_SCHEMAS", f"there is no room for the schemas of {carried.name!r}"
-    _take_up(state, carried)
+    _take_up(state, carried, command.task)
     _take_up_schemas(state, carried)
     state.placement.epoch_bases[number] = carried.epoch_base + EPOCHS_PER_MOVE
     for each in carried.inputs:
@@ -262,7 +262,7 @@ def decoded(command: PassPartition) -> Carried:
         raise InvariantError(f"unreadable partition {command.partition}: {error}") from error
 
 
-def _take_up(state: State, carried: Carried) -> None:
+def _take_up(state: State, carried: Carried, task: int) -> None:
     topic, number = state.topics.get(carried.topic_id), carried.partition.number
     if topic is None:
         topic = Topic(carried.topic_id, carried.name, carried.settings, carried.created_ms, [])
@@ -273,6 +273,7 @@ def _take_up(state: State, carried: Carried) -> None:
         topic.partition_numbers = carried.numbers
         state.follow_enforcing(topic)
     state.partitions[number] = carried.partition
+    carried.partition.came = task
     state.next_partition = max(state.next_partition, number + 1)
 
 

@@ -1,5 +1,5 @@
-"""What comes back keeps its files when a restarted node repeats that it went: a partition that left
-its group, and a session that was forgotten.
+"""A partition that returns to its group, and a session that returns after it was forgotten, keep
+their files when a restarted node repeats the entry by which they went.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import asyncio
 from pathlib import Path
 from unittest.mock import Mock
 
-from samelog.consensus.log import Entry
+from samelog.consensus import Entry
 from samelog.format import _kernels as kernels
 from samelog.placement.tasks import Action
 from samelog.sequencer.merge.merging import Merging
@@ -75,9 +75,9 @@ def test_a_session_that_was_forgotten_and_came_back_keeps_its_bytes(tmp_path: Pa
 
 
 def test_a_partition_that_came_back_keeps_its_log(tmp_path: Path) -> None:
-    here = Group(1, MOVING)
-    snapshot = here.machine.encode()
-    sealed = carry(here.state, MOVING, is_sealed=True)
+    group = Group(1, MOVING)
+    snapshot = group.machine.encode()
+    sealed = carry(group.state, MOVING, is_sealed=True)
     commands = (
         PassPartition(1, Action.SEAL_PARTITION, MOVING, b""),
         PassPartition(1, Action.DROP_PARTITION, MOVING, b""),

@@ -261,8 +261,8 @@ class Merging(InLoop):
             self.wake(number)
 
     def forget_deleted(self) -> None:
-        """Remove what is left of topics that were deleted, and of partitions that have left. The
-        logs of before a restart stay.
+        """Remove the logs of deleted topics, and of partitions that have left. Of a topic whose log
+        was restarted, earlier logs stay.
         """
         state, former = self._machine.state, set[str]()
         present = dict[str, Topic]()

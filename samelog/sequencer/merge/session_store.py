@@ -66,9 +66,13 @@ class GoneInput:
 
 
 class _Used:
-    """Which inputs are in use."""
+    """Which inputs are in use, and which sessions no longer are."""
 
     def __init__(self) -> None:
+        self.forgotten: list[str] = []
+        """Sessions whose directories go, unless they came back."""
+        self.is_replayed = False
+        """Whether everything is applied that was ever committed."""
         self.awake: dict[int, None] = {}
         """Something was synced, read or released since the last `rest`."""
         self.drowsy: dict[int, None] = {}
@@ -118,9 +122,6 @@ class SessionStore:
         """Inputs set aside since `ends`: a sync that is under way says nothing of them."""
         self._used = _Used()
         self._dirs = TopicDirs(fs, lambda path: read_input_owner(fs, path))
-        self._forgotten: list[str] = []
-        """Sessions whose directories are to be removed, if they did not come back."""
-        self._is_replayed = False
         fs.make_directory(directory)
         self.marks = SessionMarks(fs, directory, machine, self.opened, lost_power=lost_power)
 
@@ -321,22 +322,22 @@ class SessionStore:
         """Remove the directory of a session that is not remembered, and has no inputs any more: a
         node that replays its log does so at the end, because the session may come back in it.
         """
-        self._forgotten.append(name)
-        if self._is_replayed:
+        self._used.forgotten.append(name)
+        if self._used.is_replayed:
             self._remove_forgotten()
 
     def _remove_forgotten(self) -> None:
-        names, self._forgotten = self._forgotten, []
+        names, self._used.forgotten = self._used.forgotten, []
         for name in names:
             path = os.path.join(self._directory, name)
             if name not in self._machine.state.sessions and self._fs.exists(path):
                 remove_whole(self._fs, path)
 
     def forget_deleted(self) -> None:
-        """Remove what is left of inputs and sessions that are gone; to be called when everything
-        that was ever committed is applied.
+        """Remove the files of inputs and sessions that are gone; to be called when everything that
+        was ever committed is applied.
         """
-        self._is_replayed = True
+        self._used.is_replayed = True
         self._remove_forgotten()
         owners = {self.gone(entry).place[1] for entry in self._machine.state.inputs.values()}
         clear_removed(self._fs, self._directory)

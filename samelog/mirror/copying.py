@@ -185,6 +185,8 @@ class PartitionMirror:
             await self._pass_hole(following, found.hole_up_to)
         self.is_over = found.is_over
         if refused is not None and not found.is_over:
+            # A gap begins at the mirror's end: what is on its way must not fall into it.
+            await self._destination.settled(self.mirror, self.where.partition)
             place = f"{self.mirror}/{self.where.partition} --to {refused.next_offset}"
             raise MirrorStopped(f"{refused}; to go on without it: samelog mirror skip {place}")
         if following.expected == before and not found.is_over and not data:

@@ -164,6 +164,24 @@ def test_what_is_before_a_batch_that_cannot_be_held_is_mirrored_and_a_gap_leads_
     assert destination.here.next_offset == 11
 
 
+def test_a_batch_to_skip_is_named_once_all_before_it_is_in_the_mirror() -> None:
+    """A gap begins at the mirror's end, so it would take the place of records on their way."""
+
+    class Slow(FakeDestination):
+        on_its_way = b""
+
+        async def write(self, topic: str, partition: int, data: bytes) -> None:
+            self.on_its_way += data
+
+        async def settled(self, topic: str, partition: int) -> None:
+            await super().write(topic, partition, self.on_its_way)
+
+    source, destination = FakeSource(*batches(3, 2), odd(5)), Slow()
+    with pytest.raises(MirrorStopped, match="--to 7"):
+        asyncio.run(mirror(source, destination))
+    assert destination.here.next_offset == 5
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_what_kafka_gives_is_taken_up_to_a_batch_that_has_reserved_bits(number: int) -> None:
     found: Any = batches(3, 2)

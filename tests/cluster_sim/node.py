@@ -7,6 +7,7 @@ threads.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import re
 from collections.abc import Callable
@@ -198,8 +199,12 @@ class NodeActor(Actor):
         groups = [self.node.logs, *(logs for logs, _, _ in self.node.data_groups.held)]
         partitions = chain.from_iterable(logs.merging.partitions.values() for logs in groups)
         halted = [partition.log.path for partition in partitions if partition.fault is not None]
-        failed = self.disk.failed
-        has_halted = any(path.startswith(f"{name}/") for path in failed for name in halted)
+        failed = self.disk.failed  # of a new partition, the sync of the directory that it is in
+        has_halted = any(
+            path.startswith(f"{name}/") or path == os.path.dirname(name)
+            for path in failed
+            for name in halted
+        )
         return has_halted or any(logs.intake.stopped for logs in groups)
 
     @property

@@ -125,3 +125,18 @@ def test_what_is_ending_removes_its_files_itself(tmp_path: Path) -> None:
     keeper._confirmed_at = None
     asyncio.run(keeper._confirm_table())
     assert not files.exists()
+
+
+def test_an_end_that_a_crash_cut_short_behind_its_files_is_finished(tmp_path: Path) -> None:
+    """The member died between the removal of a replica's files and the note of its end. Each start
+    then failed for want of the files (world 890000330).
+    """
+    raft, seat = tmp_path / "raft", SeatFile(OsFileSystem(), str(tmp_path / "raft"), 1)
+    raft.mkdir()
+    seat.write(ReplicaRecord(FORMAT_VERSION, 1, 0))
+    table = Placement()
+    apply_change(table, PlaceGroups(1, (NewGroup(1, (2,), 2),)))
+    asyncio.run(keeper_of(tmp_path, table)._confirm_table())
+    known = seat.read()
+    assert known is not None
+    assert known.is_ended

@@ -203,7 +203,7 @@ class ReplicaKeeper:
         path = os.path.join(self._given.config.data, FOLDER, str(number))
         if placed.recovered:  # it may be of the group's life before
             set_aside(self._given.fs, path, number, known.replica)
-        else:
+        elif self._given.fs.exists(path):
             self._given.fs.remove_tree(path)
         return file.bury(known)
 

@@ -274,8 +274,14 @@ def test_worlds_of_many_groups_hold(first: int) -> None:
 
 
 @pytest.mark.usefixtures("simulates")
+@pytest.mark.parametrize("seed", [890_000_330])
+def test_worlds_of_many_groups_that_did_not_hold_once(seed: int) -> None:
+    run_options(many_groups(seed))
+
+
+@pytest.mark.usefixtures("simulates")
 def test_worlds_hold_in_which_topics_leave_group_0() -> None:
-    results = [run_options(converting(seed)) for seed in (1, 2, 5, 6, 77_000_019)]
+    results = [run_options(converting(seed)) for seed in (1, 2, 5, 6, 77_000_019, 900_000_303)]
     assert sum(result.converted for result in results) > 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +17,7 @@ from samelog.replicator.pull.repair_pull import _Request
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.data_groups import stages
+from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.types import Input
 from samelog.wire.push import inputs
@@ -42,6 +43,21 @@ def wait_for_decisions() -> Iterator[None]:
 def wait_for_the_begin_of_a_stage() -> Iterator[None]:
     """A writer waits however long its batch takes to be begun."""
     with patch.object(stages, "DECIDE_S", NEVER_S):
+        yield
+
+
+@contextmanager
+def wait_for_voters_that_left() -> Iterator[None]:
+    """A leader does not plan what waited for the report of a voter that has left its group."""
+    original = Coordinator.members_changed
+
+    def change(self: Coordinator, members: Container[int]) -> None:
+        known = set(self._unsettled.to_plan)
+        with patch.object(Coordinator, "plan_soon", lambda self: None):
+            original(self, members)
+        self._unsettled.to_plan = known
+
+    with patch.object(Coordinator, "members_changed", change):
         yield
 
 
@@ -195,6 +211,11 @@ WAITING = (
         324,
         end_with_an_empty_file,
         "tests/wire/test_push_ends.py::test_a_run_ends_with_its_last_bytes",
+    ),
+    (
+        670,
+        wait_for_voters_that_left,
+        "tests/sequencer/test_coordinator.py::test_what_waited_for_a_voter_that_left_is_planned",
     ),
 )
 """Rule, bug, and the test that finds it."""

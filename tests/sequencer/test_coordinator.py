@@ -277,50 +277,74 @@ def test_nothing_is_planned_twice_after_a_rejection() -> None:
     assert [merges[0].base_offset for merges in proposed[1:]] == [0, 1]
 
 
-async def _propose_around_a_deleted_topic() -> list[list[Merge]]:
-    machine, source, proposed = StateMachine(), Bytes(), list[list[Merge]]()
-    machine.apply(OpenRunCommand("s", "c" * 32, "i", 0, "d" * 32, None, None))
-    for name in TOPICS:
-        machine.apply(CreateTopicCommand(name, name[0], 2, {}, 1))
-        machine.apply(OpenInputCommand("s", name, 0))
+class Leading:
+    """The leader of a group that has an input in each of two topics, and what it proposes."""
 
-    def propose(merges: list[Merge]) -> int:
-        proposed.append(merges)
-        return len(proposed)
+    def __init__(self, *voters: int) -> None:
+        self.machine, self.source, self.proposed = StateMachine(), Bytes(), list[list[Merge]]()
+        self.machine.apply(OpenRunCommand("s", "c" * 32, "i", 0, "d" * 32, None, None))
+        for name in TOPICS:
+            self.machine.apply(CreateTopicCommand(name, name[0], 2, {}, 1))
+            self.machine.apply(OpenInputCommand("s", name, 0))
+        self.raft = SimpleNamespace(voters=list(voters), leadership=True, term=1)
+        group: Any = SimpleNamespace(
+            is_leader=True, raft=self.raft, propose=self._propose, applied_index=0, rounds_s=[]
+        )
+        rest: Any = SimpleNamespace(wall_ms=lambda: 0, now=lambda: 0.0)
+        self.coordinator = Coordinator(
+            0,
+            machine=self.machine,
+            planner=Planner(self.machine, PlannerLimits()),
+            sessions=cast(Any, self.source),
+            group=group,
+            clock=rest,
+            is_there=lambda node: True,
+            events=rest,
+        )
 
-    raft = SimpleNamespace(voters=[0], leadership=True, term=1)
-    group: Any = SimpleNamespace(
-        is_leader=True, raft=raft, propose=propose, applied_index=0, rounds_s=[]
-    )
-    rest: Any = SimpleNamespace(wall_ms=lambda: 0, now=lambda: 0.0)
-    coordinator = Coordinator(
-        0,
-        machine=machine,
-        planner=Planner(machine, PlannerLimits()),
-        sessions=cast(Any, source),
-        group=group,
-        clock=rest,
-        is_there=lambda node: True,
-        events=rest,
-    )
+    def _propose(self, merges: list[Merge]) -> int:
+        self.proposed.append(merges)
+        return len(self.proposed)
 
-    async def bring(number: int) -> None:
-        source.put(number, RECORD)
-        coordinator.positions(0, 0, {number: source.end(number)})
+    async def bring(self, number: int) -> None:
+        """The leader holds a record more of an input."""
+        self.source.put(number, RECORD)
+        self.coordinator.positions(0, 0, {number: self.source.end(number)})
         await asyncio.sleep(0)
 
-    def apply(index: int) -> None:
-        outcomes = list(map(machine.apply, proposed[index - 1]))
+    def apply(self, index: int) -> None:
+        """An entry is committed."""
+        outcomes = list(map(self.machine.apply, self.proposed[index - 1]))
         rejected = any(isinstance(each, Rejection) for each in outcomes)
-        coordinator.applied(index, proposed[index - 1], rejected)
+        self.coordinator.applied(index, self.proposed[index - 1], rejected)
 
-    await bring(1)
-    await bring(2)
-    machine.apply(DeleteTopicCommand(TOPICS[0]))
-    apply(1)
+
+async def _propose_around_a_deleted_topic() -> list[list[Merge]]:
+    leading = Leading(0)
+    await leading.bring(1)
+    await leading.bring(2)
+    leading.machine.apply(DeleteTopicCommand(TOPICS[0]))
+    leading.apply(1)
     await asyncio.sleep(0)
-    apply(2)
-    await bring(2)
-    apply(3)
+    leading.apply(2)
+    await leading.bring(2)
+    leading.apply(3)
     await asyncio.sleep(0)
-    return proposed
+    return leading.proposed
+
+
+def test_what_waited_for_a_voter_that_left_is_planned() -> None:
+    """The last record of a run waited for the report of a voter; the voter left the group, nothing
+    else happened in it, and the run never ended (world 900000303).
+    """
+
+    async def body() -> None:
+        leading = Leading(0, 1)
+        await leading.bring(1)
+        assert not leading.proposed, "the other voter has not reported"
+        leading.raft.voters = [0]
+        leading.coordinator.members_changed({0})
+        await asyncio.sleep(0)
+        assert [[merge.partition for merge in merges] for merges in leading.proposed] == [[1]]
+
+    asyncio.run(body())

@@ -401,9 +401,11 @@ class Coordinator(InLoop):
         be another one.
         """
         self._unsettled.merged.update(self._machine.state.partitions)
+        self._unsettled.to_plan.update(self._machine.state.inputs)
         for number in [number for number in self.views if number not in members]:
             if number != self._node:
                 del self.views[number]
+        self.plan_soon()
 
     # --- cursors and checksums --------------------------------------------------------------------
 

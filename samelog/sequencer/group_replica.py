@@ -237,7 +237,7 @@ class GroupReplica:
     def set_members(self, members: Container[int]) -> None:
         """The numbers of all members are these now."""
         self.raft.coordinator.members_changed(members)
-        self.reporter.forget_others(members)
+        self.reporter.follow_members(members)
 
     # --- time -------------------------------------------------------------------------------------
 

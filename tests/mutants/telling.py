@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -28,6 +28,19 @@ def tell_once() -> Iterator[None]:
         return True
 
     with patch.object(Reporter, "_tell_cursors", tell):
+        yield
+
+
+@contextmanager
+def leave_new_members_untold() -> Iterator[None]:
+    """A new member of a group hears nothing on a connection that stood before."""
+    original = Reporter.follow_members
+
+    def follow(self: Reporter, members: Container[int]) -> None:
+        with patch.object(Reporter, "tell_everything", lambda self, number: None):
+            original(self, members)
+
+    with patch.object(Reporter, "follow_members", follow):
         yield
 
 
@@ -120,6 +133,11 @@ TELLING = (
         32,
         tell_once,
         "tests/sequencer/test_reporter.py::test_a_cursor_that_could_not_be_sent_is_repeated",
+    ),
+    (
+        32,
+        leave_new_members_untold,
+        "tests/sequencer/test_reporter.py::test_a_new_member_that_is_connected_is_told_everything",
     ),
     (
         32,

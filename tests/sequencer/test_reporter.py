@@ -177,6 +177,17 @@ def test_in_the_end_every_peer_knows_what_this_node_knows(happens: list[Any]) ->
         assert peer.cursors == world.cursors
 
 
+def test_a_new_member_that_is_connected_is_told_everything() -> None:
+    """Its replica may be older than its place in the group, and its connection, too."""
+    world = World()
+    world.reporter.follow_members({NODE, 1})
+    world.peers[2].forget()
+    world.move(1, 5)
+    world.reporter.follow_members({NODE, 1, 2})
+    world.tick(0, 20)
+    assert world.peers[2].places == world.views[NODE].places
+
+
 def test_a_cursor_that_could_not_be_sent_is_repeated() -> None:
     """The last one before a pause: no later one says it too."""
     world = World()

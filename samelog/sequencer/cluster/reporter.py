@@ -270,10 +270,15 @@ class Reporter:
         cursors = tuple(PartitionOffset(n, known[n]) for n in partitions if n in there)
         return self._peers.send(number, Cursors(cursors))
 
-    def forget_others(self, members: Container[int]) -> None:
-        """Who is no member any more is told nothing."""
+    def follow_members(self, members: Container[int]) -> None:
+        """These are members now. A new one is told everything, if its connection stands already:
+        it may hold a replica since before it was a member.
+        """
         for number in [number for number in self._untold if number not in members]:
             del self._untold[number]
+        for number in self._peers.connected:
+            if number in members and number not in self._untold:
+                self.tell_everything(number)
 
     def _tell_ended(self, number: int | None) -> None:
         """Tell one node which runs wait to be closed: it may not have known of a run before."""

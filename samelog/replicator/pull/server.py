@@ -164,9 +164,12 @@ class PullServer(ReplicatorHandler):
         self._let_all_go()
 
     def _let_all_go(self) -> None:
-        """Stop following logs, some in each turn of the event loop."""
+        """Forget the handles, some in each turn of the event loop: what is left to the garbage
+        collector is freed in one turn, thousands of handles in tens of milliseconds.
+        """
         for number in tuple(islice(self._served, LET_GO_AT_ONCE)):
-            self._let_go(number)
+            self._sender.close(number)
+        self._carry_out()
         if self._served:
             self._loop.call_soon(self._let_all_go)
 

@@ -124,12 +124,18 @@ class Channel:
         if self.is_open:
             self.is_open = False
             self._connection.channels.pop(self.number, None)
-            if self.handler is not None:
-                asyncio.get_running_loop().call_soon(self.handler.on_closed, error)
+            asyncio.get_running_loop().call_soon(self._tell_closed, error)
 
     def connection_over(self, error: Exception | None) -> None:
         """Tell the handler at once that the connection is over."""
         if self.is_open:
             self.is_open = False
-            if self.handler is not None:
-                self.handler.on_closed(error)
+            self._tell_closed(error)
+
+    def _tell_closed(self, error: Exception | None) -> None:
+        """Make the last call of the handler, and let go of it: channel and handler, which know each
+        other, would be left to the garbage collector, which frees thousands of them in one turn.
+        """
+        handler, self.handler = self.handler, None
+        if handler is not None:
+            handler.on_closed(error)

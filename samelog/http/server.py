@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from functools import partial
 
 from samelog.config.tables.shared import HttpConfig, HttpSecurity, TlsFiles
 from samelog.config.values import Address
@@ -15,7 +16,8 @@ from samelog.http.application import CLOSE_S, HttpApplication
 from samelog.http.routes import HttpApi
 from samelog.runtime.errors import RuntimeFault, TlsFault
 from samelog.runtime.log import log_event
-from samelog.runtime.network.tls import hand_on, open_context
+from samelog.runtime.network.tls import open_context
+from samelog.runtime.network.tls_transport import TlsServing, TlsTransport
 from samelog.runtime.watch import FileWatch
 
 log = logging.getLogger(__name__)
@@ -50,13 +52,10 @@ class HttpServer:
         await self._application.start()
         try:
             self._listener = await asyncio.get_running_loop().create_server(
-                self._application.open,
+                self._application.open if context is None else partial(self._accept_tls, context),
                 address.host,
                 address.port,
                 backlog=BACKLOG,
-                ssl=context,
-                ssl_handshake_timeout=HANDSHAKE_S if context else None,
-                ssl_shutdown_timeout=CLOSE_S if context else None,
             )
         except OSError as error:
             await self._application.close()
@@ -81,9 +80,13 @@ class HttpServer:
             self._newest = first = self._context()
         except TlsFault as fault:
             raise HttpFault(f"cannot answer HTTP on {self._config.listen}: {fault}") from fault
-        hand_on(first, lambda: self._newest or first)
         self._watch = FileWatch(self._files.paths, self._reload)
         return first
+
+    def _accept_tls(self, first: ssl.SSLContext) -> TlsTransport:
+        context = self._newest or first
+        given = context, self._application.open, _refused, HANDSHAKE_S, CLOSE_S
+        return TlsTransport(TlsServing(*given))
 
     def _context(self) -> ssl.SSLContext:
         return open_context(self._files, ask_certificate=True, may_lack=True)
@@ -94,3 +97,7 @@ class HttpServer:
             self._newest = self._context()
         except TlsFault as fault:
             log_event(log, logging.ERROR, "HTTP keeps its old certificate", error=fault)
+
+
+def _refused(host: str, reason: str) -> None:
+    log_event(log, logging.DEBUG, "HTTP client refused", peer=host, reason=reason)

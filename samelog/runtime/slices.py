@@ -5,7 +5,8 @@ then the next client has a slice: all long work together gets half of the loop a
 requests and connections it comes from. Work that never ends gets a fifth of it: a client that sends
 long requests without a pause leaves the processor to others.
 
-`paced` runs long work that consists of steps; a coroutine calls `give_way` between its own.
+`paced` runs long work that consists of steps; a coroutine calls `give_way` between its own;
+`in_slice` makes a call.
 
 Invariant: between two turns of the loop long work runs for one slice and one step at most; clients
 that wait for a slice get it in turn.
@@ -24,6 +25,8 @@ from weakref import WeakKeyDictionary
 from samelog.format.steps import StepWork
 
 T = TypeVar("T")
+_Queues = OrderedDict[Hashable, deque["asyncio.Future[None]"]]
+"""By client; the client that had a slice longest ago comes first."""
 
 SLICE_S = 0.001
 PAUSE_S = 0.001
@@ -44,23 +47,36 @@ class Slices:
         self._since = 0.0
         """Since when there has been long work without a pause."""
         self._pausing: asyncio.TimerHandle | None = None
-        self._waiting: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
-        """By client; the client that had a slice longest ago comes first."""
+        self._waiting: tuple[_Queues, _Queues] = OrderedDict(), OrderedDict()
+        """Of ordinary clients, and of preferred ones, who have every second slice at most."""
+        self._was_preferred = False
+        """Whether a preferred client had the last slice."""
 
     @property
     def is_over(self) -> bool:
         """Whether the present slice is over, or none has begun."""
         return self.now() >= self._over_at
 
-    async def next(self) -> None:
-        """Wait for the next slice of this task's client."""
+    def may_work(self) -> bool:
+        """Return whether the present slice is not over; begin one if no client has to wait."""
         if self._pausing is None:
             self._since = self.now()
             self._begin()
-            return
+            return True
+        return not self.is_over
+
+    def wait(self, client: Hashable, *, preferred: bool = False) -> asyncio.Future[None]:
+        """Return a future that is done when the client's slice begins."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(_client.get(), deque()).append(turn)
-        await turn
+        self._waiting[preferred].setdefault(client, deque()).append(turn)
+        return turn
+
+    async def next(self) -> None:
+        """Wait for the next slice of this task's client."""
+        if self._pausing is None:
+            self.may_work()
+        else:
+            await self.wait(_client.get())
 
     def _begin(self) -> None:
         now = self.now()
@@ -71,17 +87,38 @@ class Slices:
     def _grant(self) -> None:
         """Give the next slice to the client whose turn it is."""
         self._pausing = None
-        while self._waiting:
-            client, queue = self._waiting.popitem(last=False)
-            while queue and queue[0].done():  # its task was cancelled
-                queue.popleft()
+        turn = self._next_turn()
+        if turn is not None:
+            self._begin()
+            turn.set_result(None)
+
+    def pass_on(self) -> None:
+        """Give the rest of the present slice to the next client."""
+        turn = None if self.is_over else self._next_turn()
+        if turn is not None:
+            turn.set_result(None)
+
+    def _next_turn(self) -> asyncio.Future[None] | None:
+        for preferred in (not self._was_preferred, self._was_preferred):
+            turn = _next_of(self._waiting[preferred])
+            if turn is not None:
+                self._was_preferred = preferred
+                return turn
+        return None
+
+
+def _next_of(queues: _Queues) -> asyncio.Future[None] | None:
+    """Take the turn of the client that had one longest ago."""
+    while queues:
+        client, queue = queues.popitem(last=False)
+        while queue and queue[0].done():  # its task was cancelled
+            queue.popleft()
+        if queue:
+            turn = queue.popleft()
             if queue:
-                turn = queue.popleft()
-                if queue:
-                    self._waiting[client] = queue
-                self._begin()
-                turn.set_result(None)
-                return
+                queues[client] = queue
+            return turn
+    return None
 
 
 _slices: WeakKeyDictionary[asyncio.AbstractEventLoop, Slices] = WeakKeyDictionary()
@@ -126,6 +163,20 @@ async def give_way() -> None:
     shared = slices()
     if shared.is_over:
         await shared.next()
+
+
+def in_slice(client: Hashable, work: Callable[[], None], *, preferred: bool = False) -> None:
+    """Call `work` in a slice of this client, at once if it need not wait."""
+    shared = slices()
+
+    def begin(_: asyncio.Future[None]) -> None:
+        work()
+        shared.pass_on()
+
+    if shared.may_work():
+        work()
+    else:
+        shared.wait(client, preferred=preferred).add_done_callback(begin)
 
 
 def in_background(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -14,8 +14,12 @@ from samelog.archiver.shares import LogShares
 from samelog.consensus import Effects
 from samelog.format.steps import StepWork, finished
 from samelog.http import application
+from samelog.replicator.pull.server import PullServer
 from samelog.runtime.descriptors import Descriptors
 from samelog.runtime.network import connection
+from samelog.runtime.network.channel import Channel
+from samelog.runtime.network.connection import Connection
+from samelog.runtime.network.transport import Server
 from samelog.sequencer import building
 from samelog.sequencer.cluster.archiving import MemberViews
 from samelog.sequencer.ingest.room import Room
@@ -147,7 +151,64 @@ def vouch_without_descriptors() -> Iterator[None]:
 @contextmanager
 def take_all_frames_at_once() -> Iterator[None]:
     """A connection handles all that one read of its socket has brought in one turn of the loop."""
-    with patch.object(connection, "TURN_FRAMES", 1 << 30):
+    with (
+        patch.object(connection, "TURN_FRAMES", 1 << 30),
+        patch.object(connection, "SLICE_S", 1e9),
+    ):
+        yield
+
+
+@contextmanager
+def shake_all_hands_at_once() -> Iterator[None]:
+    """A server continues each handshake as soon as bytes arrive."""
+
+    def in_slice(client: Hashable, work: Callable[[], None], **_: bool) -> None:
+        work()
+
+    with patch.object(connection, "in_slice", in_slice):
+        yield
+
+
+@contextmanager
+def prefer_no_host() -> Iterator[None]:
+    """Handshakes of nodes wait behind those of clients."""
+    with patch.object(Server, "is_preferred", lambda *_: False):
+        yield
+
+
+@contextmanager
+def take_messages_without_slices() -> Iterator[None]:
+    """Messages of a client wait for the next turn of the loop only, however many there are."""
+
+    def may_go_on(self: Connection, asked: int) -> bool:
+        self._wait_for_turn()
+        return False
+
+    with patch.object(Connection, "_may_go_on", may_go_on):
+        yield
+
+
+@contextmanager
+def leave_handles_to_the_collector() -> Iterator[None]:
+    """A closed pull connection follows no log any more, and keeps the rest of each handle."""
+
+    def let_all_go(self: PullServer) -> None:
+        for number in tuple(self._served):
+            self._let_go(number)
+
+    with patch.object(PullServer, "_let_all_go", let_all_go):
+        yield
+
+
+@contextmanager
+def keep_handlers_of_ended_channels() -> Iterator[None]:
+    """A channel and its handler know each other after the last call."""
+
+    def tell_closed(self: Channel, error: Exception | None) -> None:
+        if self.handler is not None:
+            self.handler.on_closed(error)
+
+    with patch.object(Channel, "_tell_closed", tell_closed):
         yield
 
 
@@ -172,6 +233,7 @@ def read_bodies_of_strangers() -> Iterator[None]:
 _FILES = "tests/store/test_open_files.py::"
 _SHARES = "tests/archiver/test_shares.py::"
 _TURNS = "tests/replicator/test_turns.py::test_"
+_SHARING = "tests/runtime/test_handshakes.py::test_"
 _MERGED = "tests/sequencer/test_merged_rounds.py::test_"
 _SESSIONS = "tests/sequencer/test_session_rounds.py::test_"
 LIMITS = (
@@ -188,6 +250,11 @@ LIMITS = (
     (390, halt_without_descriptors, _FILES + "test_a_lack_of_descriptors_passes"),
     (440, end_rounds_without_descriptors, _MERGED + "a_round_without_descriptors_is_repeated"),
     (441, take_all_frames_at_once, _TURNS + "no_message_takes_a_long_turn"),
+    (600, shake_all_hands_at_once, _SHARING + "a_turn_has_a_slice_of_handshakes"),
+    (600, prefer_no_host, _SHARING + "handshakes_of_hosts_of_nodes_are_preferred"),
+    (601, take_messages_without_slices, _SHARING + "many_messages_of_a_client_wait_for_slices"),
+    (602, leave_handles_to_the_collector, _TURNS + "closed_connections_leave_little_garbage"),
+    (602, keep_handlers_of_ended_channels, _TURNS + "closed_connections_leave_little_garbage"),
     (444, encode_answers_at_once, "tests/http/test_turns.py::test_no_answer_takes_a_long_turn"),
     (
         472,

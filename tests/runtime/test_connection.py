@@ -218,7 +218,7 @@ def test_frames_trickled_byte_by_byte_arrive(tmp_path: Path) -> None:
             for index in range(len(stream)):
                 peer.writer.write(stream[index : index + 1])
                 await asyncio.sleep(0)
-            await until(lambda: service.accepted[0].data)
+            await until(lambda: service.accepted and service.accepted[0].data)
             assert service.accepted[0].messages == [HELLO]
             assert service.accepted[0].data == [(1, 2, 3, b"abcde")]
 
@@ -244,7 +244,7 @@ def test_any_cutting_gives_the_same_frames(
                 rest = rest[size:]
                 await peer.writer.drain()
                 await asyncio.sleep(0)
-            await until(lambda: len(service.accepted[0].data) == len(payloads))
+            await until(lambda: service.accepted and len(service.accepted[0].data) == len(payloads))
             assert [data for *_, data in service.accepted[0].data] == payloads
 
     in_loop(main)

@@ -164,8 +164,8 @@ class PullServer(ReplicatorHandler):
         self._let_all_go()
 
     def _let_all_go(self) -> None:
-        """Forget the handles, some in each turn of the event loop: what is left to the garbage
-        collector is freed in one turn, thousands of handles in tens of milliseconds.
+        """Forget the handles, some in each turn of the event loop: the garbage collector would free
+        all of them in one turn, thousands in tens of milliseconds.
         """
         for number in tuple(islice(self._served, LET_GO_AT_ONCE)):
             self._sender.close(number)

@@ -30,9 +30,11 @@ from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
 from itertools import islice
+from time import monotonic
 from typing import Protocol, cast
 
 from samelog.config.values import Address
+from samelog.format.batch import Bytes
 from samelog.format.errors import InvariantError, LogFormatError
 from samelog.runtime.errors import (
     ConnectFault,
@@ -48,8 +50,9 @@ from samelog.runtime.network._tls import ReceiveBuffer
 from samelog.runtime.network.byte_stream import ByteStream, OpenProtocol
 from samelog.runtime.network.channel import Channel, Handler
 from samelog.runtime.network.peer_watch import Deadlines, PeerWatch
-from samelog.runtime.network.tls import HTTP_ALPN, Identity, identity_of
+from samelog.runtime.network.tls import HTTP_ALPN, NODE_PREFIX, Identity, identity_of
 from samelog.runtime.network.tls_session import open_session
+from samelog.runtime.slices import SLICE_S, in_slice, slices
 from samelog.wire.errors import FaultCode, ProtocolFault, WireError
 from samelog.wire.frames import (
     DATA_HEADER_BYTES,
@@ -105,6 +108,9 @@ class Endpoint(Protocol):
 
     def arrived(self, connection: Connection) -> None:
         """The TCP connection is there, the peer unknown. Raises ConnectFault to refuse it."""
+
+    def is_preferred(self, host: str) -> bool:
+        """Whether handshakes of this host come before those of others."""
 
     def opened(self, connection: Connection) -> Handler | ByteStream:
         """The peer is known: admit it, or raise. A ByteStream: no frames are spoken."""
@@ -350,7 +356,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         """The socket has read `count` bytes."""
-        if self._state not in (_OPENING, _OPEN):
+        if self._state is not _OPEN:
+            if self._state is _OPENING:
+                self._shake_hands(self._scratch[:count])
             return
         self._watch.last_received = self._loop.time()
         self._tls.feed(self._scratch[:count])
@@ -393,6 +401,24 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- receiving ----------------------------------------------------------------------------
 
+    def _shake_hands(self, data: memoryview) -> None:
+        """Continue the handshake; at a server in a slice of the peer's host (rule 600)."""
+        self._watch.last_received = self._loop.time()
+        if not self._endpoint.server_side:
+            self._take_handshake(data)
+            return
+        self._read_socket(going_on=False)
+        work = partial(self._take_handshake, bytes(data))
+        in_slice(self.host, work, preferred=self._endpoint.is_preferred(self.host))
+
+    def _take_handshake(self, data: Bytes) -> None:
+        """It is the turn of this handshake."""
+        if self._state is _OPENING:
+            self._read_socket(going_on=True)
+            self._tls.feed(data)
+            self._receive()
+            self._tls.let_go()
+
     def _receive(self) -> None:
         """Take what was fed, as far as it goes; send what that gave rise to at once."""
         self._corks += 1
@@ -400,7 +426,9 @@ class Connection(asyncio.BufferedProtocol):
             if self._state is _OPENING and self._tls.handshake():
                 self._open()
             if self._state is _OPEN:
-                self._read()
+                self._turn.has_peer_closed |= not self._tls.read_into(self._buffer)
+                is_stream = self._own.handler.__class__ is ByteStream
+                (self._read_stream if is_stream else self._read)()
         except ssl.SSLError as error:
             is_late = self._watch.has_talked
             self._end(lost(error) if is_late else handshake_fault(error, self.peername))
@@ -426,19 +454,21 @@ class Connection(asyncio.BufferedProtocol):
         self._own.handler = self._endpoint.opened(self)
 
     def _read(self) -> None:
-        self._turn.has_peer_closed |= not self._tls.read_into(self._buffer)
-        if self._own.handler.__class__ is ByteStream:
-            return self._read_stream(self._own.handler)
         buffer, watch, now = self._buffer, self._watch, self._loop.time()
-        left = TURN_FRAMES
-        while self._state is _OPEN and not self._reading_paused:
-            if left <= 0:
-                return self._wait_for_turn()
+        left, asked, stop = TURN_FRAMES, 0, monotonic() + SLICE_S
+        while (
+            self._state is _OPEN
+            and not self._reading_paused
+            and (left > 0 or self._may_go_on(asked))
+        ):
             frame = buffer.next()
             if frame is None:
-                break
+                return self._end_with_peer() if self._turn.has_peer_closed else None
             kind, number, payload = frame
-            left -= 1 + (payload.nbytes // LONG_BYTES if kind is _CONTROL else 0)
+            left -= 1
+            if kind is _CONTROL:  # a late one is the last of this turn
+                more = payload.nbytes // LONG_BYTES + TURN_FRAMES * (monotonic() >= stop)
+                left, asked = left - more, asked + 1 + more
             if number:
                 self._handle_in_channel(number, kind, payload)
                 is_ping = False
@@ -447,19 +477,33 @@ class Connection(asyncio.BufferedProtocol):
             watch.last_frame = now
             if not (watch.has_talked or is_ping):
                 watch.first_frame(now)
-        if self._turn.has_peer_closed:
-            self._end_with_peer()
         return None
 
-    def _read_stream(self, stream: ByteStream) -> None:
+    def _read_stream(self) -> None:
         if not self._reading_paused:
             if len(self._buffer):
-                stream.on_bytes(self._buffer.take_all())
+                cast(ByteStream, self._own.handler).on_bytes(self._buffer.take_all())
             if self._turn.has_peer_closed:
                 self._end_with_peer()
 
     def _end_with_peer(self) -> None:
         self._end(ConnectionLost("the peer closed the connection"))
+
+    def _may_go_on(self, asked: int) -> bool:
+        """Whether more frames can be handled now; if not, the connection waits. Messages of clients
+        share the slices of long work (rule 601); records, and what nodes send, wait for a turn.
+        """
+        who, is_server = self.identity, self._endpoint.server_side
+        if asked * 2 <= TURN_FRAMES or not is_server or who.startswith(NODE_PREFIX):
+            self._wait_for_turn()
+            return False
+        if slices().may_work():
+            return True
+        if not self._turn.has_next:
+            self._turn.has_next = True
+            self._read_socket(going_on=False)
+            in_slice(who, self._next_turn)
+        return False
 
     def _wait_for_turn(self) -> None:
         """Read nothing more in this turn of the event loop."""

@@ -17,7 +17,6 @@ import re
 import ssl
 import stat
 import time
-from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, NewType
 
@@ -95,19 +94,6 @@ def open_client_context(files: TlsFiles, *, show_certificate: bool) -> ssl.SSLCo
         _check_key_is_private(files.key)
         _load_own(context, files)
     return context
-
-
-def hand_on(context: ssl.SSLContext, newest: Callable[[], ssl.SSLContext]) -> None:
-    """Let whoever connects to a listener with this context be met by the newest one instead: files
-    cannot be taken out of a context again, an authority that is trusted no more least of all.
-    """
-
-    def meet(connection: ssl.SSLObject, name: str, known: ssl.SSLContext) -> None:
-        found = newest()
-        if found is not known:
-            connection.context = found
-
-    context.sni_callback = meet
 
 
 def identity_of(ssl_object: ssl.SSLObject | ssl.SSLSocket, *, server_side: bool) -> Identity:

@@ -18,12 +18,14 @@ import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from samelog.format.batch import Bytes
 from samelog.runtime.network._tls import ReceiveBuffer
 from samelog.runtime.network.byte_stream import OpenProtocol
 from samelog.runtime.network.tls_session import JOIN_BYTES, open_session
+from samelog.runtime.slices import in_slice
 
 SCRATCH_BYTES = 256 << 10
 PIECE_BYTES = 256 << 10
@@ -90,8 +92,24 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def buffer_updated(self, count: int) -> None:
         """The socket has read `count` bytes."""
+        data = self._shared.memory[:count]
+        if self._protocol is not None:
+            self._take(data)
+            return
+        if self.is_closing():
+            return
+        self._below.pause_reading()
+        in_slice(self._host, partial(self._take_handshake, bytes(data)))
+
+    def _take_handshake(self, data: bytes) -> None:
+        """It is the turn of this handshake (rule 600)."""
+        if not self.is_closing():
+            self._below.resume_reading()
+            self._take(data)
+
+    def _take(self, data: Bytes) -> None:
         tls = self._tls
-        tls.feed(self._shared.memory[:count])
+        tls.feed(data)
         try:
             if self._protocol is not None or self._shake_hands():
                 self._read()

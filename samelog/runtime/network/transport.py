@@ -42,6 +42,8 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 BACKLOG = 256
+PEER_HOSTS = 256
+"""Whose handshakes come first; a cluster has fewer nodes."""
 DEFAULT_DEADLINES = Deadlines()
 DEFAULT_LIMITS = ConnectionLimits()
 
@@ -116,6 +118,10 @@ class _Client:
         """The TCP connection is there."""
         self._connection = connection
 
+    def is_preferred(self, host: str) -> bool:
+        """A client has one handshake."""
+        return True
+
     def opened(self, connection: Connection) -> Handler:
         """Verify that the node is the one wanted."""
         identity, expected = connection.identity, self._expected
@@ -179,6 +185,8 @@ class Server:
         self._connections: dict[Connection, str] = {}
         """Every connection, and its host while the peer is unknown (then "")."""
         self._opening: Counter[str] = Counter()
+        self._peer_hosts: dict[str, None] = {}
+        """Hosts from which nodes have connected, the latest of them."""
         self._identities: Counter[str] = Counter()
         self._log = RateLimitedLog(log, SystemClock())
 
@@ -238,12 +246,20 @@ class Server:
         self._check(connection, opening.total(), limits.handshakes, "handshakes")
         self._check(connection, opening[host], limits.handshakes_per_host, "handshakes_per_host")
 
+    def is_preferred(self, host: str) -> bool:
+        """Whether nodes connect from this host."""
+        return host in self._peer_hosts
+
     def opened(self, connection: Connection) -> Handler | ByteStream:
         """Admit a peer that is known now. Raises what is to be its Fault."""
         self._forget_opening(connection)
         identity = connection.identity
         self._identities[identity] += 1
         is_peer = identity.startswith(NODE_PREFIX)
+        if is_peer and connection.host not in self._peer_hosts:
+            self._peer_hosts[connection.host] = None
+            if len(self._peer_hosts) > PEER_HOSTS:
+                del self._peer_hosts[next(iter(self._peer_hosts))]
         problem = descriptors().refusal(connection.descriptor, is_peer=is_peer)
         if problem is not None:
             raise ProtocolFault(FaultCode.TOO_MANY, problem, REMEDY)

@@ -27,7 +27,9 @@ class SessionEvents(Protocol):
     """Of the session store."""
 
     def session_log_unsynced(self, number: int) -> None:
-        """An input was opened, and its files hold more than is known to be durable."""
+        """An input was opened, and its files hold more than is known to be durable, or was vouched
+        for.
+        """
 
 
 class Recording(Protocol):

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from samelog.format.positions import SessionPosition
+from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.direct import QuietInputs
+from samelog.sequencer.state.types import Input
 from samelog.store.disk.files import File
 from samelog.store.session.new_input import NewInput
 
@@ -62,6 +64,19 @@ def open_what_is_being_made() -> Iterator[None]:
 
 
 @contextmanager
+def say_nothing_of_bytes_of_before() -> Iterator[None]:
+    """Bytes that an input had before its directories were made again are never vouched for."""
+    original = SessionStore._make
+
+    async def make(self: SessionStore, entry: Input, syncer: Syncer) -> None:
+        with patch.object(self._events, "session_log_unsynced", lambda number: None):
+            await original(self, entry, syncer)
+
+    with patch.object(SessionStore, "_make", make):
+        yield
+
+
+@contextmanager
 def look_at_every_quiet_input() -> Iterator[None]:
     """All inputs that need no reports are looked up in each tick."""
     original = QuietInputs.look
@@ -88,6 +103,11 @@ IDLE_SESSIONS = (
         434,
         open_what_is_being_made,
         _STORE + "an_input_is_made_once_and_not_opened_meanwhile",
+    ),
+    (
+        434,
+        say_nothing_of_bytes_of_before,
+        _STORE + "bytes_of_an_input_that_is_made_again_are_vouched_for",
     ),
     (
         433,

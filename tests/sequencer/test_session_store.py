@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -148,6 +149,38 @@ def test_an_input_is_made_once_and_not_opened_meanwhile(tmp_path: Path) -> None:
     ]
     assert len(rounds.rounds) == 5, "three of them for the marks"
     assert store.log(1).topic_id == "a" * 32
+
+
+def test_bytes_of_an_input_that_is_made_again_are_vouched_for(
+    tmp_path: Path,
+) -> None:
+    """A publisher asks for the input before the restarted node has looked at it."""
+    machine, told = machine_with_input(), list[int]()
+    before = open_store(tmp_path, machine)
+    size = write_files(before, 0)
+    ends = before.ends([1])
+    for file in before.take_dirty([1]).files:
+        file.datasync()
+    before.mark_durable(ends)
+    asyncio.run(before.marks.save(Rounds()))
+    before.close()
+    events: Any = SimpleNamespace(session_log_unsynced=told.append)
+    store = SessionStore(OsFileSystem(), str(tmp_path / "sessions"), machine, events)
+    rounds, entry = SteppedRounds(), machine.state.inputs[1]
+
+    async def main() -> None:
+        maker = asyncio.create_task(store.make(1, rounds))
+        await rounds.begun.get()
+        assert store.durable(entry) == entry.place, "it is being made"
+        for _ in range(9):
+            rounds.turns.release()
+        await maker
+
+    asyncio.run(main())
+    assert store.durable(entry).byte == size
+    assert not store.log(1).dirty()
+    assert told == [1]
+    store.close()
 
 
 @pytest.mark.parametrize("rounds_before", [0, 1])

@@ -158,7 +158,9 @@ class SessionStore:
         if entry.number in self._machine.state.inputs:
             is_empty = is_durable and new.is_first
             made = InputLog.new(self._fs, place.path, place.topic_id) if is_empty else None
-            self._open_log(entry.number, made, is_durable=is_durable)
+            opened = self._open_log(entry.number, made, is_durable=is_durable)
+            if opened.runs():  # it was not vouched for while it was being made
+                self._events.session_log_unsynced(entry.number)
         else:  # its topic was deleted, or its session forgotten
             self.remove(place)
 

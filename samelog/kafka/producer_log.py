@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -61,15 +62,9 @@ _REFUSED = {
 class _Waiting(msgspec.Struct, frozen=True):
     """A batch that was appended at (roll, byte)."""
 
-    roll: int
-    start: int
+    at: RollByte
     records: int
     outcome: asyncio.Future[AppendResult]
-
-    @property
-    def at(self) -> tuple[int, int]:
-        """(roll, byte) of the batch."""
-        return self.roll, self.start
 
 
 class _Gathered(msgspec.Struct, frozen=True):
@@ -78,6 +73,9 @@ class _Gathered(msgspec.Struct, frozen=True):
     data: memoryview
     records: int
     outcome: asyncio.Future[AppendResult]
+
+
+_RECORDS: Callable[[_Gathered], int] = attrgetter("records")
 
 
 class _ProducerRun(msgspec.Struct):
@@ -185,19 +183,21 @@ class ProducerLog(InLoop):
         must not change. Raises ApiError.
         """
         run, loop = self._run, self.loop
-        if run is None or not self.is_open(topic, index):
+        number = None if run is None else run.inputs.get(topic.partition_numbers[index])
+        if number is None:
             return None
         if (stopped := self._intake.room.stopped) is not None:
             raise ApiError(ErrorCode.kafka_storage_error, stopped)
-        is_large = len(data) >= LARGE_BYTES
+        size = len(data)
+        is_large = size >= LARGE_BYTES
         if is_large:
             self._write_gathered()
         elif not self._gathered:
             loop.call_soon(self._write_gathered)
         outcome: asyncio.Future[AppendResult] = loop.create_future()
-        gathered = self._gathered.setdefault(run.inputs[topic.partition_numbers[index]], [])
+        gathered = self._gathered.setdefault(number, [])
         gathered.append(_Gathered(data, records, outcome))
-        self._gathered_bytes += len(data)
+        self._gathered_bytes += size
         if is_large or self._gathered_bytes >= GATHERED_BYTES:
             self._write_gathered()
         return outcome
@@ -218,14 +218,14 @@ class ProducerLog(InLoop):
         run, intake = self._run, self._intake
         if run is None:
             raise InvariantError("batches of a run that has ended")
-        data, records = batches[0].data, sum(batch.records for batch in batches)
+        data, records = batches[0].data, sum(map(_RECORDS, batches))
         if len(batches) > 1:
             data = memoryview(b"".join([batch.data for batch in batches]))
         taken = Taken(data, records, None)
         roll, byte = intake.append_checked(number, run.number, taken, ROLL_BYTES)
         queue = self._waiting.setdefault(number, deque())
         for batch in batches:
-            queue.append(_Waiting(roll, byte, batch.records, batch.outcome))
+            queue.append(_Waiting((roll, byte), batch.records, batch.outcome))
             byte += len(batch.data)
 
     # --- what became of it ------------------------------------------------------------------------

@@ -9,30 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from samelog.runtime.loop import InLoop
 
 TICK_S = 0.05
 
 
-class SharedTimer:
-    """One of them, until it is cancelled."""
+class SharedTimer(msgspec.Struct, frozen=True, eq=False):
+    """A timer that is due with `others`, until it is called or cancelled."""
 
-    __slots__ = ("_call", "_others")
-
-    def __init__(self, call: Callable[[], None], others: set[SharedTimer]) -> None:
-        self._call = call
-        self._others = others
-        others.add(self)
+    call: Callable[[], None]
+    others: set[SharedTimer]
 
     def cancel(self) -> None:
-        """Forget it; does nothing if it was called or cancelled."""
-        self._others.discard(self)
+        """Remove the timer; does nothing if it was called or cancelled."""
+        self.others.discard(self)
 
     def pass_(self) -> None:
         """Call it, unless it was cancelled meanwhile."""
-        if self in self._others:
+        if self in self.others:
             self.cancel()
-            self._call()
+            self.call()
 
 
 class SharedTimers(InLoop):
@@ -48,7 +46,9 @@ class SharedTimers(InLoop):
         if due is None:
             due = self._ticks[tick] = set()
             self.loop.call_at(tick * TICK_S, self._pass, tick)
-        return SharedTimer(call, due)
+        timer = SharedTimer(call, due)
+        due.add(timer)
+        return timer
 
     def _pass(self, tick: int) -> None:
         for each in tuple(self._ticks.pop(tick)):

@@ -141,7 +141,7 @@ def test_batches_of_a_log_that_is_closed_are_not_taken() -> None:
         intake = SimpleNamespace(checker=None, unwatch_verdicts=lambda log: None)
         logs: Any = SimpleNamespace(machine=StateMachine(), sessions=None, intake=intake)
         log = ProducerLog("n0", 0, logs)
-        log._waiting[1] = deque([_Waiting(0, 0, 1, outcome)])
+        log._waiting[1] = deque([_Waiting((0, 0), 1, outcome)])
         log.close()
         return outcome.result()
 

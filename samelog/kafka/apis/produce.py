@@ -29,6 +29,7 @@ from samelog.kafka.api import AnyCall, MaybeResponse, Reply, kafka_api
 from samelog.kafka.apis.checks import check_transactional, check_unpacked, denied, no_partition
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError, Unanswerable
+from samelog.kafka.codec.fetch import TopicKey
 from samelog.kafka.codec.produce import (
     FLEXIBLE_FROM,
     ProducedPartition,
@@ -102,11 +103,12 @@ class ProduceWork:
         self._timeout_ms = request.timeout_ms
         self._transactional_id = request.transactional_id
         self._flags = 0 if request.transactional_id is None else int(Attribute.TRANSACTIONAL)
-        self._counts = [(topic, len(partitions)) for topic, partitions in request.topics]
+        self._counts: list[tuple[TopicKey, int]] = []
         self._writes: list[_PartitionWrite] = []
         for topic, partitions in request.topics:
+            self._counts.append((topic, len(partitions)))
+            key = UUID(bytes=topic) if isinstance(topic, bytes) else topic
             for asked in partitions:
-                key = UUID(bytes=topic) if isinstance(topic, bytes) else topic
                 self._writes.append(_PartitionWrite(key, asked.partition, asked.records))
         self._pending = 0
         self._response: Future[MaybeResponse] | None = None
@@ -410,7 +412,10 @@ class ProduceWork:
 
     def _make_response(self) -> ProduceResponse:
         results = map(self._result_of, self._writes)
-        return ProduceResponse([(topic, [*islice(results, n)]) for topic, n in self._counts])
+        topics: list[tuple[TopicKey, list[ProducedPartition]]] = []
+        for topic, count in self._counts:
+            topics.append((topic, list(islice(results, count))))
+        return ProduceResponse(topics)
 
     def _result_of(self, write: _PartitionWrite) -> ProducedPartition:
         if write.error is not None:

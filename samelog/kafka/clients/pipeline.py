@@ -74,6 +74,7 @@ class RequestPipeline:
         """Answers that are being made for some turns of the event loop."""
         self.output: list[ByteBuffer] = []
         """What is to be written; `take_output` takes it."""
+        self._output_bytes = 0
         self._active_at = now
         self._begun_at: float | None = None
         self._stalled_at: float | None = None
@@ -88,10 +89,11 @@ class RequestPipeline:
         """Take bytes of the client. Raises MalformedRequest: the connection is to be closed."""
         held = len(self._frames.partial)
         for frame in self._frames.feed(data):
+            size = len(frame)
             self.inbox.append(NumberedRequest(self._next, frame))
-            self._slots.append(_Slot(len(frame)))
+            self._slots.append(_Slot(size))
             self._next += 1
-            self._waiting_bytes += len(frame)
+            self._waiting_bytes += size
             held = 0
         self._active_at = now
         if not self._frames.partial:
@@ -136,12 +138,14 @@ class RequestPipeline:
             self._waiting_bytes -= done.size
             if done.buffers is not None:
                 self.output.append(done.answer_bytes.to_bytes(LENGTH_BYTES, "big"))
-                self.output.extend(done.buffers)
+                self.output += done.buffers
+                self._output_bytes += LENGTH_BYTES + done.answer_bytes
 
     def take_output(self, now: float) -> list[ByteBuffer]:
         """The bytes that are to be written now."""
         output, self.output = self.output, []
-        self._answer_bytes -= sum(map(len, output))
+        self._answer_bytes -= self._output_bytes
+        self._output_bytes = 0
         self._active_at = now
         return output
 

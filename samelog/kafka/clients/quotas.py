@@ -51,11 +51,14 @@ class Memory(Generic[HolderT]):
 
     def hold(self, holder: HolderT, size: int) -> None:
         """Set how many bytes a holder has now; 0 forgets the holder."""
-        if size == self._held.get(holder, 0):
+        before = self._held.get(holder, 0)
+        if size == before:
             return
-        self.total += size - self._held.pop(holder, 0)
+        self.total += size - before
         if size:
             self._held[holder] = size
+        else:
+            del self._held[holder]
         was_short = self.is_short
         self.is_short = self.total > (self._limit * 3 // 4 if was_short else self._limit)
         if self.is_short != was_short:

@@ -40,13 +40,15 @@ class FrameReader:
         view = memoryview(data)
         while view and self.partial:
             view = self._complete(view, frames)
-        while len(view) >= LENGTH_BYTES:
-            end = LENGTH_BYTES + self._length(view)
-            if len(view) < end:
+        at, size = 0, len(view)
+        while size - at >= LENGTH_BYTES:
+            begin = at + LENGTH_BYTES
+            end = begin + self._length(view[at:begin])
+            if end > size:
                 break
-            frames.append(view[LENGTH_BYTES:end])
-            view = view[end:]
-        self.partial += view
+            frames.append(view[begin:end])
+            at = end
+        self.partial += view[at:]
         return frames
 
     def _complete(self, view: memoryview, frames: list[memoryview]) -> memoryview:

@@ -183,8 +183,8 @@ class KafkaConnection(asyncio.Protocol):
             elif time.monotonic() >= over_at:
                 self._go_on_soon()
                 break
-            elif self._pipeline.held_bytes > UNSAID_BYTES:
-                self._account()
+            elif (held := self._pipeline.held_bytes) > UNSAID_BYTES:
+                self._memory.hold(self, held + self._unsent_bytes())
             request = self._pipeline.next_request() if self._may_start() else None
             if request is None:
                 break
@@ -216,13 +216,6 @@ class KafkaConnection(asyncio.Protocol):
 
     def _unsent_bytes(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
-
-    def _account(self) -> None:
-        """Say how much memory this connection holds."""
-        transport = self._transport
-        if self._phase is _ConnectionPhase.OPEN and transport is not None:
-            held = self._pipeline.held_bytes + transport.get_write_buffer_size()
-            self._memory.hold(self, held)
 
     def _answered(self, number: int, started: StartedRequest, answer: MaybeResponse) -> None:
         if self._client is None:
@@ -305,10 +298,11 @@ class KafkaConnection(asyncio.Protocol):
             self._busy_with = None
         if self._phase is _ConnectionPhase.ENDING:
             self._take_rest()
-        error = None if future.cancelled() else future.exception()
+        is_cancelled = future.cancelled()
+        error = None if is_cancelled else future.exception()
         if self._phase is not _ConnectionPhase.OPEN:
             return
-        if future.cancelled():  # by the part that was to answer, such as a replica that ends
+        if is_cancelled:  # by the part that was to answer, such as a replica that ends
             self.close("the node stopped working on a request")
             return
         if error is not None:
@@ -335,29 +329,24 @@ class KafkaConnection(asyncio.Protocol):
         self.close("the node could not answer a request")
 
     def _flush(self) -> None:
-        transport = self._transport
+        """Write what is ready, report the memory held, and read on unless a bound forbids it."""
+        transport, pipeline, memory = self._transport, self._pipeline, self._memory
         if transport is None or transport.is_closing():
             return
-        if self._pipeline.output:
-            transport.writelines(self._pipeline.take_output(self._loop.time()))
-        self._account()
-        self._pace()
-
-    def paced(self) -> None:
-        """Memory has got short: stop reading; or it is no longer: go on."""
-        if self._memory.is_short:
-            self._pace()
-        else:
-            self._loop.call_soon(self._go_on)
-
-    def _pace(self) -> None:
-        """Read from the client, or do not, as the bounds demand."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        wants = self._pipeline.wants_input and not self._memory.is_short and not self._muted_until
+        if pipeline.output:
+            transport.writelines(pipeline.take_output(self._loop.time()))
+        memory.hold(self, pipeline.held_bytes + transport.get_write_buffer_size())
+        wants = pipeline.wants_input and not memory.is_short and not self._muted_until
         if wants != transport.is_reading():
             (transport.resume_reading if wants else transport.pause_reading)()
+
+    def paced(self) -> None:
+        """Stop reading while memory is short; continue once it is not."""
+        transport = self._transport
+        if not self._memory.is_short:
+            self._loop.call_soon(self._go_on)
+        elif transport is not None and not transport.is_closing() and transport.is_reading():
+            transport.pause_reading()
 
     # --- ending -----------------------------------------------------------------------------------
 

@@ -115,8 +115,8 @@ class ApiDispatcher(Generic[ServingT]):
             client_id, at = read_client_id(frame, flexible=flexible)
         except MalformedRequest as error:
             raise MalformedRequest(f"{api.name} version {version}: {error}") from error
-        client.client_id, body = client_id, frame[at:]
-        if len(body) > BODY_BYTES:
+        client.client_id, body, size = client_id, frame[at:], len(frame)
+        if size - at > BODY_BYTES:
             _check_length(api, body)
         call = CallTo(self._broker, client, client_id, version)
         try:
@@ -130,7 +130,7 @@ class ApiDispatcher(Generic[ServingT]):
         else:
             outcome = api.handle(call, request)
         head = response_header(header, flexible=flexible)
-        return StartedRequest(outcome, api, version, head, len(frame))
+        return StartedRequest(outcome, api, version, head, size)
 
     async def _handle_long(
         self, api: KafkaApi[ServingT], call: CallTo[ServingT], reader: MessageReader

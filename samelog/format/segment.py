@@ -112,18 +112,24 @@ class GrowingSegment:
         return Growth(size, next_offset, since, attributes, points)
 
     def measure(self, data: Bytes, size: int) -> Growth:
-        """The same for batches that have the next offsets already. Raises CorruptBatch."""
+        """Measure what batches add that have their offsets, as `assign` does for others. Raises
+        CorruptBatch: a header is invalid, or an offset is not the next one.
+        """
         points: list[Point] = []
-        next_offset, since, attributes = walk_offsets(
-            data,
-            0,
-            size,
-            self.next_offset,
-            file_position=self.size,
-            bytes_since_index=self.bytes_since_index,
-            index_interval=INDEX_INTERVAL_BYTES,
-            points=points,
-        )
+        next_offset, since, attributes = self.next_offset, self.bytes_since_index, 0
+        timestamp = timestamp_offset = -1
+        for header in kernels.batch_headers(data, 0, size):
+            start = header[0]
+            if _BASE_OFFSET.unpack_from(data, start)[0] != next_offset:
+                raise CorruptBatch(start, f"its offset is not {next_offset}")
+            next_offset += header[2]
+            attributes |= header[3]
+            if start == 0 or header[5] > timestamp:
+                timestamp, timestamp_offset = header[5], next_offset - 1
+            if since > INDEX_INTERVAL_BYTES:
+                points.append((next_offset - 1, self.size + start, timestamp, timestamp_offset))
+                since = 0
+            since += header[1]
         return Growth(size, next_offset, since, attributes, points)
 
     def grow(self, data: Bytes, growth: Growth) -> None:
@@ -173,36 +179,3 @@ class GrowingSegment:
             len(self.times),
             self.times.checksum,
         )
-
-
-def walk_offsets(
-    data: Bytes,
-    start: int,
-    stop: int,
-    base_offset: int,
-    *,
-    file_position: int,
-    bytes_since_index: int,
-    index_interval: int,
-    points: list[Point],
-) -> tuple[int, int, int]:
-    """What kernels.assign_offsets does, for batches that have dense offsets from `base_offset`.
-
-    Raises:
-        CorruptBatch: a header is invalid, or an offset is not the next one.
-    """
-    timestamp = timestamp_offset = -1
-    attributes = 0
-    for header in kernels.batch_headers(data, start, stop):
-        position = file_position + header[0] - start
-        if _BASE_OFFSET.unpack_from(data, header[0])[0] != base_offset:
-            raise CorruptBatch(header[0], f"its offset is not {base_offset}")
-        base_offset += header[2]
-        attributes |= header[3]
-        if header[0] == start or header[5] > timestamp:
-            timestamp, timestamp_offset = header[5], base_offset - 1
-        if bytes_since_index > index_interval:
-            points.append((base_offset - 1, position, timestamp, timestamp_offset))
-            bytes_since_index = 0
-        bytes_since_index += header[1]
-    return base_offset, bytes_since_index, attributes

@@ -90,7 +90,8 @@ class Shipper:
             DirectoryInUse: the session is shipped already.
             TlsFault: the certificate files cannot be used.
         """
-        self._moved = threading.Condition()
+        self._moved_lock = threading.RLock()
+        self._moved = threading.Condition(self._moved_lock)
         """Its lock guards what follows."""
         self._waiting = 0
         """How many threads wait for `_moved`: telling nobody is not free."""
@@ -142,15 +143,15 @@ class Shipper:
     def _note_progress(self) -> None:
         """In the loop's thread: positions or connections have changed."""
         client = self._client
-        with self._moved:
+        with self._moved_lock:
             self._progress = dict(client.progress)
             if client.status_version != self._status_version:
                 self._status, self._status_version = client.status, client.status_version
-            self._is_released = client.is_released
             if client.topics is not self._topics:
                 self._topics = client.topics
                 self._on_topics(*self._topics)
             if self._waiting:
+                self._is_released = client.is_released
                 self._moved.notify_all()
 
     def learn_topic(self, topic: str, partitions: int) -> int:
@@ -239,6 +240,8 @@ class Shipper:
         """Wait until the session's files are removed, or for that long."""
         with self._moved:
             self._waiting += 1
+            self._is_released = False  # not looked at unless something waits
+            self._thread.soon(self._note_progress)
             self._moved.wait_for(lambda: self._is_released, timeout_s)
             self._waiting -= 1
 

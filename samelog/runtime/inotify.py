@@ -183,7 +183,8 @@ class LoopInotify:
         self._shared = _SharedInotify.of(asyncio.get_running_loop())
         self._shared.parts += 1
         self._watches: list[int] = []
-        self._callback: Callable[[list[Event]], None] | None = None
+        self.callback: Callable[[list[Event]], None] | None = None
+        """Takes the events of what was added here, and overflows; None until `attach`."""
 
     def add(self, path: str, mask: int) -> int:
         """As Inotify.add; no other part may watch the same path."""
@@ -196,7 +197,7 @@ class LoopInotify:
         self, loop: asyncio.AbstractEventLoop, callback: Callable[[list[Event]], None]
     ) -> None:
         """As Inotify.attach."""
-        self._callback = callback
+        self.callback = callback
         self._shared.attach(loop)
 
     @property
@@ -208,14 +209,9 @@ class LoopInotify:
         """As Inotify.hurry."""
         self._shared.inotify.hurry()
 
-    def tell(self, events: list[Event]) -> None:
-        """These are of what was added here, or an overflow."""
-        if self._callback is not None:
-            self._callback(events)
-
     def close(self) -> None:
         """Watch no more."""
-        self._callback = None
+        self.callback = None
         for watch in self._watches:
             if self._shared.owners.pop(watch, None) is not None:
                 with suppress(OSError):  # it went with its directory
@@ -262,7 +258,8 @@ class _SharedInotify:
                 if event.mask & Mask.IGNORED:
                     del self.owners[event.watch]
         for part, mine in of_parts.items():
-            part.tell(mine)
+            if part.callback is not None:
+                part.callback(mine)
 
     def part_closed(self) -> None:
         """Give the instance back with the last part."""

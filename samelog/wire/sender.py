@@ -24,7 +24,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 
@@ -54,7 +53,7 @@ class Seal(msgspec.Struct, frozen=True):
     next_file: int
 
 
-class SentPiece(NamedTuple):
+class SentPiece(msgspec.Struct):
     """One DATA, or one part: up to where, its size, and how much of that the window counts."""
 
     file: int
@@ -370,15 +369,16 @@ class Sender:
                 "acknowledge only what was received",
             )
         freed = 0
-        while stream.sent and stream.sent[0][:2] <= (file, byte):
+        while stream.sent:
+            first = stream.sent[0]
+            if (first.file, first.end) > (file, byte):
+                done = first.size - (first.end - byte) if first.file == file else 0
+                if done > 0:
+                    self._take_part_of(first, done)
+                break
             freed += stream.sent.popleft().counted
         if freed:
             self._free(freed)
-        if stream.sent:
-            first = stream.sent[0]
-            done = first.size - (first.end - byte) if first.file == file else 0
-            if done > 0:
-                self._take_part_of_first(stream, done)
 
     def received(self, handle: int, size_bytes: int) -> None:
         """The receiver has taken so many bytes more. A handle that was removed is no error.
@@ -395,13 +395,13 @@ class Sender:
             if done == stream.sent[0].size:
                 self._free(stream.sent.popleft().counted)
             else:
-                self._take_part_of_first(stream, done)
+                self._take_part_of(stream.sent[0], done)
 
-    def _take_part_of_first(self, stream: SentStream, done: int) -> None:
-        """So many bytes of the oldest piece have arrived."""
-        first = stream.sent[0]
+    def _take_part_of(self, first: SentPiece, done: int) -> None:
+        """Free the window of the bytes of the oldest piece that have arrived."""
         freed = min(done, first.counted)
-        stream.sent[0] = first._replace(size=first.size - done, counted=first.counted - freed)
+        first.size -= done
+        first.counted -= freed
         self._free(freed)
 
     def _enqueue(self, handle: int, stream: SentStream) -> None:

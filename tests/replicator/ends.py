@@ -422,6 +422,7 @@ class PullReceiverScript(EndScript):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        self.on_growth: Callable[[Copy], None] = self.on_change
         self.source = FakeSource(path / "node")
         self.copies: dict[tuple[str, int], Copy] = {}
         self.addresses = frozenset({"here", "elsewhere"})

@@ -19,6 +19,8 @@ from samelog.wire.messages import (
     AnyMessage,
     CaughtUp,
     Close,
+    ConfirmEnd,
+    EndConfirmed,
     EndRun,
     MergedStartsAt,
     OpenMerged,
@@ -109,7 +111,6 @@ def test_a_subscription_starts_where_it_is_wanted(
         assert sent.get(place, b"") == expected
         stream.append(batch(b"new"))
         await until(lambda: client.data and client.data[-1][1:3] == (8, 0))
-        assert (await client.next(CaughtUp, 2)).end_offset == 9
 
     with_server(tmp_path, script)
 
@@ -318,16 +319,17 @@ def test_what_cannot_be_read_is_refused_not_skipped(tmp_path: Path) -> None:
     with_server(tmp_path, script)
 
 
-def test_watermarks_do_not_follow_every_record(tmp_path: Path) -> None:
+def test_a_confirmed_end_is_followed_by_a_watermark_when_all_of_it_is_sent(tmp_path: Path) -> None:
     async def script(client: Talk, node: FakeNode, source: FakeSource) -> None:
         stream = source.merged[0]
+        stream.append(batch(b"a"))
+        stream.committed = 3
         client.connection.send(open_at(Start.EARLIEST))
         await client.next(CaughtUp)
-        for _ in range(50):
-            stream.append(batch(b"x"))
-            await asyncio.sleep(0)
-        await until(lambda: client.all(CaughtUp)[-1].end_offset == 50)
-        assert len(client.all(CaughtUp)) <= 10
+        client.connection.send(ConfirmEnd(0))
+        assert await client.next(EndConfirmed) == EndConfirmed(0, 3)
+        stream.append(batch(b"b", b"c"))
+        await until(lambda: client.all(CaughtUp)[-1] == CaughtUp(0, 3))
 
     with_server(tmp_path, script)
 

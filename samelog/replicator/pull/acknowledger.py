@@ -53,11 +53,12 @@ class Acknowledger:
         if budget is not None:
             wait_s = budget.spend(size_bytes, asyncio.get_running_loop().time())
         if wait_s > 0:
-            asyncio.get_running_loop().call_later(wait_s, self._note, handle, size_bytes)
+            asyncio.get_running_loop().call_later(wait_s, self.note, handle, size_bytes)
         else:
-            self._note(handle, size_bytes)
+            self.note(handle, size_bytes)
 
-    def _note(self, handle: int, size_bytes: int) -> None:
+    def note(self, handle: int, size_bytes: int) -> None:
+        """As `took`, for bytes that no budget limits."""
         if self._is_over:
             return
         self._taken[handle] = self._taken.get(handle, 0) + size_bytes

@@ -69,7 +69,7 @@ class PullClient:
             self.directory.shared = {}
         self._config = config
         self._parts = parts
-        self._options = options
+        self._options, self.on_growth = options, options.on_change
         self._upkeep = CopyUpkeep(self.directory, parts.fs, parts.syncer)
         self._link = NodeLink(
             self._open,
@@ -284,7 +284,7 @@ class PullClient:
     # --- what conversations tell --------------------------------------------------------------
 
     def on_change(self, copy: Copy) -> None:
-        """A copy has grown, or its state has changed."""
+        """A copy has caught up, or its state has changed."""
         self._upkeep.changed(copy)
         self._options.on_change(copy)
 

@@ -53,8 +53,11 @@ class PullEvents(Protocol):
     def on_refused(self, topic: str, refusal: Refusal) -> None:
         """A topic is refused, for now."""
 
+    on_growth: Callable[[Copy], None]
+    """Takes a copy that grew."""
+
     def on_change(self, copy: Copy) -> None:
-        """It grew, caught up, or its state changed."""
+        """It caught up, or its state changed."""
 
     def on_archived(self, copy: Copy, start: LogStart) -> None:
         """The cluster has archived what is before `start`; the copy has to go on there at least."""
@@ -90,7 +93,7 @@ class PullConversation(ReplicatorHandler):
     ) -> None:
         self._connection = connection
         self._events = events
-        self._on_change = events.on_change
+        self._on_change, self._on_growth = events.on_change, events.on_growth
         self._now = clock.now
         self._find_start = find_start
         self._on_over = on_over
@@ -156,10 +159,10 @@ class PullConversation(ReplicatorHandler):
             self._carry_out()
             return
         next_offset = copy.log.append_copy(file, byte, data)
-        self._acknowledger.took(handle, len(data))
+        self._acknowledger.note(handle, len(data))
         if copy.cluster_end is None or copy.cluster_end < next_offset:
             copy.cluster_end = next_offset
-        self._on_change(copy)
+        self._on_growth(copy)
 
     def on_closed(self, error: Exception | None) -> None:
         """Gone; the client goes to the next node."""

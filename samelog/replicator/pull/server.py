@@ -283,6 +283,7 @@ class PullServer(ReplicatorHandler):
             self._sender.refuse(number, answer)
         else:
             self._connection.send(answer)
+            self._sender.confirmed(number, answer.end_offset)
         self._carry_out()
 
     async def _confirmed(self, number: int, served: ServedMerged) -> EndConfirmed | Refusal:
@@ -311,12 +312,15 @@ class PullServer(ReplicatorHandler):
             known = self._served.get(number)
             if known is None:
                 return
-            fault = known[0].stream.fault
+            fault, sender, has_more = known[0].stream.fault, self._sender, False
             if fault is not None:
-                self._sender.refuse(number, _refusal(fault))
+                sender.refuse(number, _refusal(fault))
             else:
-                self._sender.changed(number)
-            self._carry_out()
+                has_more = sender.changed(number)
+            if sender.effects:
+                self._carry_out()
+            if has_more:
+                self._turns.work()
         except Exception as error:  # noqa: BLE001 - the seam: it ends the connection
             fail(self._connection, error)
 
@@ -397,7 +401,8 @@ class PullServer(ReplicatorHandler):
     def _rest(self) -> None:
         """All is sent that can be."""
         again_at = self._sender.rest(self._loop.time())
-        self._carry_out()
+        if self._sender.effects:
+            self._carry_out()
         if again_at is not None and (self._timer is None or again_at < self._timer.when()):
             if self._timer is not None:
                 self._timer.cancel()

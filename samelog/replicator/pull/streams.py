@@ -64,6 +64,8 @@ class Served(SentLog, Protocol):
 class ServedMerged:
     """A merged partition."""
 
+    shows_end = True
+
     def __init__(self, stream: MergedStream) -> None:
         self.stream = stream
         self._read = 0
@@ -222,6 +224,8 @@ class ServedMerged:
 
 class ServedSession:
     """One run of an input."""
+
+    shows_end = False
 
     def __init__(self, stream: SessionStream, run: int) -> None:
         self.stream = stream

@@ -63,11 +63,6 @@ class InputDirectory:
                 tail.look(names)
         return before != self.names.keys()
 
-    def notice(self) -> None:
-        """Its files may have grown."""
-        for tail in tuple(self.tails.values()):
-            tail.notice()
-
     def tail(self, run: int, start: RunByte | None) -> RunTail:
         """The tail of one run, or of its part that begins at `start`."""
         tail = self.tails.get(run)

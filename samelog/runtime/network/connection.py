@@ -543,9 +543,11 @@ class Connection(asyncio.BufferedProtocol):
         """Hand on a frame of a channel; an error ends the channel. Raises ProtocolFault for a
         channel that was never open.
         """
-        channel = self.find_channel(number)
-        if channel is None:
-            return
+        channel = self._own.channels.get(number)
+        if channel is None or channel.handler is None:
+            channel = self.find_channel(number)
+            if channel is None:
+                return
         try:
             self._handle_frame(frame_type, payload, channel)
         except Exception as error:  # noqa: BLE001 - the seam: it ends the channel

@@ -37,7 +37,7 @@ MAX_HANDLES = 1 << 14
 REST_HANDLES = 128
 """Handles that one `rest` checks."""
 CAUGHT_UP_INTERVAL_S = 0.1
-"""CaughtUp follows new data at most this often; the first one at once."""
+"""CaughtUp follows new data of a handle at most this often; the first one at once."""
 BEGINNING = (0, 0, 0)
 
 FilePosition = tuple[int, int]
@@ -59,6 +59,10 @@ class SentLog(Protocol):
     def end_offset(self) -> int:
         """The next offset of a merged log; 0 for a session log."""
 
+    @property
+    def shows_end(self) -> bool:
+        """Whether DATA shows a reader that has caught up where the log ends."""
+
     def log_start(self) -> tuple[int, int, int]:
         """(first offset, segment that holds it, checksum there) of a merged log; else zeros."""
 
@@ -72,7 +76,10 @@ class _SentHandle:
     offered: FilePosition = (-1, 0)
     told_start: tuple[int, int, int] = BEGINNING
     told_end: FilePosition | None = None
+    """An end of the log that the reader knows to be one; None: none yet."""
     next_caught_up_at: float = 0.0
+    confirmed_end: int = 0
+    """The offset that EndConfirmed named, until a CaughtUp has told that it was reached."""
 
 
 class LetGo(msgspec.Struct, frozen=True):
@@ -128,7 +135,8 @@ class PullSender:
         self.effects.append(Send(opened))
         self._sender.add(number, *at)
         self._sent_to.add(number)
-        self.changed(number)
+        if self.changed(number):
+            self.effects.append(SendMore())
 
     def refuse(self, number: int, refusal: Refusal) -> None:
         """End one handle. The connection stays open."""
@@ -149,16 +157,17 @@ class PullSender:
 
     # --- sending ------------------------------------------------------------------------------
 
-    def changed(self, number: int) -> None:
-        """A log grew, or was archived."""
+    def changed(self, number: int) -> bool:
+        """A log grew, or was archived; return whether there may be more to send."""
         handle = self._handles.get(number)
         if handle is None:
-            return
+            return False
         if handle.log.log_start() != handle.told_start:
             self._follow_start(handle)
-        if self._offer(handle):
-            self._sent_to.add(number)
-            self.effects.append(SendMore())
+        if not self._offer(handle):
+            return False
+        self._sent_to.add(number)
+        return True
 
     def _follow_start(self, handle: _SentHandle) -> None:
         """What is archived is sent no more; the other side archives it too."""
@@ -216,8 +225,17 @@ class PullSender:
         self._sender.received(number, size_bytes)
         self.effects.append(SendMore())
 
+    def confirmed(self, number: int, end_offset: int) -> None:
+        """Note that the reader has learnt that the log reaches to an offset: this node may have
+        less, so a CaughtUp is to follow once all of it is sent.
+        """
+        handle = self._handles.get(number)
+        if handle is not None:
+            handle.confirmed_end = end_offset
+
     def rest(self, now: float) -> float | None:
-        """All is sent that can be: tell who has caught up, but those told a moment ago later.
+        """All is sent that can be: tell who has caught up, but those told a moment ago later. A
+        reader that has caught up with a merged log sees in DATA how far it reaches.
 
         Returns when to call again for that; None: there is nothing more to tell.
         """
@@ -230,13 +248,20 @@ class PullSender:
             handle = self._handles[number]
             end = handle.log.end()
             stream = self._sender.streams[number]
-            if (stream.file, stream.byte) != end or handle.told_end == end:
+            told = handle.told_end
+            if (stream.file, stream.byte) != end or told == end:
+                continue
+            if told and told[0] == end[0] and handle.log.shows_end and not handle.confirmed_end:
+                handle.told_end = end
                 continue
             if now < handle.next_caught_up_at:
                 self._told_lately[number] = handle.next_caught_up_at
                 continue
             handle.told_end, handle.next_caught_up_at = end, now + CAUGHT_UP_INTERVAL_S
-            self.effects.append(Send(CaughtUp(number, handle.log.end_offset())))
+            end_offset = handle.log.end_offset()
+            if end_offset >= handle.confirmed_end:
+                handle.confirmed_end = 0
+            self.effects.append(Send(CaughtUp(number, end_offset)))
         if self._sent_to:
             return now
         return min(self._told_lately.values(), default=None)

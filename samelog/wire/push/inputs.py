@@ -453,22 +453,16 @@ class RunInputs:
             self._early[shipped.handle] = message
             return
         places = places_of(message)
-        self._vouched(shipped, places[0])
-        run, layout = self._run().run, shipped.files.layout
-        self._effects.append(Reached(run, shipped.name, places, layout))
-
-    def _vouched(self, shipped: ShippedInput, durable: RollByte) -> None:
-        """The node vouches for everything below.
-
-        That may be more than was sent: what is merged it can get from other nodes. It is sent all
-        the same, because the node's own log of the session goes on where it is.
-        """
         if shipped.state is InputState.SHIPPING:
+            # The node may vouch for more than was sent: it can get merged bytes from other nodes.
+            # They are sent nonetheless, because its own log of the session goes on where it is.
             sender = self.sender
             stream, was_full = sender.streams[shipped.handle], sender.room_bytes <= 0
-            sender.acknowledged(shipped.handle, *min(durable, (stream.file, stream.byte)))
+            sender.acknowledged(shipped.handle, *min(places[0], (stream.file, stream.byte)))
             if was_full:
                 self._effects.append(SendMore())
+        run, layout = self._run().run, shipped.files.layout
+        self._effects.append(Reached(run, shipped.name, places, layout))
 
     # --- the end ------------------------------------------------------------------------------
 

@@ -69,9 +69,8 @@ class RaftLog:
                 f"entry ({first.index}, {first.term}) cannot follow "
                 f"({self.last_index}, {self.last_term})"
             )
-        self._entries.extend(entries)
-        self.last_index += len(entries)
-        self.last_term = entries[-1].term
+        self._entries += entries
+        self.last_index, self.last_term = entries[-1].index, entries[-1].term
 
     def cut_from(self, index: int) -> None:
         """Forget the entries at and above `index`."""

@@ -30,13 +30,14 @@ class FairThread:
         self._executor = ThreadPoolExecutor(1, name)
         self._waiting: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
         """Who waits for the thread, who had it longest ago first."""
-        self._not_before: dict[Hashable, float] = {}
+        self.paused: dict[Hashable, float] = {}
+        """Clients that had work refused lately -> loop time from which they are served again."""
         self._is_busy = False
         self._timer: asyncio.TimerHandle | None = None
 
     def is_paused(self, who: Hashable) -> bool:
         """Whether somebody has had work refused lately."""
-        at = self._not_before.get(who)
+        at = self.paused.get(who)
         return at is not None and at > asyncio.get_running_loop().time()
 
     async def run(self, who: Hashable, work: Callable[[], T], is_refused: Callable[[T], bool]) -> T:
@@ -46,7 +47,7 @@ class FairThread:
         try:
             result, spent_s = await loop.run_in_executor(self._executor, _timed, work)
             if is_refused(result):
-                self._not_before[who] = loop.time() + max(PAUSE_S, PAUSES * spent_s)
+                self.paused[who] = loop.time() + max(PAUSE_S, PAUSES * spent_s)
             return result
         finally:
             self._is_busy = False
@@ -69,12 +70,12 @@ class FairThread:
         if self._is_busy:
             return
         now = asyncio.get_running_loop().time()
-        self._not_before = {who: at for who, at in self._not_before.items() if at > now}
+        self.paused = {who: at for who, at in self.paused.items() if at > now}
         for who in tuple(self._waiting):
-            if who not in self._not_before and self._give(who):
+            if who not in self.paused and self._give(who):
                 return
         if self._waiting:
-            self._look_again(min(self._not_before[who] for who in self._waiting))
+            self._look_again(min(self.paused[who] for who in self._waiting))
 
     def _give(self, who: Hashable) -> bool:
         """False if nobody waits any more."""

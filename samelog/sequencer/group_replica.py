@@ -396,11 +396,13 @@ class GroupReplica:
         is_awaited = number in quiet or (
             number in coordinator.direct.open and coordinator.received(number)
         )
-        held_back = self.raft.group.raft.held_back
-        if held_back is not None and self.raft.entry_bytes.may_back(held_back, number):
+        held = self.raft.group.raft.backing.held
+        if held is not None and self.raft.entry_bytes.may_back(held.entries[0], number):
             self.raft.group.bytes_came()
         self.logs.merging.wake(self.logs.machine.state.inputs[number].partition)
-        self.logs.source.session_changed(number)
+        stream = self.logs.source.session_logs.get(number)
+        if stream is not None:
+            stream.changed()
         return is_awaited
 
     def positions_durable(self, positions: Mapping[int, SessionPosition]) -> None:

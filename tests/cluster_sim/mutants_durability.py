@@ -147,10 +147,12 @@ def ignore_failed_session_syncs() -> Iterator[None]:
             return
         taken = frozenset(numbers)
         self.dirty -= taken
-        ends, files = self._sessions.ends(taken), self._sessions.take_dirty(taken).files
+        ends, files = self._sessions.ends(taken), self._sessions.take_dirty(taken)[0]
         with suppress(DiskFault):
             await self._syncer.sync(files)
-        self._vouch(ends, files)
+        self._sessions.mark_durable(ends, files)
+        if self._on_synced is not None:
+            self._on_synced(ends)
 
     with patch.object(SessionRounds, "sync", sync):
         yield
@@ -159,12 +161,12 @@ def ignore_failed_session_syncs() -> Iterator[None]:
 @contextmanager
 def mark_what_came_meanwhile() -> Iterator[None]:
     """A sync marks as durable what was written while it was under way."""
-    original = SessionRounds._vouch
+    original = SessionStore.mark_durable
 
-    def vouch(self: SessionRounds, ends: SyncedEnds, files: Iterable[File]) -> None:
-        original(self, self._sessions.ends(ends), files)
+    def mark(self: SessionStore, ends: SyncedEnds, files: Iterable[File] = ()) -> None:
+        original(self, self.ends(ends), files)
 
-    with patch.object(SessionRounds, "_vouch", vouch):
+    with patch.object(SessionStore, "mark_durable", mark):
         yield
 
 

@@ -8,7 +8,7 @@ from inspect import getclosurevars
 from typing import Any
 from unittest.mock import patch
 
-from samelog.consensus import Entry
+from samelog.consensus import Effects
 from samelog.format.marks import LogCheckpoint
 from samelog.format.transactions import OpenTransactions
 from samelog.kafka.transactions import coordinator
@@ -95,11 +95,12 @@ def forget_who_waits() -> Iterator[None]:
     """A request whose entry is lost with its leader's term is not answered, and has no deadline."""
     original = RaftGroup._apply
 
-    def apply(self: RaftGroup, entry: Entry) -> None:
-        known = self._waiting.get(entry.index)
-        if known is not None and known[0] != entry.term:
-            del self._waiting[entry.index]
-        original(self, entry)
+    def apply(self: RaftGroup, effects: Effects) -> None:
+        for entry in effects.apply:
+            known = self._waiting.get(entry.index)
+            if known is not None and known[0] != entry.term:
+                del self._waiting[entry.index]
+        original(self, effects)
 
     with (
         patch.object(RaftGroup, "_apply", apply),

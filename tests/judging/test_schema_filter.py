@@ -124,7 +124,7 @@ class World:
 
     def plan(self) -> list[Merge]:
         ends = self.bytes.ends()
-        merges = self.planner.plan(ends, self.bytes, epoch=TERM, now_ms=1000)
+        merges = self.planner.plan(ends, self.bytes, term=TERM, now_ms=1000)
         if merges:
             self.index += 1
             self.planner.proposed(self.index, merges)

@@ -80,7 +80,7 @@ class World:
 
     def plan(self) -> list[Merge]:
         ends, now = self.bytes.ends(), self.now_ms
-        merges = self.planner.plan(ends, self.bytes, epoch=TERM, now_ms=now)
+        merges = self.planner.plan(ends, self.bytes, term=TERM, now_ms=now)
         if merges:
             self.index += 1
             self.planner.proposed(self.index, merges)

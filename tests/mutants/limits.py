@@ -130,7 +130,7 @@ def end_rounds_without_descriptors() -> Iterator[None]:
     """A round that lacks the files of one log ends, and forgets those of the others."""
 
     def take(logs: Any) -> RoundFiles:
-        return RoundFiles([file for log in logs.values() for file in log.take_dirty()], {})
+        return [file for log in logs.values() for file in log.take_dirty()], {}
 
     with patch.object(session_store, "take_dirty", take), patch.object(merging, "take_dirty", take):
         yield
@@ -141,7 +141,7 @@ def vouch_without_descriptors() -> Iterator[None]:
     """A round counts for logs whose files it lacks."""
 
     def take(logs: Any) -> RoundFiles:
-        return RoundFiles(original(logs).files, {})
+        return original(logs)[0], {}
 
     original = dirty_files.take_dirty
     with patch.object(session_store, "take_dirty", take), patch.object(merging, "take_dirty", take):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from samelog.consensus import Entry, Raft
+from samelog.consensus import Effects, Raft
 from samelog.consensus.effects import NOTHING
 from samelog.consensus.saves import Saves
 from samelog.format.positions import SessionPosition
@@ -142,11 +142,12 @@ def late_by_held_rounds() -> Iterator[None]:
     """For how long followers held an entry back counts as the time of a round."""
     original = RaftGroup._apply
 
-    def apply(self: RaftGroup, entry: Entry) -> None:
+    def apply(self: RaftGroup, effects: Effects) -> None:
         proposed = dict(self._proposed)
-        if entry.index in proposed:
-            self.entry_bytes.rounds_s.append(self._clock.now() - proposed[entry.index])
-        original(self, entry)
+        for entry in effects.apply:
+            if entry.index in proposed:
+                self.entry_bytes.rounds_s.append(self._clock.now() - proposed[entry.index])
+        original(self, effects)
 
     with patch.object(RaftGroup, "_apply", apply):
         yield

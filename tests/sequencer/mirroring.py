@@ -7,6 +7,7 @@ from pathlib import Path
 
 from samelog.format import _kernels as kernels
 from samelog.format.transactions import TRANSACTIONAL, marker_batch
+from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.planner import Planner
@@ -84,6 +85,7 @@ class MirrorWorld:
         self.machine.apply(CreateMirror("m", "eu.flights", 1, {}, 5, source))
         self.number = self.machine.state.topics["m"].partition_numbers[0]
         self.bytes = Bytes()
+        self.checked = CheckedRanges(0)
         self.planner = Planner(self.machine, PlannerLimits())
         self.index = 0
         self.merges: list[Merge] = []
@@ -112,7 +114,7 @@ class MirrorWorld:
         return found
 
     def plan(self) -> list[Merge]:
-        merges = self.planner.plan(self.bytes.ends(), self.bytes, epoch=3, now_ms=1000)
+        merges = self.planner.plan(self.bytes.ends(), self.bytes, term=3, now_ms=1000)
         if merges:
             self.index += 1
             self.planner.proposed(self.index, merges)
@@ -133,9 +135,6 @@ class MirrorWorld:
 
     def read_range(self, part: Range, *, from_file: bool = False) -> bytearray | None:
         return bytearray(self.bytes.files[part.input, part.run, part.roll][part.start : part.stop])
-
-    def take_checked(self, part: Range) -> bytearray | None:
-        return None
 
     def merged(self, path: Path, *, begins_later: bool = False) -> PartitionMerger:
         """A node's log, after everything that was committed."""

@@ -188,7 +188,7 @@ def test_markers_that_were_lost_are_written_again() -> None:
     assert not planner.owes_markers
     recovered(group)
     assert planner.owes_markers
-    (merge,) = planner.plan({}, NO_BYTES, epoch=1, now_ms=9)
+    (merge,) = planner.plan({}, NO_BYTES, term=1, now_ms=9)
     assert merge.extras is not None
     assert merge.partition == 7
     assert {end.producer_id: end.is_commit for end in merge.extras.ends} == {1: True, 3: False}

@@ -50,7 +50,7 @@ class World:
     def sync(self) -> None:
         """Make input 1 durable; its marks are to be saved later."""
         ends = self.store.ends([1])
-        for file in self.store.take_dirty([1]).files:
+        for file in self.store.take_dirty([1])[0]:
             file.datasync()
         self.store.mark_durable(ends)
 

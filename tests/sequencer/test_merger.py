@@ -41,9 +41,6 @@ class Sessions:
             return None
         return bytearray(self.data[part.input][part.start : part.stop])
 
-    def take_checked(self, part: Range) -> bytearray | None:
-        return self.checked.take(part)
-
 
 def batches(*counts: int) -> bytes:
     return b"".join(

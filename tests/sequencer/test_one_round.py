@@ -362,18 +362,18 @@ def test_other_bytes_at_the_same_place_do_not_back_an_entry(tmp_path: Path) -> N
 def test_bytes_that_back_an_entry_are_at_hand_once_and_for_its_digest_only(tmp_path: Path) -> None:
     holder, part = Holder(tmp_path), _range(BATCH)
     holder.store.log(1).append(0, 0, 0, BATCH)
-    assert holder.store.take_checked(part) is None
+    assert holder.store.checked.take(part) is None
     assert holder.bytes.is_backed(_entry(BATCH))
-    assert holder.store.take_checked(_range(OTHER)) is None
-    assert holder.store.take_checked(part) == bytearray(BATCH)
-    assert holder.store.take_checked(part) is None  # who took them may have changed them
+    assert holder.store.checked.take(_range(OTHER)) is None
+    assert holder.store.checked.take(part) == bytearray(BATCH)
+    assert holder.store.checked.take(part) is None  # who took them may have changed them
 
 
 def test_other_bytes_are_never_at_hand(tmp_path: Path) -> None:
     holder, part = Holder(tmp_path), _range(BATCH)
     holder.store.log(1).append(0, 0, 0, OTHER)
     assert not holder.bytes.is_backed(_entry(BATCH))
-    assert holder.store.take_checked(part) is None
+    assert holder.store.checked.take(part) is None
 
 
 def test_what_was_checked_first_is_kept_no_longer_than_there_is_room() -> None:

@@ -16,6 +16,7 @@ from samelog.format.batch import leave_out, runs_of
 from samelog.format.compression import decompress
 from samelog.format.dedup import dedup_producer_id
 from samelog.format.positions import SessionPosition
+from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.merge.drafts import Draft, PlannerLimits
 from samelog.sequencer.merge.filters import GivenBatch, MergeFilter
 from samelog.sequencer.merge.in_flight import MemberFlight
@@ -51,12 +52,26 @@ def records(
     )
 
 
+class _PlannedRanges(CheckedRanges):
+    """Checks that what is kept for the merger are a range's bytes in these files."""
+
+    def __init__(self, files: dict[tuple[int, int, int], bytes]) -> None:
+        super().__init__()
+        self.files = files
+
+    def keep(self, part: Range, data: bytearray) -> None:
+        assert data == self.files[part.input, part.run, part.roll][part.start : part.stop]
+        assert kernels.scan(data).digest == part.digest
+        super().keep(part, data)
+
+
 class Bytes:
     """Session logs in memory: (input, run, roll) -> bytes, and which files are sealed."""
 
     def __init__(self) -> None:
         self.files: dict[tuple[int, int, int], bytes] = {}
         self.sealed: set[tuple[int, int, int]] = set()
+        self.checked: CheckedRanges = _PlannedRanges(self.files)
 
     def put(self, number: int, data: bytes, *, run: int = 0, roll: int = 0) -> None:
         self.files[number, run, roll] = self.files.get((number, run, roll), b"") + data
@@ -74,10 +89,6 @@ class Bytes:
 
     def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
         return self.files[number, place.run, place.roll][place.byte : stop]
-
-    def keep_range(self, part: Range, data: bytes) -> None:
-        assert data == self.files[part.input, part.run, part.roll][part.start : part.stop]
-        assert kernels.scan(data).digest == part.digest
 
 
 class World:
@@ -98,7 +109,7 @@ class World:
         self.machine.apply(OpenInputCommand(name, "t", 0))
 
     def plan(self) -> list[Merge]:
-        merges = self.planner.plan(self.bytes.ends(), self.bytes, epoch=TERM, now_ms=1000)
+        merges = self.planner.plan(self.bytes.ends(), self.bytes, term=TERM, now_ms=1000)
         if merges:
             self.index += 1
             self.planner.proposed(self.index, merges)
@@ -319,7 +330,7 @@ def test_segments_roll_by_the_age_that_their_topic_sets() -> None:
         topic.settings = {"segment.ms": limit_ms} if limit_ms else {}
         world.bytes.put(1, records(b"x"))
         ends = world.bytes.ends()
-        world.commit(world.planner.plan(ends, world.bytes, epoch=TERM, now_ms=now_ms))
+        world.commit(world.planner.plan(ends, world.bytes, term=TERM, now_ms=now_ms))
     assert [merge.roll for merge in world.merged] == [False, False, True, False, False]
 
 
@@ -331,7 +342,7 @@ def test_append_time_never_falls_whatever_the_clock_says() -> None:
     for now_ms in (1000, 400, 1001):
         world.bytes.put(1, records(b"x"))
         ends = world.bytes.ends()
-        world.commit(world.planner.plan(ends, world.bytes, epoch=TERM, now_ms=now_ms))
+        world.commit(world.planner.plan(ends, world.bytes, term=TERM, now_ms=now_ms))
     assert [merge.append_ms for merge in world.merged] == [1000, 1000, 1001]
     assert all(merge.extras and merge.extras.stamp for merge in world.merged)
 

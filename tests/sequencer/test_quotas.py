@@ -128,7 +128,7 @@ def keeper(shared: NodeQuotas, number: int, held: dict[int, int]) -> QuotaKeeper
     sessions: Any = SimpleNamespace(
         unmerged_bytes=lambda entry: held[entry.number],
         take_grown=lambda: {number: None},
-        grew=lambda number: None,
+        used=SimpleNamespace(grown={}),
     )
     state = State(
         sessions={"s": KnownSession("s", "d", "samelog://publisher/x")},

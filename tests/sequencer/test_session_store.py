@@ -348,7 +348,7 @@ def test_marks_do_not_vouch_for_bytes_that_are_not_durable() -> None:
         store = SessionStore(fs, "/sessions", machine, Untold())
         asyncio.run(store.make(1, Rounds()))
         size = write_files(store, 0)
-        for file in store.take_dirty([1]).files:
+        for file in store.take_dirty([1])[0]:
             file.datasync()
         store.mark_durable(store.ends([1]))
         store.log(1).append(0, 0, size, store.log(1).read(0, 0, 0, size))
@@ -372,7 +372,7 @@ def test_marks_of_many_inputs_are_one_write_and_one_sync(tmp_path: Path) -> None
     )
     for number in machine.state.inputs:
         store.log(number).append(0, 0, 0, data)
-    for file in store.take_dirty(machine.state.inputs).files:
+    for file in store.take_dirty(machine.state.inputs)[0]:
         file.datasync()
     store.mark_durable(store.ends(machine.state.inputs))
     asyncio.run(store.marks.save(rounds))
@@ -391,7 +391,7 @@ def test_marks_of_a_deleted_topic_are_dropped(
     machine = machine_with_input()
     store, state = open_store(tmp_path, machine), machine.state
     size = write_files(store, 0)
-    for file in store.take_dirty([1]).files:
+    for file in store.take_dirty([1])[0]:
         file.datasync()
     store.mark_durable(store.ends([1]))
     partition = state.partitions.pop(state.inputs[1].partition)

@@ -137,11 +137,11 @@ def test_the_planner_leaves_what_is_held_and_plans_it_when_published(
     for number in (1, 2, 3):
         for count in range(5):
             source.put(number, records(b"%d" % count * 100))
-    (plain,) = planner.plan(source.ends(), source, epoch=3, now_ms=1)
+    (plain,) = planner.plan(source.ends(), source, term=3, now_ms=1)
     assert {part.input for part in plain.ranges} == {3}
     staged = [StagedInput(machine.state.inputs[n], source.end(n)) for n in (1, 2)]
     parts = [part for each in staged for part in ranges_of(each, source)]
-    merges = planner.plan_stage([(1, parts)], epoch=3, now_ms=1)
+    merges = planner.plan_stage([(1, parts)], term=3, now_ms=1)
     assert not isinstance(machine.apply(plain), Rejection)
     assert not isinstance(machine.apply(publish(*merges)), Rejection)
     assert len(merges) > 1

@@ -95,8 +95,7 @@ def sync_input(log: InputLog, run: int) -> None:
     end = log.end(run)
     for file in log.take_dirty():
         file.datasync()
-    log.synced()
-    log.mark_durable(run, *end)
+    log.synced(ends={run: end})
 
 
 def sync_merged(log: MergedLog) -> None:

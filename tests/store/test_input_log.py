@@ -48,8 +48,7 @@ def test_a_log_rests_only_when_all_is_synced_and_in_place_and_goes_on(path: Path
     assert not log.rest(), "a sync is under way"
     for file in files:
         file.datasync()
-    log.synced()
-    log.mark_durable(0, *log.end(0))
+    log.synced(ends={0: log.end(0)})
     away = path.with_name("away")
     os.rename(path / "log.0.1", away)
     assert not log.rest(), "the bytes are in the open file alone"
@@ -145,9 +144,9 @@ def test_a_linked_directory_is_refused(path: Path, tmp_path: Path) -> None:
 def test_marks_never_lead(path: Path) -> None:
     log = write(path, [ONE, TWO])
     assert log.durable(0) == (0, len(ONE + TWO))
-    log.mark_durable(0, 0, 1 << 30)  # of a log that was longer once
-    log.mark_durable(0, 0, len(ONE))
-    log.mark_durable(5, 0, 3)
+    log.synced(ends={0: (0, 1 << 30)})  # of a log that was longer once
+    log.synced(ends={0: (0, len(ONE))})
+    log.synced(ends={5: (0, 3)})
     assert log.durable(0) == (0, len(ONE + TWO))
     assert log.durable(5) == (0, 0)
     log.close()

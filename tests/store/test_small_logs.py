@@ -83,8 +83,7 @@ def test_a_session_log_rests_and_goes_on(tmp_path: Path) -> None:
     assert SESSION_FILE in open_names(log), "it is being synced"
     for file in taken:
         file.datasync()
-    log.synced()
-    log.mark_durable(RUN, *log.end(RUN))
+    log.synced(ends={RUN: log.end(RUN)})
     log.rest()
     assert open_names(log) == []
     assert not log.dirty()

@@ -179,7 +179,8 @@ class WalEncoder:
         """
         if not 0 <= synced <= self.position:
             raise ValueError(f"{synced} bytes cannot be durable of {self.position}")
-        parts, chain = [], self._chain
+        parts: list[bytes] = []
+        chain = self._chain
         group, replica = key
         flag = _MOVED if moved else 0
         for record in records:
@@ -191,17 +192,19 @@ class WalEncoder:
             else:
                 kind, body = _encode_rare(record)
             rest = _TAIL.pack(kind | flag, synced, group, replica, before) + body
-            if len(rest) > MAX_RECORD_BYTES:
-                raise ValueError(f"a record of {len(rest)} bytes is too large for the log")
-            length = _LENGTH.pack(len(rest))
+            size = len(rest)
+            if size > MAX_RECORD_BYTES:
+                raise ValueError(f"a record of {size} bytes is too large for the log")
+            length = _LENGTH.pack(size)
             chain = crc32c(rest, crc32c(length, chain ^ self._salt))
-            parts.append(length + _CRC.pack(chain) + rest)
+            parts += (length, _CRC.pack(chain), rest)
             before = (before + 1) & MAX_U32
         encoded = b"".join(parts)
-        if self.position + len(encoded) > MAX_FILE_BYTES:
+        position = self.position + len(encoded)
+        if position > MAX_FILE_BYTES:
             raise ValueError("a log file would pass its largest size")
         self._before = self.position, self._chain
-        self.position, self._chain = self.position + len(encoded), chain
+        self.position, self._chain = position, chain
         return encoded
 
 

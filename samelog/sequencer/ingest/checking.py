@@ -67,16 +67,18 @@ class BatchChecker:
         """Check whole batches of a client; None if this turn has no room for that, then `later`
         does it. `limit_bytes`: what each may unpack to.
         """
-        if len(data) >= PLAIN_BYTES and not self._may_look_into(len(data) // PLAIN_SHARE):
+        size = len(data)
+        if size >= PLAIN_BYTES and not self._may_look_into(size // PLAIN_SHARE):
             return None
         unpacking = self._in_turn
         unpacking.unpacked, unpacking.limit_bytes = 0, limit_bytes
-        unpacking.turn_bytes = PAUSED_TURN_BYTES if self._thread.is_paused(who) else TURN_BYTES
+        is_paused = self._thread.paused and self._thread.is_paused(who)
+        unpacking.turn_bytes = PAUSED_TURN_BYTES if is_paused else TURN_BYTES
         try:
             taken = sound_batches(data, batch_bytes=self._longest(), own=own, unpacking=unpacking)
         except TurnIsOver:
             return None
-        return CheckedBatches(taken, max(len(data), unpacking.unpacked))
+        return CheckedBatches(taken, max(size, unpacking.unpacked))
 
     def _may_look_into(self, cost: int) -> bool:
         if cost > self._budget.left:

@@ -265,14 +265,15 @@ class Intake(RunIntake):
         if has_policy or entry.partition in state.keyed:
             self._compare_keys(entry, topic, partition.index, fresh)
         if fresh:
-            self.room.use(len(fresh))
+            size = len(fresh)
+            self.room.use(size)
             try:
                 held.append(entry.run, *at, fresh)
             except (DiskFault, NoSuchFile) as fault:
                 raise self._stopped_by(fault) from fault
             self.mark_dirty(entry.number)
             now = self.received_at[entry.number]
-            self.traffic.took(entry.session, len(fresh), taken.records, now)
+            self.traffic.took(entry.session, size, taken.records, now)
         if taken.refusal is not None:
             raise taken.refusal
 

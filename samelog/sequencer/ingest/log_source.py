@@ -50,7 +50,8 @@ class NodeLogSource:
         self._sessions = sessions
         self._catch_up = catch_up
         self._unknown = unknown
-        self._session_logs: dict[int, SessionLog] = {}
+        self.session_logs: dict[int, SessionLog] = {}
+        """Input -> the stream of its session log; whoever adds bytes to the input notifies it."""
 
     def open_merged(self, topic: str, topic_id: str | None, partition: int) -> MergedStream:
         """A merged partition. Raises RequestRefused."""
@@ -88,14 +89,14 @@ class NodeLogSource:
             raise RequestRefused(
                 FaultCode.OUT_OF_RANGE, f"run {run} of session {session!r} is not open here"
             )
-        stream = self._session_logs.get(entry.number)
+        stream = self.session_logs.get(entry.number)
         if stream is None:
             try:
                 stream = SessionLog(found, self._sessions.log(entry.number))
             except BeingMade:
                 text = f"input {entry.number} is being opened"
                 raise RequestRefused(FaultCode.NOT_READY, text, "ask again") from None
-            self._session_logs[entry.number] = stream
+            self.session_logs[entry.number] = stream
         return stream
 
     def _not_here(self, name: str, found: Topic | None, log_id: str) -> RequestRefused:
@@ -116,15 +117,9 @@ class NodeLogSource:
             )
         return partition
 
-    def session_changed(self, number: int) -> None:
-        """An input has more bytes."""
-        stream = self._session_logs.get(number)
-        if stream is not None:
-            stream.changed()
-
     def session_gone(self, number: int) -> None:
         """An input's topic was deleted."""
-        stream = self._session_logs.pop(number, None)
+        stream = self.session_logs.pop(number, None)
         if stream is not None:
             stream.fault = RequestRefused(
                 FaultCode.TOPIC_GONE, "the topic was deleted", "let it go"

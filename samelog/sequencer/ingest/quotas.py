@@ -120,9 +120,10 @@ class QuotaKeeper:
             held = unmerged[identity]
             if held + size > limit:
                 raise _too_many(identity, f"{held} bytes that are not merged, of at most {limit}")
-        self._sessions.grew(entry.number)
+        self._sessions.used.grown[entry.number] = None
         self._accepted[identity] += size
-        self._add(identity, size)
+        self._own[identity] += size
+        unmerged[identity] += size
 
     def check_session(self, identity: str, session: str) -> None:
         """Raise RequestRefused if the identity may not open a run of that session."""

@@ -118,7 +118,9 @@ class SessionRounds(InLoop):
                         self._wake_followers()
             if self._has_failed:
                 raise DiskFault("sessions", "sync", errno.EIO)
-            self._vouch(taken, files)
+            self._sessions.mark_durable(taken, files)
+            if self._on_synced is not None:
+                self._on_synced(taken)
             if not left:
                 return
             if not is_reported:
@@ -156,8 +158,3 @@ class SessionRounds(InLoop):
         for each in followers:
             if not each.done():
                 each.set_result(None)
-
-    def _vouch(self, ends: SyncedEnds, files: Iterable[File]) -> None:
-        self._sessions.mark_durable(ends, files)
-        if self._on_synced is not None:
-            self._on_synced(ends)

@@ -91,7 +91,8 @@ class InFlight:
 
     def applied(self, index: int) -> bool:
         """End the speculation that only this entry upheld; return whether it was in flight."""
-        self.given_up.discard(index)
+        if self.given_up:
+            self.given_up.discard(index)
         entry = self._entries.pop(index, None)
         if entry is None:
             return False

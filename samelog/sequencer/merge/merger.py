@@ -24,6 +24,7 @@ from samelog.format.batch import HELD_BATCH_BYTES, leave_out, max_timestamp, sli
 from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
 from samelog.format.transactions import marker_batch
+from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.state.commands import (
     NO_EXTRAS,
     Merge,
@@ -46,13 +47,13 @@ _NONE_PENDING: deque[Merge] = deque()
 class RangeReader(Protocol):
     """Reads the session bytes that this node holds."""
 
+    checked: CheckedRanges
+    """Bytes of ranges that were found to have the range's digest."""
+
     def read_range(self, part: Range, *, from_file: bool = False) -> bytearray | None:
         """The range's bytes in a new buffer; None when this node does not hold all of them.
         `from_file`: what is in memory is not believed.
         """
-
-    def take_checked(self, part: Range) -> bytearray | None:
-        """The same, if they are at hand and have the range's digest; not a second time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +284,7 @@ class PartitionMerger:
                 coordinator_epoch=merge.epoch,
                 at_ms=merge.append_ms,
             )
-        data = self._reader.take_checked(part) or read_agreed(self._reader, part)
+        data = self._reader.checked.take(part) or read_agreed(self._reader, part)
         extras = merge.extras or NO_EXTRAS
         if data is None or (extras.mirrored and not _has_sum(data, part, merge, extras.mirrored)):
             return None

@@ -329,7 +329,8 @@ class Merging(InLoop):
         self._changed.has_turn = False
         budget = SLICE_BYTES
         while self._changed.ready and budget > 0:
-            number, partition = next(iter(self._changed.ready.items()))
+            number = next(iter(self._changed.ready))
+            partition = self._changed.ready[number]
             del self._changed.ready[number]
             is_first = not partition.log.has_directory
             done = self._step(number, partition)

@@ -44,7 +44,7 @@ from samelog.sequencer.merge.filters import (
 )
 from samelog.sequencer.merge.in_flight import InFlight, MemberFlight, Speculation, SpeculativeKey
 from samelog.sequencer.merge.mirrored import MirroredRanges, mirrored_part
-from samelog.sequencer.merge.session_bytes import SessionBytes, keep_taken
+from samelog.sequencer.merge.session_bytes import SessionBytes
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.commands import (
     Merge,
@@ -182,15 +182,14 @@ class Planner:
 
     def place(self, entry: Input) -> SessionPosition:
         """Up to where an input is planned."""
-        known = self._places.get(entry.number)
-        return entry.place if known is None else known
+        return self._places.get(entry.number) or entry.place
 
     def plan(
         self,
         available: Mapping[int, SessionPosition],
         source: SessionBytes,
         *,
-        epoch: int,
+        term: int,
         now_ms: int,
     ) -> list[Merge]:
         """The next instructions, at most one for each partition; empty if there is nothing to
@@ -214,13 +213,11 @@ class Planner:
                 self.damaged[entry.number] = str(error)
         state = self._machine.state
         lost, deciding = state.placement.recovered, self.cluster.state.transactions.deciding
-        if any((deciding, lost, state.mirrors.owed)):
+        if deciding or lost or state.mirrors.owed:
             for partition, ends in self._transactions.take_markers():
                 drafts.setdefault(partition, self._draft(partition, now_ms)).end(ends)
         return [
-            self._finish(draft, epoch=epoch)
-            for draft in drafts.values()
-            if (draft.ranges, draft.ends) != ([], [])
+            self._finish(draft, term) for draft in drafts.values() if draft.ranges or draft.ends
         ]
 
     # --- choosing ---------------------------------------------------------------------------------
@@ -239,7 +236,7 @@ class Planner:
                 continue
             if placement.passing is not None and placement.is_on_its_way(entry.partition):
                 continue
-            place = self.place(entry)
+            place = self._places.get(number) or entry.place
             if reach > place and self._machine.takes(entry.session):
                 ready.append((entry, place))
         if not ready:
@@ -248,7 +245,7 @@ class Planner:
         return ready[self._turn :] + ready[: self._turn]
 
     def plan_stage(
-        self, staged: Iterable[tuple[int, Sequence[Range]]], *, epoch: int, now_ms: int
+        self, staged: Iterable[tuple[int, Sequence[Range]]], *, term: int, now_ms: int
     ) -> list[Merge]:
         """Instructions that merge all of these ranges, by partition, each at most as large as any
         other. Whoever proposes them as one entry says so by `proposed`, or calls `drain`.
@@ -259,12 +256,12 @@ class Planner:
             for part in ranges:
                 is_full = len(draft.ranges) >= self._limits.entry_ranges
                 if draft.ranges and (is_full or size + part.size > self._limits.entry_bytes):
-                    merges.append(self._finish(draft, epoch=epoch))
+                    merges.append(self._finish(draft, term))
                     draft, size = self._draft(partition, now_ms), 0
                 draft.add(part)
                 self._places[part.input] = SessionPosition(part.run, part.roll, part.stop)
                 size += part.size
-            merges.append(self._finish(draft, epoch=epoch))
+            merges.append(self._finish(draft, term))
         return merges
 
     def _draft(self, partition: int, now_ms: int) -> Draft:
@@ -309,7 +306,10 @@ class Planner:
             taken = self._take_batches(entry, place, data, scan, draft)
             if taken == 0:
                 break
-            keep_taken(draft.ranges[-1], taken, (data, scan), source)
+            part = draft.ranges[-1]
+            is_one_range = taken == scan.end == part.stop - part.start == part.size
+            if is_one_range and not scan.has_producer:
+                source.checked.keep(part, bytearray(data))
             cost = max(taken, draft.size - size)  # what was compressed is merged unpacked
             share -= cost
             learnt, runs = draft.learnt - learnt, draft.left.numbers - runs
@@ -481,7 +481,7 @@ class Planner:
 
     # --- finishing --------------------------------------------------------------------------------
 
-    def _finish(self, draft: Draft, *, epoch: int) -> Merge:
+    def _finish(self, draft: Draft, term: int) -> Merge:
         """Resolve what remains, segment roll and append time, and move the speculative tail."""
         state, tail, size = self._machine.state, draft.tail, draft.size
         append_ms = draft.append_ms
@@ -502,13 +502,13 @@ class Planner:
         return Merge(
             draft.partition,
             tail.next_offset,
-            epoch + state.placement.epoch_bases.get(draft.partition, 0),
+            term + state.epochs.base + state.placement.epoch_bases.get(draft.partition, 0),
             append_ms,
             roll,
             draft.ranges,
             newest(draft.sequences) if draft.learnt else [],
-            list(draft.watermarks.items()),
-            list(draft.unwrapped.items()),
+            list(draft.watermarks.items()) if draft.watermarks else [],
+            list(draft.unwrapped.items()) if draft.unwrapped else [],
             None if more == _PLAIN else _extras(draft, roll=roll, stamp=stamp),
         )
 

@@ -78,7 +78,9 @@ class _Used:
         self.drowsy: dict[int, None] = {}
         """Those of the time before."""
         self.grown: dict[int, None] = {}
-        """They may hold more bytes than at the last `take_grown`."""
+        """They may hold more bytes than at the last `take_grown`: opened or synced since, or a quota
+        was charged for their bytes.
+        """
         self.absent: set[int] = set()
         """They are not open, and have no directory at this node."""
         self.making: dict[str, asyncio.Future[None]] = {}
@@ -120,7 +122,7 @@ class SessionStore:
         """Inputs of which this node has lost bytes that may have been durable."""
         self._begun_anew: set[int] = set()
         """Inputs set aside since `ends`: a sync that is under way says nothing of them."""
-        self._used = _Used()
+        self.used = _Used()
         self._dirs = TopicDirs(fs, lambda path: read_input_owner(fs, path))
         fs.make_directory(directory)
         self.marks = SessionMarks(fs, directory, machine, self.opened, lost_power=lost_power)
@@ -132,14 +134,14 @@ class SessionStore:
         """
         inputs = self._machine.state.inputs
         while (entry := inputs.get(number)) is not None and number not in self.opened:
-            other = self._used.making.get(entry.session)
+            other = self.used.making.get(entry.session)
             if other is None:
                 await self._make(entry, syncer)
                 return
             await asyncio.shield(other)
 
     async def _make(self, entry: Input, syncer: Syncer) -> None:
-        done = self._used.making[entry.session] = asyncio.get_running_loop().create_future()
+        done = self.used.making[entry.session] = asyncio.get_running_loop().create_future()
         place = self.gone(entry)
         new = NewInput(self._fs, self._record(entry), place.path, place.whose)
         is_durable = False
@@ -153,7 +155,7 @@ class SessionStore:
             log.info("%s", error)  # `_open_log` sets damage aside, and makes what is still wanted
         finally:
             new.close()
-            del self._used.making[entry.session]
+            del self.used.making[entry.session]
             done.set_result(None)
         if entry.number in self._machine.state.inputs:
             is_empty = is_durable and new.is_first
@@ -170,7 +172,7 @@ class SessionStore:
         """
         opened = self.opened.get(number)
         if opened is None:
-            if self._machine.state.inputs[number].session in self._used.making:
+            if self._machine.state.inputs[number].session in self.used.making:
                 raise BeingMade
             opened = self._open_log(number)
         return opened
@@ -178,14 +180,14 @@ class SessionStore:
     def _held(self, number: int) -> InputLog | None:
         """The log of an input; None if this node has no directory for it, or is making it."""
         opened = self.opened.get(number)
-        if opened is not None or number in self._used.absent:
+        if opened is not None or number in self.used.absent:
             return opened
         entry = self._machine.state.inputs[number]
-        if entry.session in self._used.making:
+        if entry.session in self.used.making:
             return None
         if self._dirs.is_there(*self.gone(entry).place):
             return self._open_log(number)
-        self._used.absent.add(number)
+        self.used.absent.add(number)
         return None
 
     def _topic(self, entry: Input) -> tuple[str, int]:
@@ -200,16 +202,16 @@ class SessionStore:
         entry = self._machine.state.inputs[number]
         self.marks.begin_now()
         opened = self.opened[number] = made or self._open(entry, is_durable=is_durable)
-        self._used.absent.discard(number)
+        self.used.absent.discard(number)
         opened.recent = self._memory.new_log()
         for damage in opened.damaged:
             log.error("%s", damage)
         if opened.lost_durable or (opened.damaged and not self._lost_power):
             self.damaged.add(number)
         self.marks.opened(number, is_damaged=bool(opened.damaged) or number in self.damaged)
-        self._used.awake[number] = self._used.grown[number] = None
-        if number in self._used.unchecked:
-            self._used.unchecked.discard(number)
+        self.used.awake[number] = self.used.grown[number] = None
+        if number in self.used.unchecked:
+            self.used.unchecked.discard(number)
             self._set_gap_aside(entry, opened)
         if opened.dirty():
             self._events.session_log_unsynced(number)
@@ -268,9 +270,9 @@ class SessionStore:
             held = self._held(entry.number)
             if held is not None:
                 self._set_gap_aside(entry, held)
-            elif entry.session in self._used.making:
-                self._used.unchecked.add(entry.number)
-        self.marks.are_all_open = not self._used.unchecked
+            elif entry.session in self.used.making:
+                self.used.unchecked.add(entry.number)
+        self.marks.are_all_open = not self.used.unchecked
 
     def _set_gap_aside(self, entry: Input, held: InputLog) -> None:
         if SessionPosition(entry.run, *held.start(entry.run)) > entry.place:
@@ -309,8 +311,8 @@ class SessionStore:
         """Let go of an input: its topic was deleted, or it has expired. `remove_next` removes its
         files.
         """
-        self._used.absent.discard(gone.number)
-        self._used.unchecked.discard(gone.number)
+        self.used.absent.discard(gone.number)
+        self.used.unchecked.discard(gone.number)
         log = self.opened.pop(gone.number, None)
         if log is not None:
             log.close()
@@ -324,12 +326,12 @@ class SessionStore:
         """Remove the directory of a session that is not remembered, and has no inputs any more: a
         node that replays its log does so at the end, because the session may come back in it.
         """
-        self._used.forgotten.append(name)
-        if self._used.is_replayed:
+        self.used.forgotten.append(name)
+        if self.used.is_replayed:
             self._remove_forgotten()
 
     def _remove_forgotten(self) -> None:
-        names, self._used.forgotten = self._used.forgotten, []
+        names, self.used.forgotten = self.used.forgotten, []
         for name in names:
             path = os.path.join(self._directory, name)
             if name not in self._machine.state.sessions and self._fs.exists(path):
@@ -339,7 +341,7 @@ class SessionStore:
         """Remove the files of inputs and sessions that are gone; to be called when everything that
         was ever committed is applied.
         """
-        self._used.is_replayed = True
+        self.used.is_replayed = True
         self._remove_forgotten()
         owners = {self.gone(entry).place[1] for entry in self._machine.state.inputs.values()}
         clear_removed(self._fs, self._directory)
@@ -398,20 +400,15 @@ class SessionStore:
             held = self.opened.get(number)
             if held is None:
                 continue
-            held.synced(synced)
             if times != self._times_aside.get(number, 0):
+                held.synced(synced)
                 continue
-            for run, end in runs.items():
-                held.mark_durable(run, *end)
-            self.marks.changed[number] = self._used.awake[number] = self._used.grown[number] = None
-
-    def grew(self, number: int) -> None:
-        """Bytes of an input came."""
-        self._used.grown[number] = None
+            held.synced(synced, runs)
+            self.marks.changed[number] = self.used.awake[number] = self.used.grown[number] = None
 
     def take_grown(self) -> dict[int, None]:
         """Inputs that may hold more bytes than at the last call."""
-        grown, self._used.grown = self._used.grown, {}
+        grown, self.used.grown = self.used.grown, {}
         return grown
 
     def unmerged_bytes(self, entry: Input) -> int:
@@ -432,7 +429,7 @@ class SessionStore:
         held = self.opened.get(number)
         if held is None:
             return
-        self.marks.changed[number] = self._used.awake[number] = None
+        self.marks.changed[number] = self.used.awake[number] = None
         if held.recent is not None:
             held.recent.forget(*place)
         try:
@@ -452,7 +449,7 @@ class SessionStore:
 
     def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
         """Bytes [place.byte, stop) of the file `place` is in; fewer where they are not held."""
-        log = self._held(number)
+        log = self.opened.get(number) or self._held(number)
         return b"" if log is None else log.read(place.run, place.roll, place.byte, stop)
 
     def read_range(self, part: Range, *, from_file: bool = False) -> bytearray | None:
@@ -461,7 +458,7 @@ class SessionStore:
         """
         if part.input not in self._machine.state.inputs:
             return None
-        self._used.awake[part.input] = None
+        self.used.awake[part.input] = None
         buffer = bytearray(part.stop - part.start)
         try:
             log = self._held(part.input)
@@ -473,14 +470,6 @@ class SessionStore:
             return None
         return buffer if got == len(buffer) else None
 
-    def keep_range(self, part: Range, data: bytes) -> None:
-        """The range was planned from these bytes."""
-        self.checked.keep(part, bytearray(data))
-
-    def take_checked(self, part: Range) -> bytearray | None:
-        """The range's bytes, if they were found to be those of its digest a moment ago."""
-        return self.checked.take(part)
-
     def _say_once(self, number: int, trouble: str) -> None:
         if self._troubles.get(number) != trouble:
             self._troubles[number] = trouble
@@ -490,13 +479,13 @@ class SessionStore:
         """Close the files of logs that nothing was done with since the last call. What is not
         synced of them is synced first, such as that files are gone.
         """
-        used = self._used
+        used = self.used
         tired, used.drowsy, used.awake = used.drowsy, used.awake, {}
         inputs = self._machine.state.inputs
         for number in tired.keys() - used.drowsy.keys():
             held = self.opened.get(number)
             if held is not None and number in inputs and not self._rests(number, held):
-                self._used.awake[number] = None
+                self.used.awake[number] = None
 
     def _rests(self, number: int, held: InputLog) -> bool:
         if held.dirty():

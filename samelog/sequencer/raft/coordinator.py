@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -289,14 +290,15 @@ class Coordinator(InLoop):
         merges = self._planner.plan(
             available,
             self._sessions,
-            epoch=self._epoch,
+            term=self._group.raft.term,
             now_ms=self._clock.wall_ms(),
         )
         if not merges:
             self._unsettled.to_plan.clear()
             return False
-        index = self._propose(merges)
-        if index is None:
+        try:
+            index = self._group.propose(merges)
+        except (NotLeader, Busy):
             self._planner.drain()
             return False
         self._planner.proposed(index, merges)
@@ -310,18 +312,6 @@ class Coordinator(InLoop):
             if place >= reach:
                 self._unsettled.to_plan.discard(number)
         return True
-
-    def _propose(self, commands: Sequence[AnyCommand]) -> int | None:
-        """The entry's index; None when this node may not propose now: it is looked at again."""
-        try:
-            return self._group.propose(commands)
-        except (NotLeader, Busy):
-            return None
-
-    @property
-    def _epoch(self) -> int:
-        """Of the batches that are merged now."""
-        return self._group.raft.term + self._machine.state.epochs.base
 
     def _available(self) -> dict[int, SessionPosition]:
         """What may be planned of the candidate inputs: what a majority and this node hold, or all
@@ -381,7 +371,7 @@ class Coordinator(InLoop):
         if self._planner.in_flight.is_draining:
             raise Busy("what was planned before a rejected instruction is not committed yet")
         now_ms = self._clock.wall_ms()
-        merges = self._planner.plan_stage(ranges.items(), epoch=self._epoch, now_ms=now_ms)
+        merges = self._planner.plan_stage(ranges.items(), term=self._group.raft.term, now_ms=now_ms)
         try:
             index, future = self._group.ask([make(merges)])
         except (NotLeader, Busy):
@@ -446,7 +436,8 @@ class Coordinator(InLoop):
             if split is not None or not may_agree(number, votes, voters):
                 self._unsettled.sampled.discard(number)
         if agreed and self._group.is_leader:
-            self._propose([Checkpoint(agreed)])
+            with suppress(NotLeader, Busy):
+                self._group.propose([Checkpoint(agreed)])
 
     def _sample_votes(self, number: int, views: Sequence[NodeView]) -> Counter[tuple[int, int]]:
         """How many report each (offset, checksum) of a partition that is not recorded yet."""

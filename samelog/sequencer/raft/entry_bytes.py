@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 from typing import Protocol
 
 from samelog.consensus import Entry, Raft
@@ -149,12 +148,13 @@ class EntryBytes:
         not here.
         """
         numbers, inputs, opened = set[int](), self._machine.state.inputs, self._sessions.opened
-        for part in chain.from_iterable(map(self._parts, entries)):
-            held = opened.get(part.input)  # whoever found the bytes has opened their log
-            if held is None or part.input not in inputs:
-                continue
-            if held.durable(part.run) < (part.roll, part.stop) <= held.end(part.run):
-                numbers.add(part.input)
+        for entry in entries:
+            for part in self._parts(entry):
+                held = opened.get(part.input)  # whoever found the bytes has opened their log
+                if held is None or part.input not in inputs:
+                    continue
+                if held.durable(part.run) < (part.roll, part.stop) <= held.end(part.run):
+                    numbers.add(part.input)
         return numbers
 
     # --- helpers ----------------------------------------------------------------------------------

@@ -346,7 +346,7 @@ class RaftGroup:
             self._applier.install(effects.snapshot)
             self.applied_index = effects.snapshot.last_index
         if effects.apply:
-            self._apply_all(effects)
+            self._apply(effects)
         if effects.reads:
             self._answer_reads(effects.reads)
         if effects.role_changed:
@@ -354,10 +354,17 @@ class RaftGroup:
             self._elections.note()
             self._applier.role_changed()
 
-    def _apply_all(self, effects: Effects) -> None:
+    def _apply(self, effects: Effects) -> None:
         try:
             for entry in effects.apply:
-                self._apply(entry)
+                outcomes = self._applier.apply(entry)
+                self.applied_index = index = entry.index
+                while self._proposed and self._proposed[0][0] <= index:
+                    proposed, at = self._proposed.pop(0)
+                    if proposed == index:
+                        self.commit_times.observe(self._clock.now() - at)
+                if (waiting := self._waiting.pop(index, None)) is not None:
+                    _answer(*waiting, entry, outcomes)
         except CommitNotKept:
             left = [entry for entry in effects.apply if entry.index > self.applied_index]
             self._store.unwritten = replace(
@@ -410,21 +417,6 @@ class RaftGroup:
             by_peer[to].append(message)
         for to, grouped in by_peer.items():
             self._send(to, grouped)
-
-    def _apply(self, entry: Entry) -> None:
-        outcomes = self._applier.apply(entry)
-        self.applied_index = entry.index
-        while self._proposed and self._proposed[0][0] <= entry.index:
-            index, at = self._proposed.pop(0)
-            if index == entry.index:
-                self.commit_times.observe(self._clock.now() - at)
-        waiting = self._waiting.pop(entry.index, None)
-        if waiting is None or waiting[1].done():
-            return
-        if waiting[0] == entry.term:
-            waiting[1].set_result(outcomes)
-        else:
-            waiting[1].set_exception(ProposalLost())
 
     def _fail_lost_proposals(self) -> None:
         """Answer proposals of older terms: waiting does not tell whether they are committed. A
@@ -547,7 +539,9 @@ class RaftGroup:
 
     async def _sync(self, saves: Sequence[tuple[Effects, bool]]) -> None:
         """One round for the log and for the bytes that the entries of these saves name."""
-        entries = [entry for effects, _ in saves for entry in effects.entries]
+        entries: list[Entry] = []
+        for effects, _ in saves:
+            entries += effects.entries
         try:
             file, mark = self._store.log.unsynced()
             await self.entry_bytes.sync(entries, () if file is None else (file,))
@@ -556,3 +550,15 @@ class RaftGroup:
             self._fault = fault
             self._store.log.fail(fault)
             raise
+
+
+def _answer(
+    term: int, future: asyncio.Future[list[Any]], entry: Entry, outcomes: list[Any]
+) -> None:
+    """Give the proposer of an entry in `term` its outcomes, or report that another replaced it."""
+    if future.done():
+        return
+    if term == entry.term:
+        future.set_result(outcomes)
+    else:
+        future.set_exception(ProposalLost())

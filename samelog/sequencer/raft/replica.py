@@ -372,10 +372,12 @@ class Replica:
         marks = self._marks.get(merge.partition)
         if marks is None:  # not kept while it is empty: a deque takes 0.7 KB
             marks = self._marks[merge.partition] = deque()
-        marks.append(_Mark(merge.next_offset, tuple(places.items())))
+        offset = merge.next_offset
+        marks.append(_Mark(offset, tuple(places.items())))
         self.merging.enqueue(merge)
         self._events.merge_committed(merge)
-        self._release([merge.partition])  # it adds nothing, or a majority was faster than this node
+        if offset <= self._cursors.get(merge.partition, 0):
+            self._release([merge.partition])  # it adds nothing, or this node was slower than others
 
     def needed(self, entry: Input) -> SessionPosition:
         """From where on bytes of an input's run may still have to be executed here."""

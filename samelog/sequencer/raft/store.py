@@ -161,7 +161,7 @@ class RaftStore:
         records: list[WalRecord] = []
         if effects.snapshot is not None:
             records = self._install(effects.snapshot)
-        records.extend(effects.entries)
+        records += effects.entries
         if effects.hard_state is not None:
             records.append(effects.hard_state)
         self.log.write(self._group, records)

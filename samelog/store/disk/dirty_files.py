@@ -15,7 +15,7 @@ import logging
 import os
 from collections.abc import Container, Mapping
 from contextlib import suppress
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from samelog.format.errors import CorruptLog, LogFormatError
 from samelog.format.file_names import MARKS_FILE
@@ -55,12 +55,10 @@ class DirtyLog(Protocol):
         """Take the files written since the last call. Raises NoSpace: nothing was taken."""
 
 
-class RoundFiles(NamedTuple):
-    """The files of many logs for one round of syncs."""
-
-    files: list[File]
-    left: Mapping[int, NoSpace]
-    """Logs for whose files the system lacks room now: this round does not count for them."""
+RoundFiles = tuple[list[File], Mapping[int, NoSpace]]
+"""The files of many logs for one round of syncs, and the logs for whose files the system lacks room
+now: this round does not count for them.
+"""
 
 
 def take_dirty(logs: Mapping[int, DirtyLog]) -> RoundFiles:
@@ -72,7 +70,7 @@ def take_dirty(logs: Mapping[int, DirtyLog]) -> RoundFiles:
             files += log.take_dirty()
         except NoSpace as fault:
             left[number] = fault
-    return RoundFiles(files, left)
+    return files, left
 
 
 def report_left(left: Mapping[int, NoSpace]) -> None:
@@ -87,7 +85,8 @@ class DirtyFiles:
         self._fs = fs
         self._bound = bound_of(fs)
         self._path = directory
-        self._dirty: dict[File, None] = {}
+        self.files: dict[File, None] = {}
+        """Files that were written to since the last `drain`; who writes adds the file."""
         self._names_changed = False
         self._marks_changed = False
         self._being_synced: list[File] = []
@@ -96,16 +95,7 @@ class DirtyFiles:
         """What the marks file holds, if this wrote it."""
 
     def __bool__(self) -> bool:
-        return bool(self._dirty) or self._names_changed or self._marks_changed
-
-    @property
-    def has_files(self) -> bool:
-        """Whether it is not only marks and names that are to be synced."""
-        return bool(self._dirty)
-
-    def touch(self, file: File) -> None:
-        """Note that a file was written to."""
-        self._dirty[file] = None
+        return bool(self.files) or self._names_changed or self._marks_changed
 
     def touch_directory(self) -> None:
         """Note that a name was made or changed."""
@@ -113,8 +103,8 @@ class DirtyFiles:
 
     def forget(self, path: str) -> None:
         """Note that a file is gone."""
-        for file in [file for file in self._dirty if file.path == path]:
-            del self._dirty[file]
+        for file in [file for file in self.files if file.path == path]:
+            del self.files[file]
 
     def drain(self) -> list[File]:
         """All that is not synced, to be synced together; then `synced` is to be called. Raises
@@ -125,8 +115,8 @@ class DirtyFiles:
         if self._bound is not None:
             for _ in opened:
                 self._bound.opened(self)
-        files = [*self._dirty, *opened]
-        self._dirty.clear()
+        files = [*self.files, *opened]
+        self.files.clear()
         return files
 
     def _open_changed(self) -> list[File]:
@@ -184,12 +174,12 @@ class DirtyFiles:
 
     def clear(self) -> None:
         """Forget all files: nothing is to be synced any more."""
-        self._dirty.clear()
+        self.files.clear()
         self._names_changed = self._marks_changed = False
         self._marks = None
 
     def close(self) -> None:
         """Forget all files, and close what was opened here."""
-        self._dirty.clear()
+        self.files.clear()
         self._names_changed = self._marks_changed = False
         self.synced()

@@ -100,17 +100,19 @@ class LogTail:
 
     def wrote(self, layout: int, segment: int, byte: int, data: Bytes) -> None:
         """These bytes stand in the file of a segment, from a byte on."""
+        memory = self._memory
         newest = self._pieces[-1] if self._pieces and self._layout == layout else None
-        if newest is None or (byte and newest.place != (segment, byte - len(newest.data))):
+        size = 0 if newest is None else len(newest.data)
+        if newest is None or (byte and newest.place != (segment, byte - size)):
             self.clear()
             self._layout = layout
             newest = self._begin(segment, byte)
-        elif byte == 0 or len(newest.data) >= self._memory.piece_bytes:
+        elif byte == 0 or size >= memory.piece_bytes:
             newest = self._begin(segment, byte)
         newest.data += data
-        self._memory.held_bytes += len(data)
-        if self._memory.held_bytes > self._memory.limit_bytes:
-            self._memory.trim()
+        memory.held_bytes += len(data)
+        if memory.held_bytes > memory.limit_bytes:
+            memory.trim()
 
     def _begin(self, segment: int, byte: int) -> _TailPiece:
         piece = _TailPiece(self, segment, byte)
@@ -135,7 +137,7 @@ class LogTail:
             missing -= len(part)
             if not missing:
                 self._memory.reads += 1
-                return b"".join((*parts, part))
+                return b"".join((*parts, part)) if parts else bytes(part)
             parts.append(part)
         return None
 

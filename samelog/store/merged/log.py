@@ -160,7 +160,7 @@ class MergedLog(MergedReader):
             self._open_segment()
         for base in recovery.unsynced:
             for suffix in (LOG, INDEX, TIME_INDEX):
-                self._dirty.touch(self._hold(base, suffix))
+                self._dirty.files[self._hold(base, suffix)] = None
             self._dirty.touch_directory()
         self._unsynced = dict.fromkeys(recovery.unsynced)
         if marks is None or self.damaged:
@@ -217,12 +217,13 @@ class MergedLog(MergedReader):
         return self._write(data, growing.measure(data, size))
 
     def _write(self, data: Bytes, growth: Growth) -> int:
-        known = self._transactions.catch_up()
+        growing, known = self._chain.growing, self._chain.transactions
+        if known.offset != growing.next_offset:
+            known = self._transactions.catch_up()
         writer = self._writer or self._open_segment()
         position = writer.append(data)
         if position == 0:  # the file's name may be as new: whoever made it may have been killed
             self._dirty.touch_directory()
-        growing = self._chain.growing
         growing.grow(data, growth)
         if growth.attributes & TRANSACTIONAL:
             self._transactions.took(growing.base_offset, data)
@@ -231,7 +232,7 @@ class MergedLog(MergedReader):
         self._chain.checksum = kernels.crc32c(data, self._chain.checksum)
         self._last_append = (growing.base_offset, position)
         self._unsynced[growing.base_offset] = None
-        self._dirty.touch(writer.file)
+        self._dirty.files[writer.file] = None
         if self.recent is not None:
             self.recent.wrote(self._chain.layout, growing.base_offset, position, data)
         return growth.next_offset
@@ -240,7 +241,7 @@ class MergedLog(MergedReader):
         file = self._hold(base, TXN_INDEX)
         file.pwrite(data, position)
         file.truncate(position + len(data))
-        self._dirty.touch(file)
+        self._dirty.files[file] = None
         self._dirty.touch_directory()
 
     def _open_segment(self) -> AppendFile:
@@ -275,7 +276,7 @@ class MergedLog(MergedReader):
         self.generations.seal()
         self._append_entries(growing)
         for suffix in (LOG, INDEX, TIME_INDEX):
-            self._dirty.touch(self._hold(growing.base_offset, suffix))
+            self._dirty.files[self._hold(growing.base_offset, suffix)] = None
         self._open_segment()
 
     def start_at(self, base_offset: int, *, checksum: int) -> None:
@@ -423,7 +424,7 @@ class MergedLog(MergedReader):
         for suffix in (LOG, INDEX, TIME_INDEX):
             self._dirty.forget(self._segment_files.path(base, suffix))
             self._files.drop((base, suffix))
-        self._dirty.touch(self._open_segment().file)
+        self._dirty.files[self._open_segment().file] = None
         return None
 
     # --- durability ----------------------------------------------------------------------------
@@ -497,7 +498,7 @@ class MergedLog(MergedReader):
         """Close all files until they are needed again; not while something is to be synced, or the
         only way to the bytes of a file whose name is gone. Raises DiskFault.
         """
-        is_synced = not self._dirty.has_files and self.durable_offset == self.next_offset
+        is_synced = not self._dirty.files and self.durable_offset == self.next_offset
         if is_synced and self._may_close():
             self._files.close()
 

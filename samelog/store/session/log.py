@@ -11,7 +11,7 @@ cut or deleted, except by `release`, `release_run`, `start_at` and `set_run_asid
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from samelog.format.batch import Bytes
 from samelog.format.directory_files import TopicFile
@@ -32,7 +32,9 @@ from samelog.store.disk.quarantine import set_aside
 from samelog.store.session.directory import bind_topic, read_topic_id
 from samelog.store.session.reader import InputReader
 from samelog.store.session.recovery import RunRecovery
-from samelog.store.session.run import HeldFile, HeldRun
+from samelog.store.session.run import HeldFile, HeldRun, RunPosition
+
+_NO_ENDS: Mapping[int, RunPosition] = {}
 
 
 class InputLog(InputReader):
@@ -115,7 +117,7 @@ class InputLog(InputReader):
         """
         for held in run.files.values():
             if (held.roll, held.size) > run.durable:
-                self._dirty.touch(self._hold(run.number, held.roll))
+                self._dirty.files[self._hold(run.number, held.roll)] = None
         newest = run.newest
         is_new = newest is not None and newest.size == run.begin_of(newest.roll)
         if run.end > run.durable or is_new:
@@ -147,7 +149,7 @@ class InputLog(InputReader):
         held.size = appender.size
         state.end = roll, held.size
         state.last_append, state.last = (roll, byte), None
-        self._dirty.touch(appender.file)
+        self._dirty.files[appender.file] = None
         if self.recent is not None:
             self.recent.wrote(run, roll, byte, data)
 
@@ -200,7 +202,7 @@ class InputLog(InputReader):
             held = self._next_file(state, roll, length)
         appender = held.appender or self._open_appender(state, held)
         appender.seal()
-        self._dirty.touch(appender.file)
+        self._dirty.files[appender.file] = None
         self._create(sealed_name(run, roll, length))
         self._create(data_name(run, roll + 1))
         held.appender, held.is_sealed = None, True  # only now: a full disk may have come before
@@ -250,19 +252,23 @@ class InputLog(InputReader):
         """
         return self._dirty.drain()
 
-    def synced(self, files: Container[File] | None = None) -> None:
-        """A round of syncs is over that had these files; by default all that was taken."""
+    def synced(
+        self,
+        files: Container[File] | None = None,
+        ends: Mapping[int, RunPosition] = _NO_ENDS,
+    ) -> None:
+        """Note the end of a round of syncs that had these files (None: all that were taken).
+        `ends`: batch boundaries up to which it made runs durable.
+        """
         self._dirty.synced(files)
-
-    def mark_durable(self, run: int, roll: int, byte: int) -> None:
-        """Everything up to this batch boundary was synced."""
-        state = self._runs.get(run)
-        if state is None:
-            return
-        before = state.durable
-        if state.advance_mark((roll, byte)):
-            for lower in range(before[0], roll):
-                self._files.release((run, lower))
+        for run, end in ends.items():
+            state = self._runs.get(run)
+            if state is None:
+                continue
+            before = state.durable
+            if state.advance_mark(end):
+                for lower in range(before[0], end[0]):
+                    self._files.release((run, lower))
 
     def marks(self) -> list[RunMark]:
         """Up to where runs are known to be durable, of those that are beyond their start."""
@@ -272,9 +278,7 @@ class InputLog(InputReader):
         """Make everything durable now, waiting for the disk. Raises DiskFault."""
         for file in self.take_dirty():
             file.datasync()
-        self.synced()
-        for number, run in self._runs.items():
-            self.mark_durable(number, *run.end)
+        self.synced(ends=self.ends())
 
     # --- releasing -----------------------------------------------------------------------------
 
@@ -346,7 +350,7 @@ class InputLog(InputReader):
         """Close all files until they are needed again; whether that is done. Not while bytes are to
         be synced, or the only way to the bytes of a file whose name is gone. Raises DiskFault.
         """
-        if self._dirty.has_files or any(run.durable != run.end for run in self._runs.values()):
+        if self._dirty.files or any(run.durable != run.end for run in self._runs.values()):
             return False
         if not self._may_close():
             return False

@@ -45,18 +45,24 @@ def check_records(
     """The one batch that a partition's records are. `flags`: TRANSACTIONAL, where the request is a
     transactional id's. Raises ApiError.
     """
+    header = None if records is None else _good_header(records, version, limit_bytes, flags)
+    return _looked_into(records, version, limit_bytes, flags) if header is None else header
+
+
+def _good_header(
+    records: memoryview, version: int, limit_bytes: int, flags: int
+) -> BatchHeader | None:
+    """The header of a batch with which nothing is wrong; None where something may be."""
     try:
-        header = read_header(records or b"")
+        header = read_header(records)
     except CorruptBatch:
-        return _looked_into(records, version, limit_bytes, flags)
+        return None
     newest = _NEWEST_CODEC if version >= ZSTD_FROM else Codec.LZ4
     is_plain = header.producer_id < 0 or min(header.base_sequence, header.producer_epoch) >= 0
     codec = header.attributes & ~flags if header.producer_id >= 0 else header.attributes
     is_whole = header.records == header.last_offset_delta + 1 > 0
     is_good = is_plain and is_whole and header.base_offset == 0 and 0 <= codec <= newest
-    if is_good and records is not None and header.size == len(records) <= limit_bytes:
-        return header
-    return _looked_into(records, version, limit_bytes, flags)
+    return header if is_good and header.size == len(records) <= limit_bytes else None
 
 
 def _looked_into(

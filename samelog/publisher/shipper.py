@@ -90,8 +90,7 @@ class Shipper:
             DirectoryInUse: the session is shipped already.
             TlsFault: the certificate files cannot be used.
         """
-        self._moved_lock = threading.RLock()
-        self._moved = threading.Condition(self._moved_lock)
+        self._moved = threading.Condition()
         """Its lock guards what follows."""
         self._waiting = 0
         """How many threads wait for `_moved`: telling nobody is not free."""
@@ -143,7 +142,7 @@ class Shipper:
     def _note_progress(self) -> None:
         """In the loop's thread: positions or connections have changed."""
         client = self._client
-        with self._moved_lock:
+        with self._moved:
             self._progress = dict(client.progress)
             if client.status_version != self._status_version:
                 self._status, self._status_version = client.status, client.status_version
@@ -240,7 +239,7 @@ class Shipper:
         """Wait until the session's files are removed, or for that long."""
         with self._moved:
             self._waiting += 1
-            self._is_released = False  # not looked at unless something waits
+            self._is_released = False  # kept up to date only during such a wait
             self._thread.soon(self._note_progress)
             self._moved.wait_for(lambda: self._is_released, timeout_s)
             self._waiting -= 1

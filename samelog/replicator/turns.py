@@ -75,41 +75,43 @@ class Turns:
         return TurnTaker(self, line, step, rest)
 
     def go_on(self) -> None:
-        """Give each taker a step in turn, while the connection can take more; a taker that has more
-        to do comes behind the others.
-        """
+        """The connection may take more."""
         if self.scheduled or not self.ready or not self._connection.writable:
             return
         self.scheduled = True
         self._loop.call_soon(self._next_turn)
-        ready, connection, now = self.ready, self._connection, self._now
-        is_gathered = len(ready) > 1
-        if is_gathered:
-            connection.cork()
-        stop = now() + TURN_S
+        if len(self.ready) == 1:
+            self._take_turns()
+            return
+        self._connection.cork()
         try:
-            while ready and connection.writable:
-                taker = next(iter(ready))
-                del ready[taker]
-                try:
-                    if not taker.step():
-                        taker.rest()
-                    elif taker.turns is not None:
-                        ready[taker] = None
-                except Exception as error:  # noqa: BLE001 - the seam: it ends the line
-                    taker.close()
-                    fail(taker.line, error)
-                if now() >= stop:
-                    break
+            self._take_turns()
         finally:
-            if is_gathered:
-                connection.uncork()
+            self._connection.uncork()
 
     def schedule(self) -> None:
         """Do what is ready at the end of this turn of the loop."""
         if not self.scheduled:
             self.scheduled = True
             self._loop.call_soon(self._next_turn)
+
+    def _take_turns(self) -> None:
+        """One step of each in turn; a taker that has more to do comes behind the others."""
+        ready, connection, now = self.ready, self._connection, self._now
+        stop = now() + TURN_S
+        while ready and connection.writable:
+            taker = next(iter(ready))
+            del ready[taker]
+            try:
+                if not taker.step():
+                    taker.rest()
+                elif taker.turns is not None:
+                    ready[taker] = None
+            except Exception as error:  # noqa: BLE001 - the seam: it ends the line
+                taker.close()
+                fail(taker.line, error)
+            if now() >= stop:
+                return
 
     def _next_turn(self) -> None:
         self.scheduled = False

@@ -75,10 +75,7 @@ def take_bytes_into_the_open_run() -> Iterator[None]:
 def no_turns_among_sessions() -> Iterator[None]:
     """A session that has more to send sends it before any other one."""
 
-    def go_on(self: Turns) -> None:
-        if self.scheduled or not self._connection.writable:
-            return
-        self.schedule()
+    def take_turns(self: Turns) -> None:
         while self.ready:
             taker = next(iter(self.ready))
             while taker.step():
@@ -86,7 +83,7 @@ def no_turns_among_sessions() -> Iterator[None]:
             self.ready.pop(taker, None)
             taker.rest()
 
-    with patch.object(Turns, "go_on", go_on):
+    with patch.object(Turns, "_take_turns", take_turns):
         yield
 
 

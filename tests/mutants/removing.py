@@ -81,7 +81,7 @@ def skip_sessions_being_made() -> Iterator[None]:
     original = SessionStore._open_log
 
     def open_log(self: SessionStore, number: int, *, is_durable: bool = False) -> InputLog:
-        self._used.unchecked.clear()
+        self.used.unchecked.clear()
         return original(self, number, is_durable=is_durable)
 
     with patch.object(SessionStore, "_open_log", open_log):

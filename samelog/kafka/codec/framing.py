@@ -43,7 +43,10 @@ class FrameReader:
         at, size = 0, len(view)
         while size - at >= LENGTH_BYTES:
             begin = at + LENGTH_BYTES
-            end = begin + self._length(view[at:begin])
+            length = int.from_bytes(view[at:begin], "big", signed=True)
+            if not 0 < length <= self.limit_bytes:
+                raise self._bad_length(length)
+            end = begin + length
             if end > size:
                 break
             frames.append(view[begin:end])
@@ -70,10 +73,12 @@ class FrameReader:
     def _length(self, data: memoryview | bytearray) -> int:
         length = int.from_bytes(data[:LENGTH_BYTES], "big", signed=True)
         if not 0 < length <= self.limit_bytes:
-            raise MalformedRequest(
-                f"a request of {length} bytes; at most {self.limit_bytes} are taken"
-            )
+            raise self._bad_length(length)
         return length
+
+    def _bad_length(self, length: int) -> MalformedRequest:
+        text = f"a request of {length} bytes; at most {self.limit_bytes} are taken"
+        return MalformedRequest(text)
 
 
 _FIXED = struct.Struct(">hhi")

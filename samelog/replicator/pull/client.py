@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from samelog.config.tables.client import ClientConfig
@@ -69,7 +69,7 @@ class PullClient:
             self.directory.shared = {}
         self._config = config
         self._parts = parts
-        self._options, self.on_growth = options, options.on_change
+        self._options = options
         self._upkeep = CopyUpkeep(self.directory, parts.fs, parts.syncer)
         self._link = NodeLink(
             self._open,
@@ -282,6 +282,11 @@ class PullClient:
                 self._upkeep.forget(copy)
 
     # --- what conversations tell --------------------------------------------------------------
+
+    @property
+    def on_growth(self) -> Callable[[Copy], None]:
+        """Takes copies that grew: growth never marks a topic as deleted."""
+        return self._options.on_change
 
     def on_change(self, copy: Copy) -> None:
         """A copy has caught up, or its state has changed."""

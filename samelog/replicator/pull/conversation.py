@@ -53,8 +53,9 @@ class PullEvents(Protocol):
     def on_refused(self, topic: str, refusal: Refusal) -> None:
         """A topic is refused, for now."""
 
-    on_growth: Callable[[Copy], None]
-    """Takes a copy that grew."""
+    @property
+    def on_growth(self) -> Callable[[Copy], None]:
+        """Takes copies that grew."""
 
     def on_change(self, copy: Copy) -> None:
         """It caught up, or its state changed."""

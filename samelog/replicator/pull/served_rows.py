@@ -180,7 +180,7 @@ def _unreadable(error: LogFormatError) -> RequestRefused:
 class ServedRows(ServedMerged):
     """What passes of a merged partition."""
 
-    shows_end = False  # offsets behind the last batch may have been looked at
+    shows_end = False  # the node may have checked offsets behind the last batch
     stream: RowStream
 
     def __init__(self, reading: RowReading) -> None:

@@ -44,7 +44,7 @@ from samelog.sequencer.merge.filters import (
 )
 from samelog.sequencer.merge.in_flight import InFlight, MemberFlight, Speculation, SpeculativeKey
 from samelog.sequencer.merge.mirrored import MirroredRanges, mirrored_part
-from samelog.sequencer.merge.session_bytes import SessionBytes
+from samelog.sequencer.merge.session_bytes import SessionBytes, keep_taken
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state.commands import (
     Merge,
@@ -213,11 +213,13 @@ class Planner:
                 self.damaged[entry.number] = str(error)
         state = self._machine.state
         lost, deciding = state.placement.recovered, self.cluster.state.transactions.deciding
-        if deciding or lost or state.mirrors.owed:
+        if any((deciding, lost, state.mirrors.owed)):
             for partition, ends in self._transactions.take_markers():
                 drafts.setdefault(partition, self._draft(partition, now_ms)).end(ends)
         return [
-            self._finish(draft, term) for draft in drafts.values() if draft.ranges or draft.ends
+            self._finish(draft, term)
+            for draft in drafts.values()
+            if (draft.ranges, draft.ends) != ([], [])
         ]
 
     # --- choosing ---------------------------------------------------------------------------------
@@ -236,7 +238,7 @@ class Planner:
                 continue
             if placement.passing is not None and placement.is_on_its_way(entry.partition):
                 continue
-            place = self._places.get(number) or entry.place
+            place = self.place(entry)
             if reach > place and self._machine.takes(entry.session):
                 ready.append((entry, place))
         if not ready:
@@ -303,13 +305,9 @@ class Planner:
             data, scan = self._read(entry, place, min(share, stop - place.byte), source)
             if not data and share == full_share:
                 data, scan = self._read_one(entry, place, stop, source)
-            taken = self._take_batches(entry, place, data, scan, draft)
+            taken = self._take_batches(entry, place, (data, scan), draft, source)
             if taken == 0:
                 break
-            part = draft.ranges[-1]
-            is_one_range = taken == scan.end == part.stop - part.start == part.size
-            if is_one_range and not scan.has_producer:
-                source.checked.keep(part, bytearray(data))
             cost = max(taken, draft.size - size)  # what was compressed is merged unpacked
             share -= cost
             learnt, runs = draft.learnt - learnt, draft.left.numbers - runs
@@ -343,20 +341,29 @@ class Planner:
         self,
         entry: Input,
         place: SessionPosition,
-        data: bytes,
-        scan: kernels.Scan,
+        read: tuple[bytes, kernels.Scan],
         draft: Draft,
+        source: SessionBytes,
     ) -> int:
-        """Plan the whole batches that were scanned; the bytes planned."""
+        """Plan the whole batches that were read and scanned; the bytes planned. What is planned
+        whole, as one range, is kept for the merger.
+        """
+        data, scan = read
         mirrors = self._machine.state.mirrors
         if mirrors.topics and self._mirrored.concerns(entry):
-            return self._mirrored.take(entry, place, data, draft)
-        if scan.has_producer or (self._active and self._filters_of(entry.partition)):
-            return self._take_judged(entry, place, data, draft)
-        if data:
-            stop = place.byte + scan.end
-            draft.add(Range(entry.number, *place, stop, scan.records, scan.end, scan.digest))
-        return scan.end
+            taken = self._mirrored.take(entry, place, data, draft)
+        elif scan.has_producer or (self._active and self._filters_of(entry.partition)):
+            taken = self._take_judged(entry, place, data, draft)
+        else:
+            if data:
+                stop = place.byte + scan.end
+                part = Range(entry.number, *place, stop, scan.records, scan.end, scan.digest)
+                draft.add(part)
+                source.checked.keep(part, bytearray(data))
+            return scan.end
+        if taken:
+            keep_taken(draft.ranges[-1], taken, read, source)
+        return taken
 
     # --- dedup ------------------------------------------------------------------------------------
 
@@ -507,8 +514,8 @@ class Planner:
             roll,
             draft.ranges,
             newest(draft.sequences) if draft.learnt else [],
-            list(draft.watermarks.items()) if draft.watermarks else [],
-            list(draft.unwrapped.items()) if draft.unwrapped else [],
+            list(draft.watermarks.items()),
+            list(draft.unwrapped.items()),
             None if more == _PLAIN else _extras(draft, roll=roll, stamp=stamp),
         )
 

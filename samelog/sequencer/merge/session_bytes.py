@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from samelog.format import _kernels as kernels
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
+from samelog.sequencer.state.commands import Range
 
 
 class SessionBytes(Protocol):
@@ -22,3 +24,13 @@ class SessionBytes(Protocol):
 
     def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
         """Bytes [place.byte, stop) of the file `place` is in; fewer where the file is shorter."""
+
+
+def keep_taken(
+    part: Range, taken: int, read: tuple[bytes, kernels.Scan], source: SessionBytes
+) -> None:
+    """What was taken whole, as one range, is merged from what was read."""
+    data, scan = read
+    is_whole = taken == len(data) == part.stop - part.start == part.size
+    if not scan.has_producer and is_whole:
+        source.checked.keep(part, bytearray(data))

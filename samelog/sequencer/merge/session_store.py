@@ -78,8 +78,8 @@ class _Used:
         self.drowsy: dict[int, None] = {}
         """Those of the time before."""
         self.grown: dict[int, None] = {}
-        """They may hold more bytes than at the last `take_grown`: opened or synced since, or a quota
-        was charged for their bytes.
+        """They may hold more bytes than at the last `take_grown`: opened or synced since, or a
+        quota was charged for their bytes.
         """
         self.absent: set[int] = set()
         """They are not open, and have no directory at this node."""

@@ -171,8 +171,11 @@ class EntryBytes:
             self.decoded[entry.data] = commands
         parts: list[Range] = []
         for each in commands:
-            for merge in merges_of(each):
-                parts += merge.ranges
+            if isinstance(each, Merge):
+                parts += each.ranges
+            else:
+                for merge in merges_of(each):
+                    parts += merge.ranges
         return parts
 
     def _has(self, part: Range) -> bool:

@@ -234,8 +234,7 @@ class PullSender:
             handle.confirmed_end = end_offset
 
     def rest(self, now: float) -> float | None:
-        """All is sent that can be: tell who has caught up, but those told a moment ago later. A
-        reader that has caught up with a merged log sees in DATA how far it reaches.
+        """All is sent that can be: tell who has caught up, but those told a moment ago later.
 
         Returns when to call again for that; None: there is nothing more to tell.
         """
@@ -244,24 +243,24 @@ class PullSender:
             self._sent_to.update(self._told_lately)
             self._told_lately.clear()
         for _ in range(min(REST_HANDLES, len(self._sent_to))):
-            number = self._sent_to.pop()
-            handle = self._handles[number]
-            end = handle.log.end()
-            stream = self._sender.streams[number]
-            told = handle.told_end
-            if (stream.file, stream.byte) != end or told == end:
-                continue
-            if told and told[0] == end[0] and handle.log.shows_end and not handle.confirmed_end:
-                handle.told_end = end
-                continue
-            if now < handle.next_caught_up_at:
-                self._told_lately[number] = handle.next_caught_up_at
-                continue
+            handle = self._handles[self._sent_to.pop()]
+            end, stream = handle.log.end(), self._sender.streams[handle.number]
+            if (stream.file, stream.byte) == end != handle.told_end:
+                self._caught_up(handle, end, now)
+        if self._sent_to:
+            return now
+        return min(self._told_lately.values(), default=None)
+
+    def _caught_up(self, handle: _SentHandle, end: FilePosition, now: float) -> None:
+        """Everything is sent: send CaughtUp, unless DATA has shown it, or one was sent lately."""
+        told = handle.told_end
+        if told and told[0] == end[0] and handle.log.shows_end and not handle.confirmed_end:
+            handle.told_end = end
+        elif now < handle.next_caught_up_at:
+            self._told_lately[handle.number] = handle.next_caught_up_at
+        else:
             handle.told_end, handle.next_caught_up_at = end, now + CAUGHT_UP_INTERVAL_S
             end_offset = handle.log.end_offset()
             if end_offset >= handle.confirmed_end:
                 handle.confirmed_end = 0
-            self.effects.append(Send(CaughtUp(number, end_offset)))
-        if self._sent_to:
-            return now
-        return min(self._told_lately.values(), default=None)
+            self.effects.append(Send(CaughtUp(handle.number, end_offset)))

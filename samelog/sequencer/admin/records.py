@@ -103,9 +103,15 @@ def _rows(node: ServedNode, view: View, logs: LogParts, number: int) -> RowsHere
 
 
 async def _stored(log: MergedLog, offset: int) -> _Piece:
-    """Raises LogFormatError."""
+    """Batches without records to show, as markers of transactions, count as looked at. Raises
+    LogFormatError.
+    """
     data = log.read(*log.locate(offset), READ_BYTES)
-    return _Piece(data, len(data), offset)
+    headers = kernels.batch_headers(data, 0, len(data))
+    if not headers:
+        return _Piece(data, 0, log.next_offset)
+    at, _, records = headers[-1][:3]
+    return _Piece(data, len(data), int.from_bytes(data[at : at + 8], "big") + records)
 
 
 async def _passing(rows: RowsHere, offset: int) -> _Piece:

@@ -312,6 +312,8 @@ class Shipper:
         return () if self._status is None else self._status.lost
 
     def _check_lost(self, wanted: Places) -> None:
+        if self._status is not None:
+            self._check_stages(self._status, wanted)  # damage explains why the run was closed
         runs = {(name, position.run) for name, position in wanted}
         for lost in self._lost():
             if (TopicPartition(*lost.name), lost.run) in runs:

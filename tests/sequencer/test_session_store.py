@@ -159,7 +159,7 @@ def test_bytes_of_an_input_that_is_made_again_are_vouched_for(
     before = open_store(tmp_path, machine)
     size = write_files(before, 0)
     ends = before.ends([1])
-    for file in before.take_dirty([1]).files:
+    for file in before.take_dirty([1])[0]:
         file.datasync()
     before.mark_durable(ends)
     asyncio.run(before.marks.save(Rounds()))

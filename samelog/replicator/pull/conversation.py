@@ -155,12 +155,13 @@ class PullConversation(ReplicatorHandler):
 
     def on_data(self, handle: int, file: int, byte: int, data: memoryview) -> None:
         """A piece of a copy."""
-        copy = self._receiver.take(handle, file, byte, len(data))
+        size = len(data)
+        copy = self._receiver.take(handle, file, byte, size)
         if copy is None:
             self._carry_out()
             return
         next_offset = copy.log.append_copy(file, byte, data)
-        self._acknowledger.note(handle, len(data))
+        self._acknowledger.note(handle, size)
         if copy.cluster_end is None or copy.cluster_end < next_offset:
             copy.cluster_end = next_offset
         self._on_growth(copy)

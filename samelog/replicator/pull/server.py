@@ -360,13 +360,14 @@ class PullServer(ReplicatorHandler):
             served.suspect()
             self._sender.refuse(number, _unreadable(error))
             return
-        if wanted.is_part or len(data) > LONGEST_IN_DATA_BYTES:
+        size = len(data)
+        if wanted.is_part or size > LONGEST_IN_DATA_BYTES:
             self._ship_part(wanted, data)
             return
         self._connection.send_data(number, file, byte, data)
-        self._sender.sent(number, len(data))
+        self._sender.sent(number, size)
         if data:
-            self.sent.add(len(data), self._loop.time())
+            self.sent.add(size, self._loop.time())
             if self._on_merged_sent is not None and isinstance(served, ServedMerged):
                 self._on_merged_sent(data)
 

@@ -429,11 +429,12 @@ class PushConversation(ReplicatorHandler):
                     tail.judge((roll, byte))
             inputs.unreadable(shipped, str(error), self._now())
         else:
-            if wanted.is_part or len(data) > LONGEST_IN_DATA_BYTES:
+            size = len(data)
+            if wanted.is_part or size > LONGEST_IN_DATA_BYTES:
                 self._ship_part(wanted, data)
                 return
             self._connection.send_data(shipped.handle, roll, byte, data)
-            inputs.sender.sent(shipped.handle, len(data))
+            inputs.sender.sent(shipped.handle, size)
 
     def _ship_part(self, wanted: ShipInput, data: bytes | memoryview) -> None:
         """The next part of a batch, or the first one if it is this batch's turn."""

@@ -42,8 +42,8 @@ class World:
         self.machine = StateMachine()
         for name in TOPICS:
             self.machine.apply(CreateTopicCommand(name, name[0], 2, {}, 1))
-        self.raft = SimpleNamespace(voters=list(NODES), leadership=None)
-        group: Any = SimpleNamespace(is_leader=False, raft=self.raft, rounds_s=[])
+        self.raft = SimpleNamespace(voters=list(NODES), leadership=None, commit=0)
+        group: Any = SimpleNamespace(is_leader=False, raft=self.raft, applied_index=0, rounds_s=[])
         self.group = group
         self.told: dict[int, int] = {}
         self.halted: list[tuple[int, int]] = []
@@ -286,7 +286,7 @@ class Leading:
         for name in TOPICS:
             self.machine.apply(CreateTopicCommand(name, name[0], 2, {}, 1))
             self.machine.apply(OpenInputCommand("s", name, 0))
-        self.raft = SimpleNamespace(voters=list(voters), leadership=True, term=1)
+        self.raft = SimpleNamespace(voters=list(voters), leadership=True, term=1, commit=0)
         group: Any = SimpleNamespace(
             is_leader=True, raft=self.raft, propose=self._propose, applied_index=0, rounds_s=[]
         )

@@ -20,6 +20,7 @@ from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.raft.closing import HELD_UP_S, RunCloser
 from samelog.sequencer.state.commands import (
     CloseRun,
+    CreateTopicCommand,
     Member,
     OpenInputCommand,
     OpenRunCommand,
@@ -72,12 +73,14 @@ def begin(machine: StateMachine, number: int) -> Any:
 class World:
     """Group 0's leader, with what it proposes."""
 
-    def __init__(self) -> None:
-        self.machine, self.proposed, self.now = group_0(), list[Any](), 0.0
+    def __init__(self, machine: StateMachine | None = None) -> None:
+        self.machine, self.proposed, self.now = machine or group_0(), list[Any](), 0.0
         anything: Any = SimpleNamespace(
             closing=lambda session: None, wall_ms=lambda: 7, now=lambda: self.now
         )
-        group: Any = SimpleNamespace(propose=self._propose, raft=SimpleNamespace(peers=[]))
+        raft = SimpleNamespace(peers=[], commit=0)
+        group: Any = SimpleNamespace(propose=self._propose, raft=raft, applied_index=0)
+        self.group = group
         self.closer = RunCloser(
             machine=self.machine,
             planner=anything,
@@ -109,6 +112,22 @@ def test_a_run_is_open_until_all_groups_have_ended_it() -> None:
     assert world.proposed == [ClosePlacedRun(SESSION, "0", 7, [(1, *END), (2, *END)])]
     run = world.machine.apply(world.proposed[0])
     assert [end[1:] for end in run.ends] == [END, END]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_run_stays_open_while_a_topic_that_it_names_may_be_new(*, is_deleted: bool) -> None:
+    """Other nodes may have applied an entry that a leader with a slow disk has not."""
+    world = World(StateMachine())
+    open_run(world.machine, 0)
+    world.group.raft.commit = 1
+    assert world.closer.run_ended(SESSION, "0", {("new", 0): END})
+    world.closer.close()
+    assert not world.proposed
+    if not is_deleted:
+        world.machine.apply(CreateTopicCommand("b" * 32, "new", 1, {}, 0))
+    world.group.applied_index = 1
+    world.closer.close()
+    assert bool(world.proposed) is is_deleted, "of a deleted topic there is nothing to wait for"
 
 
 def test_a_group_that_holds_up_sessions_is_named() -> None:

@@ -142,7 +142,9 @@ class Leader:
         self.proposed: list[Any] = []
         self.planned: list[dict[int, SessionPosition]] = []
         numbers = list(range(voters))
-        raft = SimpleNamespace(voters=numbers, peers=numbers[1:], leadership=object(), term=1)
+        raft = SimpleNamespace(
+            voters=numbers, peers=numbers[1:], leadership=object(), term=1, commit=0
+        )
         group: Any = SimpleNamespace(
             is_leader=True,
             raft=raft,

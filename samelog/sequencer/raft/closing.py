@@ -137,6 +137,8 @@ class RunCloser:
 
     def close(self) -> None:
         """Propose to close what can be closed."""
+        if not self._is_current():
+            return
         for name, (run_id, ends) in list(self.ended.items()):
             session = self._machine.state.sessions.get(name)
             run = self._machine.open_run_of(name)
@@ -149,6 +151,12 @@ class RunCloser:
                 self._forget(name)
                 self._elsewhere.pop(name, None)
                 self.answered.pop(name, None)
+
+    def _is_current(self) -> bool:
+        """Whether all that is committed is applied here. Before, a topic that a sender named and
+        that is unknown here may be a new one as well as a deleted one.
+        """
+        return self._group.applied_index >= self._group.raft.commit
 
     def _is_proposed(self, command: AnyCommand) -> bool:
         try:

@@ -36,7 +36,7 @@ from bench.meter import own_group
 from samelog.cli.local_cluster import LocalCluster
 from samelog.config.tables.client import ClientConfig
 from samelog.format.compression import Codec
-from tests.hostile_clients import PROTOCOLS, WorstFrames, send_all
+from tests.hostile_clients import PROTOCOLS, WorstFrames, send_all, stranger
 from tests.kafka.batches import batch, packed
 from tests.kafka.hostile_client import answered
 from tests.kafka.test_producing import produce_tree
@@ -145,6 +145,8 @@ def measure(cluster: LocalCluster, options: argparse.Namespace) -> dict[str, flo
     quiet: list[float] = []
     hostile: list[float] = []
     what = Hostility(options.kind, WorstFrames.of(protocols_of(options.kind)))
+    if "http" in protocols_of(options.kind):
+        stranger(cluster.client_config())  # nodes look at their files again when it is issued
     before, sent = elections(cluster), 0
     for _ in range(options.rounds):
         go, counts = multiprocessing.Event(), multiprocessing.Value("q")

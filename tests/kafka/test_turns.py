@@ -18,6 +18,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from samelog.admin.group_answers import PositionsNoted
+from samelog.admin.group_requests import NotePositions
 from samelog.cli.node_process import _group_desk, _kafka_parts
 from samelog.kafka.any_broker import KafkaClient
 from samelog.kafka.broker import Broker
@@ -28,6 +30,7 @@ from samelog.kafka.registry import APIS
 from samelog.kafka.server.connection import KafkaConnection
 from samelog.kafka.server.dispatch import ApiDispatcher
 from samelog.runtime import slices
+from samelog.sequencer.admin.handlers import answer as answer_of
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.group_commands import (
@@ -193,3 +196,28 @@ def test_many_groups_take_no_long_turn(
 
     run_with(tmp_path, 1, body)
     assert not {what: most for what, most in found.items() if most > BOUND}
+
+
+def test_many_noted_positions_take_no_long_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
+) -> None:
+    turns, topic = Turns(), "e" * 32
+
+    async def body(nodes: list[Node]) -> None:
+        (node,) = nodes
+        node.services.group_desk = desk = _group_desk(node)
+        await desk.start()
+        made = CreateTopicCommand(topic, "wide", MANY_GROUPS, {}, 1)
+        await node.raft.proposer.propose(made)
+        for name in ("may_use_group", "may_subscribe"):
+            monkeypatch.setattr(node.member.rights, name, lambda *_: True)
+        monkeypatch.setattr(slices.slices(), "now", turns.now)
+        noted = {str(number): number for number in range(MANY_GROUPS)}
+        with turns:
+            answer = await answer_of(node, NotePositions("g", "wide", topic, noted), OPERATOR)
+        assert answer == PositionsNoted(noted=True)
+        offsets = node.logs.machine.state.groups.by_id["g"].offsets.values()
+        assert sorted(each.offset for each in offsets) == sorted(noted.values())
+
+    run_with(tmp_path, 1, body)
+    assert turns.most <= BOUND

@@ -21,6 +21,7 @@ from samelog.runtime.network.channel import Channel
 from samelog.runtime.network.connection import Connection
 from samelog.runtime.network.transport import Server
 from samelog.sequencer import building
+from samelog.sequencer.admin import groups
 from samelog.sequencer.cluster.archiving import MemberViews
 from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.merge import merging, session_store
@@ -201,6 +202,13 @@ def leave_handles_to_the_collector() -> Iterator[None]:
 
 
 @contextmanager
+def note_all_positions_at_once() -> Iterator[None]:
+    """All positions that a subscriber shows are in one entry."""
+    with patch.object(groups, "NOTED_AT_ONCE", 1 << 30):
+        yield
+
+
+@contextmanager
 def keep_handlers_of_ended_channels() -> Iterator[None]:
     """A channel and its handler know each other after the last call."""
 
@@ -255,6 +263,11 @@ LIMITS = (
     (601, take_messages_without_slices, _SHARING + "many_messages_of_a_client_wait_for_slices"),
     (602, leave_handles_to_the_collector, _TURNS + "closed_connections_leave_little_garbage"),
     (602, keep_handlers_of_ended_channels, _TURNS + "closed_connections_leave_little_garbage"),
+    (
+        603,
+        note_all_positions_at_once,
+        "tests/kafka/test_turns.py::test_many_noted_positions_take_no_long_turn",
+    ),
     (444, encode_answers_at_once, "tests/http/test_turns.py::test_no_answer_takes_a_long_turn"),
     (
         472,

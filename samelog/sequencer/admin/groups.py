@@ -35,7 +35,7 @@ from samelog.format.consumer_protocol import CONSUMER, assigned_partitions
 from samelog.format.errors import LogFormatError
 from samelog.format.steps import StepWork
 from samelog.placement.values import METADATA
-from samelog.runtime.slices import paced
+from samelog.runtime.slices import give_way, paced
 from samelog.sequencer.admin.parts import (
     KeptElsewhere,
     MembersDesk,
@@ -60,6 +60,8 @@ from samelog.sequencer.state.views.places import Living, base_number, named_topi
 from samelog.wire.errors import FaultCode
 
 NAME_CHARACTERS = 1024
+NOTED_AT_ONCE = 200
+"""Positions of one entry, which is made and applied in a turn of the loop each."""
 NEVER_COMMITTED = CommittedOffset(-1, -1, "", -1)
 
 
@@ -398,10 +400,14 @@ async def note_positions(node: ServedNode, request: NotePositions, identity: str
     topic = find_readable(node, request.topic)
     if topic.log_id != request.topic_id:
         return PositionsNoted(noted=False)
-    numbers = topic.partition_numbers
-    given = ((int(index), offset) for index, offset in request.offsets.items())
-    known = [(numbers[index], offset) for index, offset in given if index < len(numbers)]
-    return PositionsNoted(noted=await _desk(node).note(request.group, known))
+    numbers, given = topic.partition_numbers, tuple(request.offsets.items())
+    for start in range(0, len(given) or 1, NOTED_AT_ONCE):
+        await give_way()
+        some = given[start : start + NOTED_AT_ONCE]
+        known = [(numbers[int(n)], offset) for n, offset in some if int(n) < len(numbers)]
+        if not await _desk(node).note(request.group, known):
+            return PositionsNoted(noted=False)
+    return PositionsNoted(noted=True)
 
 
 async def processed_offset(

@@ -11,6 +11,7 @@ producer was told so; none, if it never asked for it. The offsets of its group g
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 REST_S, RIVAL_REST_S = 0.1, 2.0
 TIMEOUT_MS = 3000
 BATCHES_MAX = 4
+PRODUCE_S = 10.0
+"""The timeout that a client gives: the node answers by then, whatever becomes of the batch."""
 _FLAGS_AT, _CRC_AT = 21, 17
 
 
@@ -211,6 +214,8 @@ class Services(msgspec.Struct):
     coordinator: TransactionCoordinator
     batches: dict[int, ProducerLog]
     """By group."""
+    undecided: list[asyncio.Future[AppendResult]]
+    """The fates of batches that were taken, as far as they may not be known."""
 
     def number_of(self, name: Name) -> int:
         """A partition's number. Raises ApiError."""
@@ -232,6 +237,11 @@ class Services(msgspec.Struct):
             known.start()
         return known
 
+    @property
+    def still_undecided(self) -> list[asyncio.Future[AppendResult]]:
+        """The fates that the node owes."""
+        return [each for each in self.undecided if not each.done()]
+
     async def append(self, transactional_id: str, name: Name, data: memoryview) -> None:
         """Have a batch merged. Raises ApiError."""
         number = self.number_of(name)
@@ -244,9 +254,21 @@ class Services(msgspec.Struct):
         outcome = batches.append(topic, name[1], data, 1)
         if outcome is None:
             raise ApiError(ErrorCode.not_leader_or_follower, "it was closed meanwhile")
-        result: AppendResult = await outcome
+        self.undecided = [*self.still_undecided, outcome]
+        await asyncio.wait([outcome], timeout=PRODUCE_S)
+        if not outcome.done():
+            raise ApiError(ErrorCode.request_timed_out, "its fate is not known yet")
+        result = outcome.result()
         if result.error is not ErrorCode.none:
             raise ApiError(result.error, result.message or "")
+
+
+def _of_this_life(actor: NodeActor) -> Services | None:
+    """What was made for the present life of a node, if anything was."""
+    node, known = actor.node, actor.services
+    if node is None or known is None or known.coordinator._machine is not node.logs.machine:
+        return None
+    return known
 
 
 def _services(actor: NodeActor) -> Services:
@@ -254,11 +276,11 @@ def _services(actor: NodeActor) -> Services:
     node = actor.node
     if node is None:
         raise ApiError(ErrorCode.not_coordinator, "it is down")
-    known = actor.services
-    if known is None or known.coordinator._machine is not node.logs.machine:
+    known = _of_this_life(actor)
+    if known is None:
         groups = node.data_groups
         coordinator = TransactionCoordinator(node.raft, node.logs.machine, actor.clock, groups)
-        known = actor.services = Services(actor, coordinator, {})
+        known = actor.services = Services(actor, coordinator, {}, [])
     return known
 
 
@@ -289,6 +311,9 @@ class Transactions:
                 known = actor.node.logs.machine.state.transactions
                 if known.ongoing or known.deciding:
                     return f"{actor.host} has {[*known.ongoing, *known.deciding]} open"
+                services = _of_this_life(actor)
+                if services is not None and services.still_undecided:
+                    return f"{actor.host} owes the fates of batches"
         return ""
 
     def check_end(self) -> None:

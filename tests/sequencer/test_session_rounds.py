@@ -8,6 +8,7 @@ import asyncio
 import errno
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -75,7 +76,7 @@ class Held:
         self.store.log(1).seal(0, *self.store.log(1).end(0))
 
     async def begin(self) -> asyncio.Task[None]:
-        """A round that somebody else asks for."""
+        """A round that another part asks for."""
         task = asyncio.create_task(self.rounds.sync({1}))
         await asyncio.sleep(0)
         return task
@@ -92,6 +93,32 @@ def test_a_round_vouches_for_what_was_there_when_it_began(tmp_path: Path) -> Non
         await one
         assert held.durable == SessionPosition(0, 0, SIZE)
         assert (held.rounds.dirty, held.synced) == ({1}, [1])
+
+    asyncio.run(main())
+
+
+def test_a_round_that_comes_with_its_entry_leaves_no_timer(tmp_path: Path) -> None:
+    """Else the loop wakes once more for each entry. Bytes of another input keep the timer."""
+    held, timers = Held(tmp_path), list[asyncio.TimerHandle]()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        call_later = loop.call_later
+
+        def noted(*arguments: Any) -> asyncio.TimerHandle:
+            timers.append(call_later(*arguments))
+            return timers[-1]
+
+        loop.call_later = noted  # type: ignore[assignment, method-assign]
+        for others, is_over in ((set[int](), True), ({2}, False)):
+            held.write(0, held.store.log(1).end(0)[1])
+            held.rounds.dirty |= others
+            held.rounds.begin_later()
+            task = await held.begin()
+            assert timers[-1].cancelled() == is_over
+            held.syncs.end()
+            await task
+        assert len(timers) == 2
 
     asyncio.run(main())
 

@@ -2,7 +2,7 @@
 """The body of a thread that waits for the disk without ever holding the interpreter's lock.
 
 Why: a sync in one of Python's own threads waits for the interpreter before and after the disk; with a busy event loop
-that took milliseconds, where the disk took a tenth of one. Here requests come out of one pipe and answers go into
+that took milliseconds, where the disk took a tenth of one. Requests come out of one pipe and answers go into
 another, so the event loop only writes and reads a few bytes. The calls of one round are one write, and the thread that
 ends last answers all of them with one write: the event loop wakes once. disk/threads.py is the other end.
 

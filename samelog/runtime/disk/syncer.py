@@ -207,7 +207,7 @@ class GroupSync(InLoop):
 
 
 def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
-    """Tell a request the outcome of its round, unless nobody waits for it any more."""
+    """Set the outcome of a request's round, unless its waiter was cancelled."""
     if done.done():
         return
     if error is None:

@@ -53,7 +53,8 @@ class SessionRounds(InLoop):
         self._followers: list[asyncio.Future[None]] = []
         """Rounds without files, each of which ends with those before it."""
         self._idle: asyncio.Future[None] | None = None
-        self._waits_for_entry = False
+        self._timer: asyncio.TimerHandle | None = None
+        """Ends the wait for an entry."""
         self._in_round = False
 
     @property
@@ -68,12 +69,11 @@ class SessionRounds(InLoop):
 
     def begin_later(self) -> None:
         """There is, and the entry that names it is about to come: it is synced together with it."""
-        if not self._waits_for_entry:
-            self._waits_for_entry = True
-            self.loop.call_later(ENTRY_WAIT_S, self._waited)
+        if self._timer is None:
+            self._timer = self.loop.call_later(ENTRY_WAIT_S, self._waited)
 
     def _waited(self) -> None:
-        self._waits_for_entry = False
+        self._timer = None
         if self.dirty:
             self.begin_soon()
 
@@ -134,6 +134,9 @@ class SessionRounds(InLoop):
         wait for a round stay dirty. Raises DiskFault, and from then on no round succeeds.
         """
         self.dirty -= numbers
+        if self._timer is not None and not self.dirty:  # the entry has come
+            self._timer.cancel()
+            self._timer = None
         ends = self._sessions.ends(numbers)
         try:
             files, left = self._sessions.take_dirty(numbers)

@@ -47,6 +47,7 @@ def tick(core: Core, lead: Leadership) -> None:
         core.election_deadline = core.now + core.config.election_timeout_s
     elif core.now >= lead.heartbeat_deadline and not quiet.begin(core, lead):
         _broadcast_heartbeat(core, lead)
+        _answer_reads(core, lead)  # who did not acknowledge them may be no voter any more
     if core.now >= lead.far_due:
         lead.far_due = NEVER
         lead.dirty = True

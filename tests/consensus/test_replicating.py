@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from samelog.consensus import (
+    Configuration,
     Entry,
     InvariantError,
     MalformedMessage,
@@ -297,6 +298,20 @@ def test_old_heartbeat_answers_prove_nothing() -> None:
     assert group[0].take_effects().reads == []
     group[0].step(1, HeartbeatReply(group[0].term, 1, counts=True), group.now)
     assert group[0].take_effects().reads == [(1, 1)]
+
+
+def test_a_read_is_answered_once_those_who_are_silent_vote_no_more() -> None:
+    group = led()
+    group[0].propose_configuration(Configuration((0, 1), (), b""), group.now)
+    group.settle()
+    group.isolate(1)
+    group[0].read_index(1, group.now)
+    group.drain()
+    group[0].propose_configuration(Configuration((0,), (), b""), group.now)
+    group.drain()
+    assert group.nodes[0].reads == []
+    group.wait(0.1)
+    assert group.nodes[0].reads == [(1, 2)]
 
 
 def test_a_followers_read_goes_through_the_leader() -> None:

@@ -21,6 +21,7 @@ from samelog.consensus.messages import (
 )
 from tests.consensus.group import Group
 from tests.consensus.test_messages import NUMBERS, messages
+from tests.examples import at_most
 
 FROM_A_LEADER = (Append, Commit, Heartbeat, Quiet, SnapshotChunk)
 SMALL = st.integers(0, 7)
@@ -41,7 +42,7 @@ def grown(role: int) -> tuple[Group, int]:
     return group, role
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=at_most(300), deadline=None)
 @given(
     st.integers(0, 2),
     st.lists(st.tuples(st.integers(0, 6), messages(SMALL) | messages(NUMBERS)), max_size=8),
@@ -65,7 +66,7 @@ def test_any_message_is_handled(role: int, script: list[tuple[int, RaftMessage]]
         assert raft.applied_index <= raft.commit_index
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=at_most(200), deadline=None)
 @given(st.integers(0, 2), st.lists(st.tuples(SMALL, messages(SMALL)), max_size=8))
 def test_messages_of_old_terms_change_nothing(
     role: int, script: list[tuple[int, RaftMessage]]
@@ -87,7 +88,7 @@ def test_messages_of_old_terms_change_nothing(
     assert after == before
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=at_most(200), deadline=None)
 @given(st.data())
 def test_old_and_repeated_answers_never_break_a_leader(data: st.DataObject) -> None:
     """Any true answer, from any moment of the term, as often and as late as you like."""

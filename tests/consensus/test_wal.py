@@ -20,6 +20,7 @@ from samelog.consensus.wal import (
 )
 from samelog.format._kernels import crc32c
 from samelog.format.errors import UnsupportedFormat
+from tests.examples import at_most
 
 HEADER = WalHeader("demo", 2, 7)
 KEY = (3, 5)
@@ -99,7 +100,7 @@ def test_a_torn_write_whose_later_sectors_survive_is_cut() -> None:
     assert (scan.end, scan.torn, scan.corrupt) == (ends[1], True, None)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=at_most(300))
 @given(st.data())
 def test_damage_to_durable_records_is_never_cut(data: st.DataObject) -> None:
     """Whatever byte of a durable record is damaged, as long as two whole records follow."""

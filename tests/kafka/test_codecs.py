@@ -38,6 +38,7 @@ from samelog.kafka.codec.produce import (
     ProduceResponse,
     read_produce,
 )
+from tests.examples import at_most
 
 FETCH, PRODUCE, LIST_OFFSETS = 1, 0, 2
 FETCH_VERSIONS = range(4, 19)
@@ -69,7 +70,7 @@ def described(key: int, version: int, tree: dict[str, Any]) -> bytes:
     return schemas.write_message(structure_of("response", key, version), tree)
 
 
-@settings(max_examples=150)
+@settings(max_examples=at_most(150))
 @given(
     version=st.sampled_from(FETCH_VERSIONS),
     numbers=st.tuples(int32, int32, int32, st.integers(0, 1), int32, int32),
@@ -124,7 +125,7 @@ def test_fetch_requests_are_read_as_described(
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=at_most(150))
 @given(
     version=st.sampled_from(FETCH_VERSIONS),
     head=st.tuples(codes, st.booleans(), int32),
@@ -178,7 +179,7 @@ def test_fetch_answers_are_what_is_described(
     assert joined(mine.encode(FETCH, version, 77)) == described(FETCH, version, tree)
 
 
-@settings(max_examples=150)
+@settings(max_examples=at_most(150))
 @given(
     version=st.sampled_from(PRODUCE_VERSIONS),
     head=st.tuples(st.none() | names, st.sampled_from([-1, 0, 1]), int32),
@@ -210,7 +211,7 @@ def test_produce_requests_are_read_as_described(
         assert all(part.records is None or part.records.obj is body.obj for part in found)
 
 
-@settings(max_examples=150)
+@settings(max_examples=at_most(150))
 @given(
     version=st.sampled_from(PRODUCE_VERSIONS),
     partitions=st.lists(
@@ -306,7 +307,7 @@ def test_old_produce_requests_can_be_answered() -> None:
     assert answer.hex() == "0000000100017400000001000000000023" + "ff" * 8
 
 
-@settings(max_examples=150)
+@settings(max_examples=at_most(150))
 @given(
     version=st.sampled_from(LIST_OFFSETS_VERSIONS),
     partitions=st.lists(st.tuples(int32, int32, int64), max_size=3),
@@ -332,7 +333,7 @@ def test_list_offsets_requests_are_read_as_described(
     assert found == ListOffsetsRequest([(name, wanted) for name in topics], isolation)
 
 
-@settings(max_examples=150)
+@settings(max_examples=at_most(150))
 @given(
     version=st.sampled_from(LIST_OFFSETS_VERSIONS),
     partitions=st.lists(st.tuples(int32, codes, int64, int64, int32), max_size=3),

@@ -27,6 +27,7 @@ from samelog.subscriber.replay import Pace
 from tests import forking
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
+from tests.examples import at_most
 from tests.patience import PATIENCE_S
 from tests.subscriber.merged import Growing
 
@@ -46,7 +47,7 @@ def shown(log: ReplayLog, first: int = 0) -> list[kernels.Record]:
     return records
 
 
-@settings(max_examples=50)
+@settings(max_examples=at_most(50))
 @given(st.lists(BATCH, min_size=1, max_size=5), st.lists(st.integers(0, 60), max_size=5))
 def test_what_is_due_is_shown_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], looks: list[int]

@@ -36,6 +36,7 @@ from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.transactions.commands import AddToTransaction, InitProducer
 from samelog.sequencer.state.types import Rejection
 from samelog.store.keys.key_store import NoKeys, stored_keys
+from tests.examples import at_most
 from tests.keys.looking import DiskKeys, at_once
 from tests.patience import PATIENCE_S
 from tests.sequencer.test_planner import TERM, Bytes
@@ -276,7 +277,7 @@ def test_a_key_expires_on_a_quiet_topic() -> None:
     assert world.log == [b"a", b"a", b"a"]
 
 
-@settings(max_examples=100)
+@settings(max_examples=at_most(100))
 @given(st.lists(st.integers(1, 90_000), max_size=20))
 def test_a_key_counts_for_its_horizon_and_at_most_a_64th_longer(pauses_ms: list[int]) -> None:
     """One key, sent again after any pauses."""
@@ -308,7 +309,7 @@ def test_what_is_proposed_and_not_committed_counts_whatever_the_horizon() -> Non
     assert world.log == [b"a", b"a"]
 
 
-@settings(max_examples=50)
+@settings(max_examples=at_most(50))
 @given(
     st.lists(st.lists(st.sampled_from([b"a", b"b", b"c", b"d", None]), min_size=1), max_size=8),
     st.sampled_from(["unlimited", "1", "3", "5"]),
@@ -435,7 +436,7 @@ def test_no_partition_waits_for_what_another_one_asks() -> None:
     asyncio.run(asyncio.wait_for(body(), PATIENCE_S))
 
 
-@settings(max_examples=50)
+@settings(max_examples=at_most(50))
 @given(
     st.lists(st.lists(st.sampled_from([b"a", b"b", b"c", b"d", None]), min_size=1), max_size=8),
     st.sampled_from(["unlimited", "1", "3", "5"]),

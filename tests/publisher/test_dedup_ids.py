@@ -12,6 +12,7 @@ from samelog import Publisher
 from samelog.format import _kernels as kernels
 from samelog.format.dedup import DEDUP_SEQUENCES, dedup_producer_id
 from samelog.publisher import InvalidId
+from tests.examples import at_most
 from tests.publisher import reading
 
 GAPS = st.one_of(
@@ -43,7 +44,7 @@ def test_the_producer_id_follows_from_the_dedup_id() -> None:
     assert 0 <= dedup_producer_id("é") < 1 << 63
 
 
-@settings(max_examples=40)
+@settings(max_examples=at_most(40))
 @given(
     first=st.integers(0, 1 << 62),
     gaps=st.lists(GAPS, max_size=12),

@@ -17,6 +17,7 @@ from samelog import Publisher
 from samelog.format.errors import DirectoryInUse, InvalidName, RecordTooLarge
 from samelog.format.positions import SessionPosition
 from samelog.publisher import NotShipping, PublisherClosed, TopicPartition
+from tests.examples import at_most
 from tests.publisher import reading
 
 
@@ -142,7 +143,7 @@ def test_columns_of_other_lengths_are_refused(
     assert not list((tmp_path / "s").glob("t-*"))
 
 
-@settings(max_examples=40)
+@settings(max_examples=at_most(40))
 @given(
     st.lists(
         st.tuples(

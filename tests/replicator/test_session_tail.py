@@ -18,6 +18,7 @@ from samelog.replicator.push.session_tail import PieceCache, RunTail
 from samelog.store.disk.files import NoSuchFile, OsFileSystem
 from samelog.store.session.damage import Damage
 from samelog.wire.push.effects import FileExtent
+from tests.examples import at_most
 from tests.replicator.session_files import batch
 
 
@@ -59,7 +60,7 @@ def read_all(tail: RunTail, roll: int, start: int = 0, limit: int = 1 << 20) -> 
     return bytes(data)
 
 
-@settings(max_examples=40)
+@settings(max_examples=at_most(40))
 @given(seed=st.integers(0, 1 << 32))
 def test_the_end_is_where_whole_batches_end(
     seed: int, tmp_path_factory: pytest.TempPathFactory

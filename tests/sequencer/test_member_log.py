@@ -37,6 +37,7 @@ from samelog.store.disk.files import OsFileSystem
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.files import SimFileSystem
 from tests.cluster_sim.process import Process
+from tests.examples import at_most
 
 FS = OsFileSystem()
 KEYS: tuple[ReplicaKey, ...] = ((0, 0), (1, 0), (1, 7), (9, 2))
@@ -160,7 +161,7 @@ class History:
         assert self.log._replay.live == counted
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=at_most(60))
 @given(st.integers(0, 2**32))
 def test_every_replica_gets_back_what_it_wrote_whatever_happened(seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -24,6 +24,7 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
+from tests.examples import at_most
 from tests.store.compacting import KeyedLog, rewrite
 from tests.store.storage import open_merged
 
@@ -166,7 +167,9 @@ def test_instructions_out_of_order_break_an_invariant(tmp_path: Path, sessions: 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.data())
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=at_most(30),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_a_restart_anywhere_gives_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, counts: list[int], data: st.DataObject

@@ -34,6 +34,7 @@ from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Input, Rejection
 from samelog.store.disk.files import DiskFault
+from tests.examples import at_most
 
 TERM = 3
 
@@ -552,7 +553,7 @@ def test_a_producers_retry_is_skipped() -> None:
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.integers(1, 5)), max_size=40), st.integers(300, 5000)
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=at_most(50), deadline=None)
 def test_every_byte_is_planned_once_in_order(writes: list[tuple[int, int]], limit: int) -> None:
     world = World("abc", input_bytes=limit, entry_bytes=2 * limit)
     for number, count in writes:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samelog.format.file_names import SESSION_MARKS_FILE
+from tests.examples import at_most
 from tests.store.storage import batch, open_input, save_marks, sync_input
 from tests.store.test_input_log_model import directory
 
@@ -138,7 +139,7 @@ def bytes_behind(path: Path, end: tuple[int, int]) -> dict[str, bytes]:
     return found
 
 
-@settings(max_examples=50)
+@settings(max_examples=at_most(50))
 @given(st.data())
 def test_a_power_loss_leaves_a_prefix(data: st.DataObject) -> None:
     written = data.draw(written_logs())
@@ -163,7 +164,7 @@ def test_a_power_loss_leaves_a_prefix(data: st.DataObject) -> None:
         again.close()
 
 
-@settings(max_examples=40)
+@settings(max_examples=at_most(40))
 @given(st.data(), st.sampled_from([None, b"", b"{}\n00000000\n"]))
 def test_without_marks_nothing_that_is_cut_is_lost(
     data: st.DataObject, marks: bytes | None

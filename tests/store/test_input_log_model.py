@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from samelog.format import _kernels as kernels
 from samelog.store.session.log import InputLog
 from samelog.store.session.run import InputFile
+from tests.examples import at_most
 from tests.store.storage import batch, open_input, save_marks, sync_input
 
 
@@ -170,7 +171,7 @@ def directory() -> Iterator[Path]:
         yield Path(name) / "flights-0"
 
 
-@settings(max_examples=60)
+@settings(max_examples=at_most(60))
 @given(st.lists(st.tuples(OPERATIONS, st.sampled_from(["", "", "crash", "restart"])), max_size=12))
 def test_a_log_holds_what_was_done_to_it(steps: list[tuple[tuple[object, ...], str]]) -> None:
     with directory() as path:

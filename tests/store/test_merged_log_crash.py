@@ -19,6 +19,7 @@ from samelog.store.merged.topic_dirs import TopicDirs
 from tests.cluster_sim.disk import Disk
 from tests.cluster_sim.files import SimFileSystem
 from tests.cluster_sim.process import Process, ProcessDied
+from tests.examples import at_most
 from tests.store.merged import Oracle, Segment
 from tests.store.storage import batches, open_merged, sync_merged, unwritten_merged
 from tests.store.test_merged_log_model import directory
@@ -92,7 +93,7 @@ def check_newest_times(log: MergedLog, oracle: Oracle) -> None:
         assert segment.max_timestamp == max(times, default=-1)
 
 
-@settings(max_examples=40)
+@settings(max_examples=at_most(40))
 @given(st.integers(0, 1 << 30), st.integers(-1, 24))
 def test_a_power_loss_leaves_a_prefix(seed: int, durable_after: int) -> None:
     with directory() as path:
@@ -110,7 +111,7 @@ def test_a_power_loss_leaves_a_prefix(seed: int, durable_after: int) -> None:
         log.close()
 
 
-@settings(max_examples=25)
+@settings(max_examples=at_most(25))
 @given(st.integers(0, 1 << 30), st.integers(-1, 24), st.sampled_from([None, b"", b"{}\n0\n"]))
 def test_without_marks_nothing_that_is_cut_is_lost(
     seed: int, durable_after: int, marks: bytes | None

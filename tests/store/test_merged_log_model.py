@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samelog.store.merged.log import MergedLog
+from tests.examples import at_most
 from tests.store.merged import Oracle
 from tests.store.storage import batches, contents, open_merged, sync_merged
 
@@ -101,7 +102,7 @@ def copy(source: MergedLog, path: Path, chunks: list[tuple[int, str]]) -> Node:
     return node
 
 
-@settings(max_examples=40)
+@settings(max_examples=at_most(40))
 @given(CHUNKS, CHUNKS, st.integers(0, 1 << 30))
 def test_every_copy_is_the_same_bytes(
     chunks: list[tuple[int, str]], other: list[tuple[int, str]], seed: int
@@ -149,7 +150,7 @@ def check_reads(log: MergedLog, oracle: Oracle) -> None:
         assert log.batch_at(segment.base, starts[-1]) is None
 
 
-@settings(max_examples=25)
+@settings(max_examples=at_most(25))
 @given(CHUNKS, st.integers(0, 1 << 30))
 def test_offsets_times_and_batches_are_found(chunks: list[tuple[int, str]], seed: int) -> None:
     with directory() as path:
@@ -167,7 +168,7 @@ def test_offsets_times_and_batches_are_found(chunks: list[tuple[int, str]], seed
         node.log.close()
 
 
-@settings(max_examples=25)
+@settings(max_examples=at_most(25))
 @given(CHUNKS, st.lists(st.booleans(), min_size=1, max_size=5), st.integers(0, 1 << 30))
 def test_a_reader_follows(chunks: list[tuple[int, str]], looks: list[bool], seed: int) -> None:
     with directory() as path:

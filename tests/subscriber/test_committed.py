@@ -17,6 +17,7 @@ from samelog.format.compression import decompress
 from samelog.subscriber import Isolation
 from samelog.subscriber.committed_reader import CommittedReader
 from samelog.subscriber.tail_reader import Chunk
+from tests.examples import at_most
 from tests.patience import PATIENCE_S
 from tests.store.compacting import KeyedLog, Order, rewrite
 from tests.store.storage import FS, open_merged, sync_merged
@@ -60,7 +61,7 @@ COUNTS, PRODUCERS = st.integers(1, 30), st.integers(1, 3)
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=at_most(60), deadline=None)
 def test_it_reads_what_its_twin_says(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samelog import AsyncSubscriber, Subscriber
+from tests.examples import at_most
 from tests.subscriber.merged import Growing
 
 FAST = 1e9
@@ -33,7 +34,7 @@ def in_their_time(times: list[list[int]]) -> list[tuple[int, int]]:
     return sorted(due, key=lambda each: each[0])
 
 
-@settings(max_examples=25)
+@settings(max_examples=at_most(25))
 @given(st.lists(TIMES, min_size=1, max_size=3))
 def test_partitions_come_in_the_order_of_time(
     tmp_path_factory: pytest.TempPathFactory, times: list[list[int]]
@@ -103,7 +104,7 @@ def test_it_begins_at_a_time_and_follows(tmp_path: Path) -> None:
 ANY_TIME = [-(1 << 63), -1, 0, NOW_MS, NOW_MS * 1000, NOW_MS * 10**6, (1 << 63) - 1]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=at_most(25), deadline=None)
 @given(st.lists(st.lists(st.sampled_from(ANY_TIME), min_size=1, max_size=6), max_size=3))
 def test_a_replay_ends_whatever_timestamps_are(
     tmp_path_factory: pytest.TempPathFactory, times: list[list[int]]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from samelog import Record, Subscriber
 from samelog.subscriber import OffsetNotHere, SubscriberClosed, UnknownTopic
 from tests.e2e.harness import wait_for
+from tests.examples import at_most
 from tests.patience import PATIENCE_S
 from tests.subscriber.merged import Growing, numbers
 
@@ -124,7 +125,7 @@ def test_batches_and_polls_respect_their_limits(tmp_path: Path, growing: Growing
         assert [len(next(batches)) for _ in range(3)] == [3, 2, 0]
 
 
-@settings(max_examples=40)
+@settings(max_examples=at_most(40))
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6),
     calls=st.lists(

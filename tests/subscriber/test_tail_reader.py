@@ -14,6 +14,7 @@ from samelog.format.compression import decompress
 from samelog.format.errors import CorruptLog
 from samelog.subscriber import OffsetNotHere
 from samelog.subscriber.tail_reader import TailReader
+from tests.examples import at_most
 from tests.store.compacting import KeyedLog
 from tests.store.storage import open_merged
 from tests.subscriber.merged import FS, Growing, numbers
@@ -47,7 +48,7 @@ def test_there_may_be_nothing_yet(tmp_path: Path) -> None:
     assert not reader.has_more()
 
 
-@settings(max_examples=40)
+@settings(max_examples=at_most(40))
 @given(
     steps=st.lists(st.one_of(st.integers(1, 30), st.sampled_from(["roll", "read"])), max_size=20),
     limit_bytes=st.integers(1, 3000),
@@ -81,7 +82,7 @@ def test_a_batch_larger_than_the_limit_comes_whole(tmp_path: Path) -> None:
     assert read_all(open_reader(growing), 100) == [bytes(500_000), b"small"]
 
 
-@settings(max_examples=30)
+@settings(max_examples=at_most(30))
 @given(cut=st.integers(1, 199))
 def test_a_batch_that_is_being_written_is_not_there_yet(
     tmp_path_factory: pytest.TempPathFactory, cut: int

@@ -19,6 +19,7 @@ from samelog.wire.pair_liveness import (
     TermSet,
     Woken,
 )
+from tests.examples import at_most
 
 NEVER = float("-inf")
 PATIENCE_S = 4.0
@@ -204,7 +205,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=at_most(300))
 @given(st.lists(STEPS, max_size=80))
 def test_nobody_is_heard_for_what_it_does_not_share_and_differences_are_found(
     steps: list[tuple[Any, ...]],

@@ -222,7 +222,7 @@ gauge samelog_sidecar_copy_stopped{topic,partition}: 1: the copy has stopped; /s
 MIRROR = _table("""
 gauge samelog_mirror_lag_records{mirror,partition}: Records of the source that the mirror has not;
     not there while that is not known.
-gauge samelog_mirror_lag_unknown{mirror,partition}: 1: nobody knows how far the mirror is behind.
+gauge samelog_mirror_lag_unknown{mirror,partition}: 1: the lag of the mirror is not known.
 gauge samelog_mirror_stopped{mirror,partition}: 1: it goes on only after somebody has looked at it;
     /status says why.
 counter samelog_mirror_records_total{mirror,partition}: The mirror's next offset.

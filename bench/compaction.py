@@ -26,11 +26,10 @@ import psutil
 from bench.catch_up import TIMEOUT_S, Ingest, Paced, Records, piece_of
 from bench.machine import settled
 from samelog.admin.client import ask
-from samelog.admin.requests import AlterTopic, CreateTopic, GetUpgrade
+from samelog.admin.requests import AlterTopic, CreateTopic
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from samelog.format.directory_files import CompactedFile
 from samelog.format.file_names import COMPACTED_FILE
-from samelog.sequencer.levels import COMPACTION
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.disk.json_files import read_json_file
 from tests.e2e.harness import World, wait_for
@@ -145,7 +144,6 @@ def compact(world: World) -> None:
 def measure(world: World, case: Case) -> dict[str, object]:
     """All figures of one case."""
     config = world.cluster.client_config()
-    wait_for(lambda: ask(config, GetUpgrade()).level >= COMPACTION, "the cluster can", TIMEOUT_S)
     ask(config, CreateTopic(TOPIC, 1, {"cleanup.policy": "compact", **NEVER}))
     nodes = world.cluster.nodes
     used = processor_of(nodes)

@@ -29,13 +29,12 @@ from bench.machine import settled
 from bench.processes import Clock, Program, options, ready
 from samelog import Subscriber
 from samelog.admin.client import ask
-from samelog.admin.requests import CreateTopic, GetUpgrade, SetSchema
+from samelog.admin.requests import CreateTopic, SetSchema
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.load import load_client
 from samelog.config.values import Address
 from samelog.runtime.loop import LoopThread
-from samelog.sequencer.levels import VIEWS
-from tests.e2e.harness import World, wait_for
+from tests.e2e.harness import World
 
 PROGRAM = "bench.filters"
 TOPIC = "filters"
@@ -153,7 +152,6 @@ def publish_bulk(world: World, seconds: float) -> float:
 def measure(world: World, seconds: float) -> dict[str, object]:
     """All figures."""
     config = world.cluster.client_config()
-    wait_for(lambda: ask(config, GetUpgrade()).level >= VIEWS, "the cluster can", TIMEOUT_S)
     ask(config, CreateTopic(TOPIC, 1, {}))
     ask(config, SetSchema(TOPIC, json.dumps(SCHEMA), 0))
     bulk = publish_bulk(world, seconds)

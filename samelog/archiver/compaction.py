@@ -32,7 +32,7 @@ class _Command(
 ):
     """A command of the replicated state machine."""
 
-    needs: ClassVar[int] = 6
+    needs: ClassVar[int] = 1
 
 
 class CompactCommand(_Command, frozen=True, tag=70):

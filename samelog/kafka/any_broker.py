@@ -195,10 +195,6 @@ class BatchLog(Protocol):
 class TransactionGate(Protocol):
     """Says which batches belong to an open transaction. `producer`: (producer id, epoch)."""
 
-    @property
-    def is_there(self) -> bool:
-        """Whether the cluster has transactions, as far as is known here."""
-
     def problem_with(
         self, transactional_id: str, producer: tuple[int, int], partition: int
     ) -> ApiError | None:

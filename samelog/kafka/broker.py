@@ -131,11 +131,6 @@ class Broker(AnyBroker):
         """How many nodes a record is on before it is acknowledged."""
         return len(self.parts.raft.group.raft.voters) // 2 + 1
 
-    @property
-    def level(self) -> int:
-        """The cluster's feature level."""
-        return self.parts.raft.replica.level
-
     def nodes(self) -> list[int]:
         """The numbers of all members."""
         return sorted(self.parts.peers.members.all)
@@ -198,12 +193,6 @@ class Broker(AnyBroker):
         with self._answered():
             async with asyncio.timeout(ANSWER_S):
                 await self.parts.raft.proposer.catch_up()
-
-    async def until_begun(self) -> None:
-        """Wait until a new cluster has its feature level, by which requests are judged. Raises
-        TimeoutError.
-        """
-        await self.parts.raft.proposer.until_begun()
 
     @staticmethod
     @contextmanager

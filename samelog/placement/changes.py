@@ -164,21 +164,19 @@ def apply_change(
     placement: Placement,
     change: AnyChange,
     *,
-    keeps_wishes: bool = True,
     may_leave: Container[int] = frozenset(),
 ) -> None:
-    """Raises PlacementRefused, and then nothing is changed. `keeps_wishes`: where a partition shall
-    be counts though another move of it ends; `may_leave`: partitions that group 0 may pass on; both
-    not before feature level 8.
+    """Raises PlacementRefused, and then nothing is changed. Where a partition shall be counts
+    though another move of it ends. `may_leave`: partitions that group 0 may pass on.
     """
     if isinstance(change, WantGroup):
         wishes.check_known(placement, change.partition, may_leave)
     task = placement.tasks.get(change.number) if isinstance(change, TurnTask) else None
-    wish = wishes.newer_wish(placement, task) if keeps_wishes else None
+    wish = wishes.newer_wish(placement, task)
     _APPLY[type(change)](placement, change)
     if wish is not None:
         placement.moves[wish[0]] = wish[1]
-    if keeps_wishes and (moved := change if isinstance(change, WantGroup) else task) is not None:
+    if (moved := change if isinstance(change, WantGroup) else task) is not None:
         wishes.forget_if_fulfilled(placement, moved.partition)
     placement.version += 1
 

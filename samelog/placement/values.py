@@ -278,11 +278,10 @@ class Placement(BegunAnew):
         self.version += 1
         self.let_in_at[member] = self.version
 
-    def keep(self, members: Mapping[int, object], *, drained: bool) -> None:
-        """Others were removed from the cluster. `drained`: they stay among those that are."""
+    def keep(self, members: Mapping[int, object]) -> None:
+        """Forget all others: they were removed from the cluster."""
         self.sites.keep(members)
-        if not drained:
-            self.draining = [each for each in self.draining if each in members]
+        self.draining = [each for each in self.draining if each in members]
 
     def is_first(self, replica: PlacedReplica) -> bool:
         """Whether no other directory of its member can have had this replica."""

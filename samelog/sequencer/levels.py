@@ -13,28 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-LEVELS: Mapping[int, str] = {
-    1: "Everything of the first version.",
-    2: "A leader plans what it has received: records are acknowledged after one round.",
-    3: "Many commands in one entry; what is set over Kafka's protocol; batches of up to 64 MiB.",
-    4: "Transactions.",
-    5: "Topics have schemas.",
-    6: "Compacted topics.",
-    7: "Data groups: partitions need not be on all members.",
-    8: "Records may be left out of what is merged; keys count once; `__consumer_offsets`, "
-    "`__transaction_state`; hard resets and recovery of data groups; groups of subscribers; "
-    "sites; views; `__events`; mirrors of topics of other clusters; `schema.enforce`; quotas of "
-    "client ids; partitions that leave group 0.",
-}
+LEVELS: Mapping[int, str] = {1: "Everything of this version."}
 """Level -> what it brings."""
-ONE_ROUND = 2
-ACCESS = LONG_BATCHES = 3
-TRANSACTIONS = 4
-SCHEMAS = 5
-COMPACTION = 6
-GROUPS = 7
-LEAVING = KEYS = STATE_TOPICS = GROUP_RECOVERY = NATIVE_GROUPS = SITES = VIEWS = EVENTS = 8
-MIRRORS = ENFORCING = CLIENT_QUOTAS = CONVERTING = 8
 LOWEST, SUPPORTED = min(LEVELS), max(LEVELS)
 
 

@@ -49,7 +49,6 @@ from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.host import NodeResources, NodeSyncer
 from samelog.sequencer.ingest.checking import BatchChecker
-from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.sites.whereabouts import AllBehind, Behind, Whereabouts
@@ -487,7 +486,7 @@ class Node:
     def _tell_logs(self) -> None:
         """The policy's limit counts for all groups of a member together."""
         shares = self.member.shares
-        if shares.is_shared and self.cluster.level >= GROUP_RECOVERY:
+        if shares.is_shared:
             self.peers.links.send_all(LogsHeld(shares.limited))
 
     def _settle_doubt(self) -> None:

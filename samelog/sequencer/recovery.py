@@ -34,7 +34,7 @@ from samelog.sequencer.cluster.node_dir import (
 )
 from samelog.sequencer.data_groups.recovering import keep_own_segments
 from samelog.sequencer.data_groups.seats import ReplicaRecord, SeatFile
-from samelog.sequencer.levels import GROUPS, SUPPORTED, check_level
+from samelog.sequencer.levels import SUPPORTED, check_level
 from samelog.sequencer.raft.alone import Held, goes_on, held_by, saved
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.raft_errors import RaftStoreError
@@ -159,8 +159,7 @@ def begin_anew(
         _stand_alone(life, config, others)
         if promotes is not None:
             _promote(life, promotes, wall_ms)
-        if life.state.level >= GROUPS:
-            _leave_numbers_out(life.state)
+        _leave_numbers_out(life.state)
         _recover_groups(life)
         if promotes is not None:
             state = life.state

@@ -5,7 +5,7 @@ Invariant: as in `samelog.wire.messages`.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -83,7 +83,6 @@ class Forwarded(Message, frozen=True, tag=43):
 class ForwardAll(Message, frozen=True, tag=58):
     """Propose these commands for me, in one entry: the sender does not lead."""
 
-    needs: ClassVar[int] = 3
     id: Place63
     commands: bytes
 
@@ -98,7 +97,6 @@ class CommandRefused(NamedTuple):
 class ForwardedAll(Message, frozen=True, tag=59):
     """The answer: the entry's index (None: not the leader, ask again), and what became of each."""
 
-    needs: ClassVar[int] = 3
     id: Place63
     index: Place63 | None
     refused: tuple[CommandRefused, ...] = ()
@@ -152,7 +150,6 @@ class HistoryTold(Message, frozen=True, tag=47):
 class KeysAsked(Message, frozen=True, tag=100):
     """Which entries of a partition's index of keys follow `behind`, of records below an offset?"""
 
-    needs: ClassVar[int] = 8
     partition: Unsigned32
     behind: bytes
     below: Place63
@@ -161,7 +158,6 @@ class KeysAsked(Message, frozen=True, tag=100):
 class KeysTold(Message, frozen=True, tag=101):
     """These, as a MessagePack list of [key, offset]; all up to the key `reach` were looked at."""
 
-    needs: ClassVar[int] = 8
     partition: Unsigned32
     behind: bytes
     below: Place63
@@ -211,7 +207,6 @@ class LacksLibraries(Message, frozen=True, tag=149):
     second, if it lacks any.
     """
 
-    needs: ClassVar[int] = 8
     names: Annotated[tuple[ShortText, ...], msgspec.Meta(max_length=8)]
 
 
@@ -220,7 +215,6 @@ class InGroup(Message, frozen=True, tag=60):
     MessagePack bytes.
     """
 
-    needs: ClassVar[int] = 7
     group: Unsigned32
     sender: Unsigned32
     receiver: Unsigned32
@@ -230,7 +224,6 @@ class InGroup(Message, frozen=True, tag=60):
 class Beat(Message, frozen=True, tag=61):
     """I live, and lead what has this digest, of all that rests between us."""
 
-    needs: ClassVar[int] = 7
     number: Place63
     digest: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 
@@ -238,7 +231,6 @@ class Beat(Message, frozen=True, tag=61):
 class BeatAnswer(Message, frozen=True, tag=62):
     """I follow the same. Or not: then this is what I follow, and in which terms."""
 
-    needs: ClassVar[int] = 7
     number: Place63
     agrees: bool
     followed: tuple[tuple[Unsigned32, Place63], ...] = ()
@@ -247,21 +239,18 @@ class BeatAnswer(Message, frozen=True, tag=62):
 class NotQuiet(Message, frozen=True, tag=63):
     """These groups I do not lead, or they do not rest."""
 
-    needs: ClassVar[int] = 7
     groups: tuple[Unsigned32, ...]
 
 
 class Leads(Message, frozen=True, tag=64):
     """I lead these data groups, in these terms: so clients can be sent here."""
 
-    needs: ClassVar[int] = 7
     groups: tuple[tuple[Unsigned32, Place63], ...]
 
 
 class GroupOrders(Message, frozen=True, tag=65):
     """From the leader of group 0: what the data groups that you lead are to do for tasks."""
 
-    needs: ClassVar[int] = 7
     orders: Annotated[tuple[GroupOrder, ...], msgspec.Meta(max_length=ORDERS_MOST)]
 
 
@@ -270,7 +259,6 @@ class PassAsked(Message, frozen=True, tag=68):
     the partition, `is_sealed`: once it has sealed it.
     """
 
-    needs: ClassVar[int] = 7
     task: Unsigned32
     partition: Unsigned32
     source: Unsigned32
@@ -283,7 +271,6 @@ class PassTold(Message, frozen=True, tag=69):
     whole.
     """
 
-    needs: ClassVar[int] = 7
     task: Unsigned32
     partition: Unsigned32
     group: Unsigned32
@@ -300,7 +287,6 @@ class PassReport(Message, frozen=True, tag=70):
     are up, and a majority, have all that it knows of.
     """
 
-    needs: ClassVar[int] = 7
     group: Unsigned32
     task: Unsigned32
     partition: Unsigned32
@@ -313,7 +299,6 @@ class PartOfRunClosed(Message, frozen=True, tag=67):
     these ends.
     """
 
-    needs: ClassVar[int] = 7
     session: str
     run_id: Identifier
     ends: tuple[RunEnd, ...]
@@ -328,7 +313,6 @@ class RunAsked(Message, frozen=True, tag=71):
     up to these ends (partition, roll, byte)?
     """
 
-    needs: ClassVar[int] = 7
     id: Place63
     group: Unsigned32
     session: str
@@ -342,7 +326,6 @@ class RunAsked(Message, frozen=True, tag=71):
 class RunHeld(Message, frozen=True, tag=72):
     """The answer."""
 
-    needs: ClassVar[int] = 7
     id: Place63
     is_held: bool
 
@@ -352,7 +335,6 @@ class SiteLag(Message, frozen=True, tag=150):
     long the oldest record has waited that it lacks, and how many it lacks.
     """
 
-    needs: ClassVar[int] = 8
     lag_ms: Place63
     records: Place63
 
@@ -360,7 +342,6 @@ class SiteLag(Message, frozen=True, tag=150):
 class PromotionAsked(Message, frozen=True, tag=152):
     """To the others of a site: agree that the sender is promoted, with this newest entry."""
 
-    needs: ClassVar[int] = 8
     promotion: Identifier
     term: Place63
     entry: Place63
@@ -369,7 +350,6 @@ class PromotionAsked(Message, frozen=True, tag=152):
 class PromotionTold(Message, frozen=True, tag=153):
     """The answer: why not; empty: the sender agrees, and to nobody else for a while."""
 
-    needs: ClassVar[int] = 8
     promotion: Identifier
     refused: Text
 
@@ -377,7 +357,6 @@ class PromotionTold(Message, frozen=True, tag=153):
 class ReadersAsked(Message, frozen=True, tag=154):
     """Which subscribers read this topic at the receiver now? `question` is random."""
 
-    needs: ClassVar[int] = 8
     question: Identifier
     topic: ShortText
 
@@ -385,7 +364,6 @@ class ReadersAsked(Message, frozen=True, tag=154):
 class ReadersTold(Message, frozen=True, tag=155):
     """The answer: their identities, or the first of them."""
 
-    needs: ClassVar[int] = 8
     question: Identifier
     readers: Annotated[tuple[Text, ...], msgspec.Meta(max_length=READERS_MOST)]
 
@@ -395,7 +373,6 @@ class LogsHeld(Message, frozen=True, tag=73):
     archiving policy; once a second.
     """
 
-    needs: ClassVar[int] = 8
     size: Place63
 
 
@@ -404,7 +381,6 @@ class HoldsTold(Message, frozen=True, tag=74):
     deleted; sent when that changes.
     """
 
-    needs: ClassVar[int] = 8
     session: ShortText
     parts: HeldParts
 
@@ -414,7 +390,6 @@ class HoldsDecision(Message, frozen=True, tag=75):
     receiver.
     """
 
-    needs: ClassVar[int] = 8
     session: ShortText
     continues: bool
     topic_ids: TopicIds

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from samelog.archiver.copies.parquet import TypedValues
 from samelog.archiver.copies.value_schema import TYPES, parse_schema
-from samelog.sequencer.levels import SUPPORTED
 from samelog.sequencer.state.topic_settings import problem_with
 
 JSON = st.recursive(
@@ -48,11 +47,11 @@ def column(schema: dict[str, str], *values: Any) -> list[Any]:
     ],
 )
 def test_what_is_no_schema_is_refused_as_a_setting(text: str, why: str) -> None:
-    assert why in (problem_with("value_schema", text, 1, SUPPORTED) or "")
+    assert why in (problem_with("value_schema", text, 1) or "")
 
 
 def test_a_schema_is_a_setting() -> None:
-    assert problem_with("value_schema", '{"a": "int8"}', 1, SUPPORTED) is None
+    assert problem_with("value_schema", '{"a": "int8"}', 1) is None
     assert parse_schema('{"b": "string", "a": "int8"}') == {"b": "string", "a": "int8"}
     assert parse_schema("") == {}
 

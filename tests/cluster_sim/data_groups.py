@@ -17,7 +17,6 @@ from samelog.placement.changes import AnyChange, PlaceGroups
 from samelog.placement.values import NewGroup, Placement
 from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.data_groups.working import LOOK_S
-from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import RecordEvent
 from samelog.sequencer.state.placement.commands import MakeGroups
@@ -73,7 +72,7 @@ class DataGroups:
         self._world.later(self._chance.expovariate(1 / STEP_S), self._step)
         actor = self._chance.choice(self._world.nodes)
         node, process = actor.node, actor.process
-        if node is None or process is None or not actor.is_up or node.level < GROUPS:
+        if node is None or process is None or not actor.is_up or not node.level:
             return
         if node.raft.group.is_leader and not self._made():
             wanted = self._wanted(node)

@@ -1,9 +1,9 @@
 """An operator of the simulated cluster installs newer and older builds, and finalizes.
 
-The older build is the one before the newest, or, in some worlds with transactions, one that knows
-nothing of these. As docs/upgrades.md has it: nobody goes back to an older build once the cluster
-was asked to finalize, or before it has its first level; and it is asked only while no node is being
-changed. Meanwhile programs use what the newer build brings as soon as they may.
+The older build is this one; the newer one has a kind of command of its own (`new_kind`). As
+docs/upgrades.md has it: no node goes back to the older build once the cluster was asked to
+finalize, or before it has its first level; and it is asked only while no node is being changed.
+Meanwhile programs use what the newer build brings as soon as they may.
 
 Invariant: none of this ever halts a node.
 """
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from samelog.admin.answers import NodeState
 from samelog.consensus import Busy, NotLeader
-from samelog.sequencer.levels import LOWEST, TRANSACTIONS
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import RaiseLevel
 from tests.cluster_sim.new_kind import NEW_BUILD, OLD_BUILD, NewKind
@@ -37,10 +36,6 @@ class Upgrades:
         self._is_asked = False
         """Whether a level was proposed, which may yet be committed."""
         self._used = 0
-        self._older = OLD_BUILD
-        draw = random.Random(f"builds {world.options.seed}")
-        if world.options.producers and draw.random() < 0.7:
-            self._older = draw.choice((LOWEST, TRANSACTIONS - 1))
 
     def plan(self) -> None:
         """All nodes begin with the old build, some with the new one, or all."""
@@ -48,7 +43,7 @@ class Upgrades:
             return
         share = self._chance.choice((0.0, 0.5, 1.0))
         for node in self._world.nodes:
-            node.build = NEW_BUILD if self._chance.random() < share else self._older
+            node.build = NEW_BUILD if self._chance.random() < share else OLD_BUILD
         self._is_asked = all(node.build == NEW_BUILD for node in self._world.nodes)
         self._world.later(STEP_S, self._step)
 
@@ -80,7 +75,7 @@ class Upgrades:
 
     def _install(self, actor: NodeActor) -> None:
         only_newer = self._is_asked or self._world.is_healed
-        build = NEW_BUILD if only_newer else self._chance.choice((self._older, NEW_BUILD))
+        build = NEW_BUILD if only_newer else self._chance.choice((OLD_BUILD, NEW_BUILD))
         if build != actor.build:
             self._change(actor, build)
 
@@ -93,7 +88,7 @@ class Upgrades:
         """Of a machine that is to be a member."""
         if not self._world.options.upgrades:
             return OLD_BUILD
-        return NEW_BUILD if self._is_asked else self._chance.choice((self._older, NEW_BUILD))
+        return NEW_BUILD if self._is_asked else self._chance.choice((OLD_BUILD, NEW_BUILD))
 
     def _finalize(self, actor: NodeActor) -> None:
         """Ask a node, as `samelog cluster upgrade --finalize` does, if all have come up. What is

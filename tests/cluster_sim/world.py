@@ -21,7 +21,6 @@ from samelog.archiver.copies.manifests import ARCHIVE_COPY, SEGMENTS
 from samelog.consensus import NotLeader
 from samelog.sequencer.compaction import compactor
 from samelog.sequencer.keys import keeper
-from samelog.sequencer.levels import ENFORCING, KEYS
 from samelog.sequencer.merge import merger
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft import member_log, snapshots
@@ -220,10 +219,6 @@ class World:
             if node is None or process is None or not node.raft.group.is_leader:
                 continue
             machine = node.raft.replica.machine
-            if self.options.first_keys and machine.state.level < KEYS:
-                continue
-            if self.options.misfits and machine.state.level < ENFORCING:
-                continue
             there = [each for name in missing if (each := machine.topic_named(name)) is not None]
             missing = [name for name in missing if machine.topic_named(name) is None]
             if self.options.misfits:

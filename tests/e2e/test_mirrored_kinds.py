@@ -12,11 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from samelog.admin.client import ask
-from samelog.admin.requests import GetUpgrade
-from samelog.sequencer.levels import COMPACTION
 from tests.e2e.commands import as_json
-from tests.e2e.harness import World, wait_for
+from tests.e2e.harness import World
 from tests.e2e.mirroring import TwoClusters, two_clusters
 from tests.kafka.test_compacted_topics import Keyed, consumed, wait_compacted
 from tests.patience import PATIENCE_S
@@ -36,8 +33,6 @@ def servers(world: World) -> str:
 
 
 def test_a_compacted_topic_is_mirrored_at_its_offsets(pair: TwoClusters) -> None:
-    config = pair.source.cluster.client_config()
-    wait_for(lambda: ask(config, GetUpgrade()).level >= COMPACTION, "the cluster's level")
     keyed = Keyed(servers(pair.source))
     keyed.produce(20)
     wait_compacted(pair.source, keyed, 16)

@@ -14,9 +14,8 @@ from samelog.admin.answers import GroupPlacement
 from samelog.admin.client import ask, ask_node
 from samelog.admin.errors import AdminError
 from samelog.admin.placement_requests import GetPlacement
-from samelog.admin.requests import CreateTopic, GetUpgrade
+from samelog.admin.requests import CreateTopic
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
-from samelog.sequencer.levels import GROUPS
 from tests.e2e.commands import as_json, samelog
 from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
@@ -70,8 +69,6 @@ def set_aside(node: LocalNode) -> list[str]:
 def begun(path: Path, nodes: int) -> tuple[LocalCluster, World]:
     cluster = LocalCluster(str(path / "cluster"), ClusterOptions(nodes=nodes))
     cluster.start()
-    config = cluster.client_config()
-    wait_for(lambda: ask(config, GetUpgrade()).level >= GROUPS, "the feature level")
     return cluster, World(cluster, path)
 
 

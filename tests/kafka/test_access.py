@@ -25,10 +25,7 @@ from confluent_kafka.admin._scram import (
 )
 from confluent_kafka.cimpl import NewTopic
 
-from samelog.admin.client import ask
-from samelog.admin.requests import GetUpgrade
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from samelog.sequencer.levels import CLIENT_QUOTAS
 from samelog.sequencer.state.access_state import SESSION_MS
 from tests.e2e.harness import wait_for
 from tests.kafka.secure import Secure
@@ -384,8 +381,7 @@ def test_a_rate_holds_a_client_id_back(
     secure: Secure, admin: AdminClient, wire: Wire, user: str
 ) -> None:
     """Of a user; and others not."""
-    client, config = next(NAMES), secure.world.cluster.client_config()
-    wait_for(lambda: ask(config, GetUpgrade()).level >= CLIENT_QUOTAS, "the cluster knows of them")
+    client = next(NAMES)
     done(admin.create_topics([NewTopic(client, 1)]))
     done(admin.create_acls([binding(user, "WRITE", "TOPIC", client)]))
     wait_for(lambda: gets_in(login(secure, user)), "it is let in")

@@ -20,9 +20,8 @@ from kafka.errors import TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata
 
 from samelog.admin.client import ask
-from samelog.admin.requests import AlterTopic, GetUpgrade
+from samelog.admin.requests import AlterTopic
 from samelog.config.load import load_node
-from samelog.sequencer.levels import ACCESS, KEYS
 from tests.e2e.harness import World, wait_for
 from tests.kafka.clients import Access, Rec, Writing, client_named
 from tests.kafka.features import shows
@@ -194,9 +193,6 @@ def test_what_tools_look_up_of_a_node(admin: AdminClient, world: World) -> None:
 def test_keys_that_count_once_are_a_setting_like_others(
     admin: AdminClient, world: World, topic: str
 ) -> None:
-    config = world.cluster.client_config()
-    wait_for(lambda: ask(config, GetUpgrade()).level >= KEYS, "the cluster knows of keys")
-
     def shown(name: str) -> tuple[str, str, bool]:
         told = done(admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]))
         names = "dedup.key", "dedup.key.horizon"
@@ -222,8 +218,6 @@ def test_many_topics_are_made_and_deleted_in_one_entry_through_any_node(
     world: World, admin: AdminClient, topic: str
 ) -> None:
     names = [f"{topic}-{number}" for number in range(100)]
-    config = world.cluster.client_config()
-    wait_for(lambda: ask(config, GetUpgrade()).level >= ACCESS, "many commands fit in one entry")
     for place, node in enumerate(world.cluster.nodes):
         assert node.kafka is not None
         with Wire(node.kafka) as wire:

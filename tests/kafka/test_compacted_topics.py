@@ -14,9 +14,6 @@ from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonPartition
 
-from samelog.admin.client import ask
-from samelog.admin.requests import GetUpgrade
-from samelog.sequencer.levels import COMPACTION, GROUPS
 from tests.e2e.harness import World, not_merged, wait_for
 from tests.kafka.clients import Access, client_named
 from tests.kafka.features import shows
@@ -109,8 +106,6 @@ def consumed(keyed: Keyed) -> Seen:
 
 @pytest.fixture
 def keyed(world: World, boot: str) -> Keyed:
-    config = world.cluster.client_config()
-    wait_for(lambda: ask(config, GetUpgrade()).level >= COMPACTION, "the cluster knows of it")
     return Keyed(boot)
 
 
@@ -199,8 +194,6 @@ def test_a_node_that_was_away_gets_what_is_left(world: World, keyed: Keyed) -> N
 
 
 def test_a_topic_with_fewer_copies_is_compacted_alike(world: World, boot: str) -> None:
-    config = world.cluster.client_config()
-    wait_for(lambda: ask(config, GetUpgrade()).level >= GROUPS, "the cluster knows of groups")
     keyed = Keyed(boot, copies=2)
     keyed.produce(11)
     wait_compacted(world, keyed, 8)

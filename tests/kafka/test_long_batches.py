@@ -11,13 +11,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from samelog.admin.client import ask
-from samelog.admin.requests import GetUpgrade
 from samelog.cli.local_cluster import LOCAL_KAFKA, ClusterOptions, LocalCluster
 from samelog.config.load import load_node
 from samelog.config.schema.render import to_toml
-from samelog.sequencer.levels import LONG_BATCHES
-from tests.e2e.harness import wait_for
 from tests.patience import PATIENCE_S
 
 LONGEST = 64 << 20
@@ -55,7 +51,6 @@ def test_kafka_clients_write_and_read_long_records(tmp_path: Path) -> None:
         cluster.start()
         config = cluster.client_config()
         boot = config.kafka_bootstrap
-        wait_for(lambda: ask(config, GetUpgrade()).level >= LONG_BATCHES, "the level is raised")
         topic = NewTopic("long", 1, 1, config={"max.message.bytes": str(LONGEST)})
         admin = AdminClient({"bootstrap.servers": boot})
         admin.create_topics([topic])["long"].result(PATIENCE_S)

@@ -22,7 +22,6 @@ from samelog.kafka.producer_log import (
 )
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.ingest.batch_check import Taken
-from samelog.sequencer.levels import LEAVING
 from samelog.sequencer.merge.drafts import Draft
 from samelog.sequencer.merge.filters import GivenBatch
 from samelog.sequencer.node import Node
@@ -269,7 +268,6 @@ class WithoutB:
 def test_a_batch_is_answered_by_what_is_merged_of_it(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
-        await until(lambda: node.raft.replica.machine.state.level >= LEAVING, "the level")
         node.raft.coordinator._planner.filters = [WithoutB()]
         topic = await make_topic(node, **{"dedup.key": "first"})
         log = await opened(node, topic)

@@ -11,9 +11,6 @@ from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic, TopicPartition
 
-from samelog.admin.client import ask
-from samelog.admin.requests import GetUpgrade
-from samelog.sequencer.levels import KEYS
 from tests.e2e.harness import World, wait_for
 from tests.kafka.test_placed_topics import (
     PARTITIONS,
@@ -114,8 +111,6 @@ def test_what_cannot_be_is_refused(wire: Wire, admin: AdminClient) -> None:
 def test_partitions_whose_keys_count_once_move_with_their_group_only(
     world: World, wire: Wire, admin: AdminClient
 ) -> None:
-    config = world.cluster.client_config()
-    wait_for(lambda: ask(config, GetUpgrade()).level >= KEYS, "the level is raised")
     topic = f"keyed-{uuid.uuid4()}"
     create(admin, NewTopic(topic, PARTITIONS, 1, config={"dedup.key": "first"}))
     list(partitions_of(admin, topic))

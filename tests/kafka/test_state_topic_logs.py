@@ -23,15 +23,12 @@ from samelog.kafka.apis.checks import _OF_TOPICS
 from samelog.kafka.broker import Broker
 from samelog.kafka.state_topics.log import FeedLog, FeedStream
 from samelog.kafka.state_topics.records import told
-from samelog.sequencer.levels import STATE_TOPICS
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CreateTopicCommand,
     DeleteTopicCommand,
-    Member,
     Merge,
     MergeExtras,
-    RaiseLevel,
 )
 from samelog.sequencer.state.feeds import feed
 from samelog.sequencer.state.feeds.feed import ITSELF, PARTITIONS, StateTopic, partition_for
@@ -54,15 +51,13 @@ from samelog.sequencer.state.transactions.commands import (
     ForgetTransactionalIds,
     InitProducer,
 )
-from samelog.sequencer.state.types import MemberLives, Rejection
 
 GROUPS = ("billing", "reports", "gruppe-ä")
 Table = dict[bytes, bytes]
 
 
-def machine_at(level: int = STATE_TOPICS) -> StateMachine:
+def machine_at() -> StateMachine:
     machine = StateMachine()
-    machine.state.level = level
     for number, name in enumerate(("flights", "weather")):
         machine.apply(CreateTopicCommand(f"{number:032x}", name, 2, {}, 1))
     return machine
@@ -215,20 +210,6 @@ def test_an_aborted_commit_is_told_of_nowhere_and_markers_end_the_transaction() 
     before = dict(reader.table)
     reader.read(machine)
     assert reader.table == present(machine, StateTopic.TRANSACTIONS) != before
-
-
-def test_what_is_there_when_the_level_is_raised_is_told_then() -> None:
-    machine, reader = machine_at(STATE_TOPICS - 1), Reader(StateTopic.OFFSETS)
-    for command in (commit("billing", 1, 5), save("reports", 1), commit("reports", 2, 7)):
-        machine.apply(command)
-    assert machine.state.groups.feeds.offsets == {}
-    machine.state.members = {0: Member(0, "a", "h:1", "", True)}
-    machine.state.started = {0: MemberLives(level=STATE_TOPICS)}
-    raised = machine.apply(RaiseLevel(STATE_TOPICS - 1, STATE_TOPICS, 1))
-    assert not isinstance(raised, Rejection)
-    reader.read(machine)
-    assert reader.table == present(machine, StateTopic.OFFSETS)
-    assert len(reader.table) == 3
 
 
 def test_each_change_has_an_offset_of_its_own_and_the_newest_stays() -> None:

@@ -11,7 +11,6 @@ import pytest
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.sequencer.keys import keeper
-from samelog.sequencer.levels import KEYS
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.keys import key_state
@@ -31,7 +30,6 @@ Keys = list[bytes | None]
 
 async def keyed_topic(nodes: list[Node], **settings: str) -> None:
     node = await leader_of(nodes)
-    await until(lambda: node.raft.replica.machine.state.level >= KEYS, "the level")
     wanted = {"dedup.key": "first"} | settings
     await node.raft.proposer.propose(CreateTopicCommand(uuid.uuid4().hex, "t", 1, wanted, 1))
     await until(lambda: all(each.logs.machine.topic_named("t") for each in nodes), "the topic")

@@ -17,16 +17,9 @@ from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.raft import coordinator
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.entry_bytes import EntryBytes
-from samelog.sequencer.state.placement import changes, leaving, passing
+from samelog.sequencer.state.placement import leaving, passing
 from samelog.sequencer.state.types import Input, State
 from samelog.store.merged.topic_dirs import TopicDirs
-
-
-@contextmanager
-def leave_before_all_know() -> Iterator[None]:
-    """Partitions leave group 0 though some members may not know that they can."""
-    with patch.object(changes, "may_leave", lambda state: state.partitions.keys()):
-        yield
 
 
 @contextmanager
@@ -159,11 +152,6 @@ _ENDED = (
     "::test_what_ended_says_nothing_of_the_replica_that_came_in_its_place"
 )
 CONVERTING = (
-    (
-        310,
-        leave_before_all_know,
-        _LEFT + "test_only_group_0_lets_partitions_leave_and_only_from_a_level_on",
-    ),
     (310, begin_with_the_groups_epochs, _MADE),
     (310, keep_what_was_merged, _MADE),
     (310, forget_who_wrote, _LEFT + "test_a_run_ends_once_the_group_has_ended_its_part"),

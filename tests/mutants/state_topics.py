@@ -9,8 +9,6 @@ from unittest.mock import patch
 
 from samelog.kafka import broker
 from samelog.kafka.state_topics.log import FeedLog, FeedStream
-from samelog.sequencer.state import setting_state
-from samelog.sequencer.state.feeds import noting
 from samelog.sequencer.state.feeds.feed import Feed, Key
 from samelog.sequencer.state.placement import topics
 from samelog.sequencer.state.transactions import changes
@@ -73,20 +71,6 @@ def forget_the_names_of_topics() -> Iterator[None]:
 
 
 @contextmanager
-def begin_with_nothing() -> Iterator[None]:
-    """When the level is raised, what is there is not told."""
-    with patch.object(setting_state, "begin_feeds", lambda state, before: None):
-        yield
-
-
-@contextmanager
-def note_below_the_level() -> Iterator[None]:
-    """A build that knows of feeds notes changes before all members do."""
-    with patch.object(noting, "STATE_TOPICS", 0):
-        yield
-
-
-@contextmanager
 def show_what_was_replaced() -> Iterator[None]:
     """A place is shown though its thing has a newer one."""
 
@@ -113,7 +97,6 @@ def let_them_be_written() -> Iterator[None]:
 
 
 _LOGS = "tests/kafka/test_state_topic_logs.py::"
-_RAISED = _LOGS + "test_what_is_there_when_the_level_is_raised_is_told_then"
 _FOLLOWED = _LOGS + "test_who_follows_has_what_the_state_has"
 STATE_TOPICS = (
     (170, number_by_what_is_there, _FOLLOWED),
@@ -130,8 +113,6 @@ STATE_TOPICS = (
         show_what_was_replaced,
         _LOGS + "test_each_change_has_an_offset_of_its_own_and_the_newest_stays",
     ),
-    (170, begin_with_nothing, _LOGS + "test_what_is_there_when_the_level_is_raised_is_told_then"),
-    (170, note_below_the_level, _LOGS + "test_what_is_there_when_the_level_is_raised_is_told_then"),
     (171, wake_nobody, _LOGS + "test_who_waits_is_told_of_its_partition_only"),
     (171, let_them_be_written, _LOGS + "test_nobody_may_do_more_than_read_them"),
 )

@@ -23,7 +23,7 @@ from samelog.placement.tasks import Action, PlacementRefused, PlacementTask, Tas
 from samelog.placement.values import NewGroup, PlacedPartition, PlacedReplica, Placement
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.placing import moved_by
-from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.levels import LOWEST
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CloseRun,
@@ -66,7 +66,7 @@ class Group:
     def __init__(self, number: int, partition: int) -> None:
         self.number = number
         self.machine = StateMachine()
-        self.machine.state.level = GROUPS
+        self.machine.state.level = LOWEST
         self.machine.state.placement.own = [PlacedReplica(number, number)]
         self.machine.apply(OpenPartition(partition, TOPIC, "t", {}, 1, [MOVING, STAYING]))
         self.entries: list[bytes] = []

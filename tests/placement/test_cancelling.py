@@ -11,7 +11,6 @@ from samelog.placement.changes import (
     PartitionMoved,
     TurnTask,
     WantGroup,
-    apply_change,
 )
 from samelog.placement.steps import TaskStep, next_step
 from samelog.placement.table import PlacementTable
@@ -166,12 +165,4 @@ def test_who_is_where_it_is_wanted_waits_for_nothing() -> None:
     apply(table, TurnTask(task.number, TaskState.CANCELLED))
     assert table.placement.moves == {}
     apply(table, WantGroup(1, task.target), WantGroup(1, home))
-    assert table.placement.moves == {}
-
-
-def test_before_the_feature_level_every_node_forgets_it_alike() -> None:
-    table, task = moving()
-    apply(table, *reassigning.reassign(table, {1: [2, 4]}))
-    done = TurnTask(task.number, TaskState.DONE)
-    apply_change(table.placement, done, keeps_wishes=False)
     assert table.placement.moves == {}

@@ -21,7 +21,6 @@ from samelog.placement.values import (
     PlacedPartition,
     PlacedReplica,
 )
-from samelog.sequencer.levels import CONVERTING
 from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopicCommand,
@@ -53,7 +52,6 @@ class Cluster:
     def __init__(self) -> None:
         self.machine = StateMachine()
         self.state = self.machine.state
-        self.state.level = CONVERTING
         self.do(CreateTopicCommand(TOPIC, "t", 2, {}, 1))
         self.change(PlaceGroups(1, (NewGroup(1, (1,), 1),)))
         self.state.placement.epoch_bases[MOVING] = EPOCH_BASE
@@ -152,13 +150,8 @@ def test_where_a_closed_run_ended_stays_known() -> None:
     assert all(number in cluster.state.inputs for number, *_ in ends)
 
 
-def test_only_group_0_lets_partitions_leave_and_only_from_a_level_on() -> None:
+def test_only_group_0_lets_partitions_leave() -> None:
     cluster = Cluster()
-    cluster.state.level = CONVERTING - 1
-    refused = cluster.change(WantGroup(MOVING, TARGET))
-    assert isinstance(refused, Rejection)
-    assert refused.code == "UNKNOWN_PARTITION"
-    cluster.state.level = CONVERTING
     assert not isinstance(cluster.change(WantGroup(MOVING, TARGET)), Rejection)
     cluster.state.placement.own = [PlacedReplica(1, 1)]
     assert not may_leave(cluster.state), "of a data group"

@@ -12,7 +12,7 @@ import pytest
 from samelog.archiver.compaction import CompactCommand, Compactions
 from samelog.format._kernels import crc32c
 from samelog.placement.tasks import Action, TaskState
-from samelog.sequencer.levels import GROUPS
+from samelog.sequencer.levels import LOWEST
 from samelog.sequencer.state.commands import CloseRun, PinStage
 from samelog.sequencer.state.placement.commands import (
     OpenPartition,
@@ -245,6 +245,6 @@ def test_a_group_that_has_just_been_made_is_asked_again() -> None:
     target.state.level = 0
     world.passes[2].hear(told)
     assert not target.entries
-    target.state.level = GROUPS
+    target.state.level = LOWEST
     world.passes[2].hear(told)
     assert len(target.entries) == 1

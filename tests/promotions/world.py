@@ -26,7 +26,6 @@ from samelog.sequencer.admin.siting import promoting
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
 from samelog.sequencer.cluster.promotion import SiteWasPromoted, follow
-from samelog.sequencer.levels import SITES
 from samelog.sequencer.sites import staying
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, SetMembers
 from samelog.sequencer.state.commands import Member as NamedMember
@@ -123,7 +122,6 @@ class World:
         commands += [SetSiteCommand(number, site) for number, site in enumerate(sites)]
         commands.append(CreateTopicCommand(TOPIC, "t", 1, {}, 3))
         base = StateMachine()
-        base.state.level = SITES
         for command in commands:
             if isinstance(base.apply(command), Rejection):
                 raise Harm(f"{command} is refused")

@@ -6,7 +6,6 @@ from unittest.mock import patch
 
 import pytest
 
-from samelog.sequencer.levels import ACCESS
 from samelog.sequencer.state import access_state
 from samelog.sequencer.state.access_commands import (
     AccessCommand,
@@ -55,10 +54,9 @@ def machine() -> StateMachine:
     return made
 
 
-def test_they_survive_encoding_and_need_a_level() -> None:
+def test_they_survive_encoding() -> None:
     commands: list[AnyCommand] = list(COMMANDS)
     assert decode_commands(encode_commands(commands)) == commands
-    assert {command.needs for command in commands} == {ACCESS}
 
 
 def test_what_is_added_and_taken_away(machine: StateMachine) -> None:

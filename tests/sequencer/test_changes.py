@@ -15,7 +15,6 @@ from samelog.consensus.log import RaftLog
 from samelog.placement.changes import PlaceGroups, apply_change
 from samelog.placement.values import NewGroup
 from samelog.sequencer.cluster.changes import VOTERS_LIMIT, ChangeRefused, Changes
-from samelog.sequencer.levels import SITES
 from samelog.sequencer.node import Node
 from samelog.sequencer.sites import leading
 from samelog.sequencer.state.commands import (
@@ -87,7 +86,6 @@ def test_leadership_goes_back_to_the_site_that_should_have_it(
 
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
-        await until(lambda: leader.level >= SITES, "the feature level")
         wanted = next(node for node in nodes if node is not leader)
         for node in nodes:
             node.peers.whereabouts._site = "lon" if node is wanted else "par"

@@ -19,7 +19,6 @@ from samelog.format.errors import LogFormatError
 from samelog.format.file_names import LOG, segment_name
 from samelog.sequencer.compaction import compactor
 from samelog.sequencer.compaction.compactor import Compactor
-from samelog.sequencer.levels import COMPACTION
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.replica import read_body
@@ -47,7 +46,6 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def publish(node: Node) -> None:
     """Records of two keys in turn, two in a segment."""
-    await until(lambda: node.raft.replica.level >= COMPACTION, "the cluster knows of it")
     session = Session("a")
     for number in range(RECORDS):
         if number in (2, 4):

@@ -16,7 +16,6 @@ from samelog.consensus import GroupMessages, Role
 from samelog.consensus.messages import PreVote
 from samelog.placement.values import NewGroup
 from samelog.sequencer.admin.status import trouble
-from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import (
     DeleteTopicCommand,
@@ -27,7 +26,6 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import MakeGroups, PlaceTopic
-from samelog.sequencer.state.reset_commands import HardReset
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.member_beats import NOT_YET
@@ -37,7 +35,6 @@ from tests.sequencer.cluster import RunWith, leader_of, make_node, until
 async def make_groups(nodes: list[Node], *groups: list[int]) -> None:
     """Groups on these members, the first of which is to lead."""
     leader = await leader_of(nodes)
-    await until(lambda: leader.level >= GROUPS, "the feature level")
     wanted = [NewGroup(len(members), tuple(members), members[0]) for members in groups]
     command = MakeGroups(leader.cluster.placement.version, wanted)
     outcome = await leader.raft.proposer.propose(command)
@@ -278,7 +275,6 @@ def test_a_replica_hears_and_speaks_under_its_own_number(tmp_path: Path, run_wit
 
 def test_group_0_changes_nothing_of_what_is_in_a_data_group() -> None:
     machine = StateMachine()
-    machine.state.level = GROUPS
     machine.state.members[0] = Member(0, "a", "a:1", "x", voter=True)
     place = PlaceTopic(0, "id", "t", {}, 1, [NewGroup(1, (0,), 0)], [1])
     assert machine.apply(place).partition_numbers == [1]
@@ -288,7 +284,6 @@ def test_group_0_changes_nothing_of_what_is_in_a_data_group() -> None:
     refused = machine.apply(ArchiveCommand(1, 5, 0, 0, 1, ""))
     assert isinstance(refused, Rejection)
     assert refused.code == "ELSEWHERE"
-    assert machine.apply(HardReset("x", 1, 1)).code == "LEVEL"
     machine.apply(DeleteTopicCommand("id"))
     assert not machine.state.placement.partitions
 

@@ -16,7 +16,6 @@ from samelog.sequencer.data_groups.ending import (
     groups_of,
     overtaken,
 )
-from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.raft.closing import HELD_UP_S, RunCloser
 from samelog.sequencer.state.commands import (
     CloseRun,
@@ -41,7 +40,6 @@ END = (0, 400)
 def group_0() -> StateMachine:
     """One session with an open run, and a topic with a partition in each of two data groups."""
     machine = StateMachine()
-    machine.state.level = GROUPS
     machine.state.members[0] = Member(0, "a", "a:1", "x", voter=True)
     groups = [NewGroup(1, (0,), 0), NewGroup(1, (0,), 0)]
     machine.apply(PlaceTopic(0, TOPIC, "t", {}, 1, groups, [1, 2]))

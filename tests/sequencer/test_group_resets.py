@@ -9,7 +9,6 @@ import pytest
 from samelog.placement.changes import GroupBegunAnew, StartTask
 from samelog.placement.tasks import PlacementTask, TaskKind
 from samelog.sequencer.data_groups import resets
-from samelog.sequencer.levels import GROUP_RECOVERY, GROUPS
 from samelog.sequencer.state.commands import (
     Merge,
     Range,
@@ -39,9 +38,7 @@ RESET = HardReset("r1", 77, 5)
 @pytest.fixture
 def cluster() -> StateMachine:
     """A topic with a partition in each of two groups, one open run."""
-    machine = group_0()
-    machine.state.level = GROUP_RECOVERY
-    return machine
+    return group_0()
 
 
 @pytest.fixture
@@ -203,9 +200,6 @@ def test_what_is_in_the_way_is_named(cluster: StateMachine) -> None:
         outcome: Any = cluster.apply(RESET)
         return str(outcome.code)
 
-    cluster.state.level = GROUPS
-    assert refusal() == "LEVEL"
-    cluster.state.level = GROUP_RECOVERY
     table = cluster.state.placement
     table.moves = {1: 2}
     assert refusal() == "MOVING"

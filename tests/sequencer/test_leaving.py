@@ -8,7 +8,6 @@ import pytest
 
 from samelog.placement.changes import WantGroup
 from samelog.replicator.interfaces import RequestRefused
-from samelog.sequencer.levels import CONVERTING
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.placement.commands import ChangePlacement
 from tests.sequencer.cluster import (
@@ -79,7 +78,6 @@ def test_nothing_of_it_is_left_in_group_0_nor_taken_there(
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2])
         await until(lambda: led(nodes, GROUP) == [nodes[0]], "who shall lead")
-        assert nodes[0].level >= CONVERTING
         session, values = Session("p"), [b"%d" % number for number in range(RECORDS)]
         await session.send(nodes, batch(*values))
         await until(lambda: all(offset(node) == RECORDS for node in nodes), "merged")

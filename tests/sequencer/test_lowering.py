@@ -10,7 +10,6 @@ import pytest
 from samelog.placement.changes import ConfirmGroup, RecoverGroup
 from samelog.placement.values import PlacedReplica
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
-from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
 from samelog.sequencer.state.machine import StateMachine
@@ -44,7 +43,6 @@ def committed(machine: StateMachine, group: str) -> dict[int, int]:
 def cluster() -> StateMachine:
     """Group 0: its table says that one replica is to go on alone."""
     machine = group_0()
-    machine.state.level = GROUP_RECOVERY
     machine.apply(CreateTopicCommand("e" * 32, "__events", 1, {}, 1))
     machine.apply(ChangePlacement(-1, [RecoverGroup(GROUP, 0)]))
     return machine

@@ -15,7 +15,6 @@ from samelog.format import _kernels as kernels
 from samelog.format.positions import SessionPosition
 from samelog.placement.values import PartitionPass, PassStage, PlacedPartition
 from samelog.sequencer.group_replica import GroupReplica
-from samelog.sequencer.levels import LOWEST, ONE_ROUND
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.in_flight import InFlight, MemberFlight
@@ -135,9 +134,8 @@ def test_lateness_follows_the_usual_round() -> None:
 class Leader:
     """A coordinator that leads, with one input of which more is here than was reported."""
 
-    def __init__(self, level: int, *, voters: int = 3) -> None:
+    def __init__(self, *, voters: int = 3) -> None:
         self.machine = machine_with_input()
-        self.machine.state.level = level
         self.asked: list[tuple[str, list[int]]] = []
         self.proposed: list[Any] = []
         self.planned: list[dict[int, SessionPosition]] = []
@@ -203,7 +201,7 @@ HALF = SessionPosition(0, 0, 50)
 
 
 def test_what_a_majority_has_shown_is_planned_when_received() -> None:
-    leader = Leader(ONE_ROUND)
+    leader = Leader()
     assert not leader.coordinator.received(1)
     leader.coordinator.positions(0, 0, {1: HALF})
     assert leader.available() == {}
@@ -212,11 +210,8 @@ def test_what_a_majority_has_shown_is_planned_when_received() -> None:
     assert leader.coordinator.received(1)
 
 
-@pytest.mark.parametrize(("level", "voters"), [(LOWEST, 3), (ONE_ROUND, 1)])
-def test_where_others_may_take_entries_without_bytes_reports_decide(
-    level: int, voters: int
-) -> None:
-    leader = Leader(level, voters=voters)
+def test_where_there_is_no_other_reports_decide() -> None:
+    leader = Leader(voters=1)
     leader.coordinator.positions(0, 0, {1: HALF})
     leader.coordinator.positions(1, 0, {1: HALF})
     assert leader.available() == {1: HALF}
@@ -224,7 +219,7 @@ def test_where_others_may_take_entries_without_bytes_reports_decide(
 
 
 def test_a_run_is_closed_after_all_who_can_be_reached_were_asked() -> None:
-    leader = Leader(ONE_ROUND)
+    leader = Leader()
     leader.coordinator.run_ended("s", "c" * 32, {})
     leader.turn()
     assert leader.asked == [("s", [1])]  # 2 is away

@@ -24,7 +24,6 @@ from samelog.placement.changes import (
 )
 from samelog.placement.tasks import PlacementTask, TaskKind, TaskState
 from samelog.placement.values import NewGroup, PlacedReplica
-from samelog.sequencer.levels import GROUP_RECOVERY, GROUPS
 from samelog.sequencer.state.commands import (
     Member,
     SetMembers,
@@ -42,7 +41,6 @@ MOVE = PlacementTask(1, TaskKind.DRAIN, 1, gets=3, loses=0, replica=4, reason="n
 def machine() -> StateMachine:
     """Four members, and a group of three."""
     machine = StateMachine()
-    machine.state.level = GROUPS
     machine.state.members = {
         number: Member(
             number, f"n{number}", f"n{number}:1", f"samelog://node/n{number}", voter=True
@@ -141,15 +139,11 @@ def test_what_is_refused_stops_nothing_else(machine: StateMachine) -> None:
     assert machine.state.placement.draining == [2]
 
 
-@pytest.mark.parametrize(("level", "left"), [(GROUPS, [2, 3]), (GROUP_RECOVERY, [2])])
-def test_who_is_removed_is_drained_no_more(
-    machine: StateMachine, level: int, left: list[int]
-) -> None:
+def test_who_is_removed_is_drained_no_more(machine: StateMachine) -> None:
     apply(machine, DrainMember(2, is_draining=True), DrainMember(3, is_draining=True))
-    machine.state.level = level
     rest = [each for each in machine.state.members.values() if each.number != 3]
     machine.apply(SetMembers(rest))
-    assert machine.state.placement.draining == left
+    assert machine.state.placement.draining == [2]
 
 
 def test_what_a_cancelled_task_made_is_gone_when_the_group_says_so(machine: StateMachine) -> None:

@@ -25,7 +25,6 @@ from samelog.sequencer.cluster.lives import NEVER_SEEN, contradiction
 from samelog.sequencer.cluster.node_dir import NodeDirectory, NodeDirectoryError, read_record
 from samelog.sequencer.cluster.promotion import SiteWasPromoted
 from samelog.sequencer.host import NodeResources
-from samelog.sequencer.levels import SITES
 from samelog.sequencer.merge.dedup import BatchFacts, DedupView
 from samelog.sequencer.node import Node
 from samelog.sequencer.recovery import SitePromotion, begin_anew, look
@@ -93,7 +92,6 @@ def code(machine: StateMachine, command: AnyCommand) -> str:
 def test_commands_are_the_same_after_a_way_through_the_log() -> None:
     commands: list[AnyCommand] = [PROMOTE, SetSiteVotes("lon", True, 5)]
     assert decode_commands(encode_commands(commands)) == commands
-    assert {each.needs for each in commands} == {SITES}
 
 
 def test_a_promoted_site_votes_and_the_cluster_has_another_id(machine: StateMachine) -> None:
@@ -325,7 +323,6 @@ def test_who_is_of_before_takes_no_part_and_who_stays_follows(
 
     async def before(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
-        await until(lambda: leader.level >= SITES, "the feature level")
         for node in nodes:
             node.peers.whereabouts._site = SITE_OF[node.peers.number]
         propose = leader.raft.proposer.propose

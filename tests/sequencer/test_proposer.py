@@ -10,11 +10,10 @@ import pytest
 
 from samelog.consensus import NotLeader
 from samelog.runtime.clock import SystemClock
-from samelog.sequencer.levels import ACCESS, SITES
+from samelog.sequencer.levels import LOWEST
 from samelog.sequencer.raft import proposer as proposing
 from samelog.sequencer.raft.proposer import ENTRY_BYTES, FORWARD_BYTES, Proposer, in_entries
 from samelog.sequencer.state.commands import NodeStarted, decode_commands, encode_commands
-from samelog.sequencer.state.sites.commands import AddSite
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.messages import encode_message
 from samelog.wire.peer_messages import (
@@ -24,6 +23,7 @@ from samelog.wire.peer_messages import (
     Forwarded,
     ForwardedAll,
 )
+from tests.cluster_sim.new_kind import NEW_BUILD, NewKind, known
 from tests.runtime.peers import until
 
 BIG = ENTRY_BYTES - 10
@@ -116,13 +116,12 @@ class Leader(ElectedGroup):
         return len(self.entries), future
 
 
-@pytest.mark.parametrize("level", [1, ACCESS])
-def test_many_commands_are_few_entries(level: int) -> None:
+def test_many_commands_are_few_entries() -> None:
     group = Leader()
     commands = [NodeStarted("n" * size, 1, n, "life", 1) for n, size in enumerate([1, 1, BIG, 1])]
 
     async def main() -> list[Any]:
-        replica: Any = SimpleNamespace(level=level)
+        replica: Any = SimpleNamespace(level=LOWEST)
         proposer = Proposer(group, replica, SystemClock(), lambda to, message: True)  # type: ignore[arg-type]
         return await proposer.propose_all(commands)
 
@@ -130,11 +129,7 @@ def test_many_commands_are_few_entries(level: int) -> None:
     assert [len(entry) for entry in group.entries] == [2, 1, 1]
 
 
-@pytest.mark.parametrize(("level", "sizes"), [(1, [1, 1, 1, 1]), (ACCESS, [4])])
-def test_commands_are_forwarded_together_once_all_members_know_that(
-    level: int, sizes: list[int]
-) -> None:
-    """An older leader would propose the first of several that are forwarded together."""
+def test_commands_are_forwarded_together() -> None:
     commands = [NodeStarted("n", 1, n, "life", 1) for n in range(4)]
     sent: list[int] = []
 
@@ -142,7 +137,7 @@ def test_commands_are_forwarded_together_once_all_members_know_that(
         follows = ElectedGroup()
         follows.raft = SimpleNamespace(leader=2, node_id=1)
         replica: Any = Applied()
-        replica.level = level
+        replica.level = LOWEST
 
         def to_leader(to: int, message: Any) -> bool:
             is_one = isinstance(message, Forward)
@@ -158,7 +153,7 @@ def test_commands_are_forwarded_together_once_all_members_know_that(
         assert await asker.propose_all(commands) == [True] * 4
 
     asyncio.run(main())
-    assert sent == sizes
+    assert sent == [4]
 
 
 def test_what_is_asked_for_in_one_turn_is_one_entry_and_each_gets_its_own_outcomes() -> None:
@@ -166,7 +161,7 @@ def test_what_is_asked_for_in_one_turn_is_one_entry_and_each_gets_its_own_outcom
     commands = [NodeStarted("n", 1, n, "life", 1) for n in range(6)]
 
     async def main() -> list[Any]:
-        replica: Any = SimpleNamespace(level=ACCESS)
+        replica: Any = SimpleNamespace(level=LOWEST)
         told: list[Any] = []
 
         def send(to: int, message: Any) -> bool:
@@ -203,7 +198,7 @@ def test_what_cannot_be_proposed_together_is_asked_for_again_by_each() -> None:
     group = Refusing()
 
     async def main() -> list[Any]:
-        replica: Any = SimpleNamespace(level=ACCESS)
+        replica: Any = SimpleNamespace(level=LOWEST)
         proposer = Proposer(group, replica, SystemClock(), lambda to, message: True)  # type: ignore[arg-type]
         commands = [NodeStarted("n", 1, n, "life", 1) for n in range(3)]
         return await asyncio.gather(*map(proposer.propose, commands))
@@ -212,7 +207,7 @@ def test_what_cannot_be_proposed_together_is_asked_for_again_by_each() -> None:
     assert [len(entry) for entry in group.entries] == [0, 3]
 
 
-NEEDING = AddSite("far", votes=True, at_ms=1)
+NEEDING: Any = NewKind("new")
 
 
 class NewReplica:
@@ -243,7 +238,7 @@ def test_what_needs_a_level_waits_for_the_first_one_of_a_new_cluster() -> None:
         group.is_leader = True
         proposer = Proposer(group, replica, SystemClock(), lambda to, message: True)  # type: ignore[arg-type]
         asked = asyncio.ensure_future(proposer.propose(NEEDING))
-        for level in (0, SITES):
+        for level in (0, NEW_BUILD):
             await until(lambda: bool(replica.waiting))
             assert not asked.done()
             replica.apply(level)
@@ -253,7 +248,7 @@ def test_what_needs_a_level_waits_for_the_first_one_of_a_new_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "has"), [(0, "this new one has none: a member is away"), (7, "the cluster has 7")]
+    ("level", "has"), [(0, "this new one has none: a member is away"), (1, "the cluster has 1")]
 )
 def test_what_needs_a_level_that_does_not_come_is_refused(
     level: int, has: str, monkeypatch: pytest.MonkeyPatch
@@ -268,7 +263,7 @@ def test_what_needs_a_level_that_does_not_come_is_refused(
 
     refused = asyncio.run(main())
     assert refused.code == "LEVEL_TOO_LOW"
-    assert refused.message == f"it needs feature level {SITES}, {has}: docs/upgrades.md"
+    assert refused.message == f"it needs feature level {NEW_BUILD}, {has}: docs/upgrades.md"
 
 
 def test_a_leader_that_has_yet_to_apply_the_level_is_asked_again() -> None:
@@ -280,7 +275,7 @@ def test_a_leader_that_has_yet_to_apply_the_level_is_asked_again() -> None:
         follows.raft = SimpleNamespace(leader=2, node_id=1)
         behind, ahead = (
             NewReplica(),
-            SimpleNamespace(level=SITES, wait_applied=Applied().wait_applied),
+            SimpleNamespace(level=NEW_BUILD, wait_applied=Applied().wait_applied),
         )
         answers, tasks = list[Any](), list[Any]()
 
@@ -298,10 +293,11 @@ def test_a_leader_that_has_yet_to_apply_the_level_is_asked_again() -> None:
         asked = asyncio.ensure_future(asker.propose(NEEDING))
         await until(lambda: bool(answers))
         assert not asked.done()
-        behind.apply(SITES)
+        behind.apply(NEW_BUILD)
         assert await asked is True
 
-    asyncio.run(main())
+    with known():
+        asyncio.run(main())
 
 
 def test_what_is_forwarded_together_is_answered_one_by_one() -> None:
@@ -314,7 +310,7 @@ def test_what_is_forwarded_together_is_answered_one_by_one() -> None:
     async def main() -> list[Any]:
         leads, follows = Leader(), ElectedGroup()
         follows.raft = SimpleNamespace(leader=2, node_id=1)
-        replica: Any = SimpleNamespace(level=ACCESS, wait_applied=wait_applied)
+        replica: Any = SimpleNamespace(level=LOWEST, wait_applied=wait_applied)
         tasks: list[Any] = []
         refusal = Rejection("TOPIC_EXISTS", "it is there")
 
@@ -350,7 +346,7 @@ def test_what_fits_no_message_is_refused_and_no_answer_is_too_long() -> None:
     async def main() -> list[Any]:
         follows = ElectedGroup()
         follows.raft = SimpleNamespace(leader=2, node_id=1)
-        replica: Any = SimpleNamespace(level=ACCESS)
+        replica: Any = SimpleNamespace(level=LOWEST)
 
         def send(to: int, message: Any) -> bool:
             sent.append(message)
@@ -374,19 +370,19 @@ def test_what_fits_no_message_is_refused_and_no_answer_is_too_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "leads", "entries"),
-    [(ACCESS, True, [[]]), (1, True, []), (ACCESS, False, [])],
+    ("leads", "entries"),
+    [(True, [[]]), (False, [])],
 )
 def test_a_follower_asks_for_an_entry_that_does_nothing(
-    *, level: int, leads: bool, entries: list[list[Any]]
+    *, leads: bool, entries: list[list[Any]]
 ) -> None:
-    """Nobody waits for it; members of before know no such message."""
+    """It waits for no answer."""
 
     async def main() -> None:
         group, follows = Leader(), ElectedGroup()
         group.is_leader = leads
         follows.raft = SimpleNamespace(leader=2, node_id=1)
-        replica: Any = SimpleNamespace(level=level)
+        replica: Any = SimpleNamespace(level=LOWEST)
         sent, answered = list[Any](), list[Any]()
 
         def to_leader(to: int, message: Any) -> bool:

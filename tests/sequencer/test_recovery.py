@@ -22,7 +22,6 @@ from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.members import NotAMember
 from samelog.sequencer.cluster.node_dir import NOT_LET_IN, NodeDirectoryError, NodePlace
 from samelog.sequencer.host import NodeResources
-from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.alone import held_by
 from samelog.sequencer.raft.member_log import MemberLog
@@ -245,7 +244,6 @@ def test_a_node_with_data_groups_goes_on_with_them(
 
     async def body(nodes: list[Node]) -> None:
         leader = await leader_of(nodes)
-        await until(lambda: leader.level >= GROUP_RECOVERY, "the feature level")
         groups = [NewGroup(len(each), each, each[0]) for each in ((0,), (0, 1), (1, 2))]
         place = PlaceTopic(0, "f" * 32, "placed", {}, 1, groups, [1, 2, 3])
         outcome = await leader.raft.proposer.propose(place)

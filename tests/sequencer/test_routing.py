@@ -16,7 +16,6 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.data_groups.routing import RoutedLogs
-from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.state.commands import Member
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset
@@ -34,7 +33,6 @@ class Source:
 
 def test_a_log_that_begins_anew_is_not_read_before_its_group_has_done_so() -> None:
     cluster, group = group_0(), data_group()
-    cluster.state.level = GROUP_RECOVERY
     logs = SimpleNamespace(machine=group, source=Source())
     replica = SimpleNamespace(group_replica=SimpleNamespace(logs=logs))
     held = {1: replica}

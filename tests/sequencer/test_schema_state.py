@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from samelog.sequencer.levels import SCHEMAS
 from samelog.sequencer.state import schemas
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
@@ -78,10 +77,9 @@ def since(machine: StateMachine, topic: str = "t1") -> list[list[tuple[int, int]
     return [list(machine.state.partitions[number].schema_since) for number in numbers]
 
 
-def test_it_survives_encoding_and_needs_its_level() -> None:
+def test_it_survives_encoding() -> None:
     command = SetSchemaCommand("t1", 0, A, 9)
     assert decode_commands(encode_commands([command])) == [command]
-    assert command.needs == SCHEMAS
 
 
 def test_versions_follow_each_other_from_each_partitions_next_offset_on(

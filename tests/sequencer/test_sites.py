@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from samelog.placement.sites import Sites
-from samelog.sequencer.levels import SITES
 from samelog.sequencer.sites.agreeing import PROMISED_S, Agreement
 from samelog.sequencer.sites.lags import FRESH_S, UNKNOWN, SiteLags
 from samelog.sequencer.sites.leading import WELL_S, LeaderPlace, patience
@@ -64,7 +63,6 @@ def test_commands_are_the_same_after_a_way_through_the_log() -> None:
     added, put, removed = AddSite("lon", True, 1), SetSiteCommand(3, "lon"), RemoveSite("lon", 2)
     commands: list[AnyCommand] = [added, put, removed]
     assert decode_commands(encode_commands(commands)) == commands
-    assert {command.needs for command in commands} == {SITES}
 
 
 def test_a_member_is_in_a_site_only_if_the_cluster_has_it(machine: StateMachine) -> None:
@@ -287,9 +285,6 @@ class Here:
 def test_a_node_has_its_site_noted_and_tells_its_lag(machine: StateMachine) -> None:
     here = Here(machine, 3, "nyc")
     here.part.tick()
-    assert here.proposed == [], "the cluster has not got the level"
-    machine.state.level = SITES
-    here.part.tick()
     assert here.proposed == [SetSiteCommand(3, "nyc")]
     here.waits_since_ms, here.lacks = 9_300, 12
     here.part.tick()
@@ -300,7 +295,6 @@ def test_a_node_has_its_site_noted_and_tells_its_lag(machine: StateMachine) -> N
 
 
 def test_a_node_of_no_such_site_says_so(machine: StateMachine) -> None:
-    machine.state.level = SITES
     here = Here(machine, 3, "nycc")
     here.part.tick()
     assert not here.proposed

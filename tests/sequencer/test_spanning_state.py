@@ -6,7 +6,6 @@ import pytest
 
 from samelog.placement.tasks import Action
 from samelog.placement.values import NewGroup, PartitionPass, PassStage
-from samelog.sequencer.levels import GROUP_RECOVERY, GROUPS
 from samelog.sequencer.spanning.steps import lost_groups, next_steps
 from samelog.sequencer.state.commands import (
     CloseRun,
@@ -48,7 +47,6 @@ UNIT = 1
 def cluster() -> StateMachine:
     """Group 0: a topic of two partitions, in groups 1 and 2, and a run that is staged for it."""
     machine = StateMachine()
-    machine.state.level = GROUPS
     machine.state.members[0] = Member(0, "a", "a:1", "x", voter=True)
     groups = [NewGroup(1, (0,), 0), NewGroup(1, (0,), 0)]
     machine.apply(PlaceTopic(0, "id", "t", {}, 1, groups, [1, 2]))
@@ -59,7 +57,6 @@ def cluster() -> StateMachine:
 def data_group(number: int) -> StateMachine:
     """A data group with one of the partitions, in which the run has an input."""
     machine = StateMachine()
-    machine.state.level = GROUPS
     machine.apply(OpenPartition(number, "id", "t", {}, 1, [1, 2]))
     opened = OpenPlacedInput("s", "s", "i", 0, 0, "run-s", None, None, "sink", "id", number - 1)
     assert not isinstance(machine.apply(opened), Rejection)
@@ -253,7 +250,6 @@ def test_a_group_that_is_gone_has_done_its_part(cluster: StateMachine) -> None:
 
 def test_nothing_is_pinned_in_a_group_that_begins_its_logs_anew(cluster: StateMachine) -> None:
     """The unit names partitions that the group does not know yet: that is not refused."""
-    cluster.state.level = GROUP_RECOVERY
     cluster.apply(HardReset("r1", 1, 1))
     cluster.apply(begin(parts=[StagedPart(*RUN, [(3, 0, 10), (4, 0, 10)])]))
     group = data_group(1)

@@ -14,7 +14,6 @@ from samelog.config.tables.node import Expiry, Grant
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.kafka.event_writer import EventWriter
-from samelog.sequencer.levels import EVENTS
 from samelog.sequencer.state import expiry
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
@@ -45,7 +44,6 @@ MAKE = CreateTopicCommand("e", "__events", 1, {}, 1)
 @pytest.fixture
 def machine() -> StateMachine:
     machine = StateMachine()
-    machine.state.level = EVENTS
     machine.apply(MAKE)
     return machine
 
@@ -67,7 +65,7 @@ def test_what_happens_is_numbered(machine: StateMachine) -> None:
     machine.apply(AddPartitions("t", 3))
     machine.apply(SetMembers([A, B]))
     machine.apply(SetMembers([A]))
-    machine.apply(NodeStarted("a", 1, 0, "life", EVENTS))
+    machine.apply(NodeStarted("a", 1, 0, "life", 1))
     machine.apply(ArchiveCommand(2, 0, 0, 0, 7, "truncated by me"))
     machine.apply(RecordEvent(8, "fork", "a lost a file"))
     machine.apply(DeleteTopicCommand("t"))
@@ -102,13 +100,13 @@ def test_a_view_is_a_topic_that_is_made_and_goes(machine: StateMachine) -> None:
 
 def test_a_higher_level_and_resets_are_told(machine: StateMachine) -> None:
     machine.apply(SetMembers([A]))
-    machine.apply(NodeStarted("a", 1, 0, "life", EVENTS + 1))
-    machine.apply(RaiseLevel(EVENTS, EVENTS + 1, 6))
+    machine.apply(NodeStarted("a", 1, 0, "life", 2))
+    machine.apply(RaiseLevel(0, 2, 6))
     machine.apply(SoftReset("soft", 7))
     machine.apply(HardReset("hard", 8, 1))
     found = [(each.kind, each.subject, each.detail) for each in machine.state.told.waiting]
     assert found[-3:] == [
-        ("level raised", "", f"feature level {EVENTS + 1}"),
+        ("level raised", "", "feature level 2"),
         ("soft reset", "", "soft"),
         ("hard reset", "", "hard"),
     ]
@@ -145,13 +143,9 @@ def test_what_is_refused_did_not_happen(machine: StateMachine) -> None:
     assert len(machine.state.told.waiting) == 1
 
 
-def test_without_the_topic_and_below_the_level_nothing_is_kept() -> None:
+def test_without_the_topic_nothing_is_kept() -> None:
     machine = StateMachine()
-    machine.state.level = EVENTS
     machine.apply(CreateTopicCommand("t", "t", 1, {}, 1))
-    assert told(machine) == []
-    machine.state.level = EVENTS - 1
-    machine.apply(MAKE)
     assert told(machine) == []
 
 

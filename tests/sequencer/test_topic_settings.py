@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.sequencer.levels import SUPPORTED
 from samelog.sequencer.state.topic_settings import (
     ADVICE,
     FIXED,
@@ -39,7 +38,7 @@ from samelog.sequencer.state.topic_settings import (
     ],
 )
 def test_what_means_something_is_accepted(key: str, value: str) -> None:
-    assert problem_with(key, value, 2, SUPPORTED) is None
+    assert problem_with(key, value, 2) is None
 
 
 @pytest.mark.parametrize(
@@ -67,17 +66,12 @@ def test_what_means_something_is_accepted(key: str, value: str) -> None:
     ],
 )
 def test_anything_else_is_refused_with_what_is_allowed(key: str, value: str, said: str) -> None:
-    assert said in str(problem_with(key, value, 2, SUPPORTED))
+    assert said in str(problem_with(key, value, 2))
 
 
 def test_what_is_shown_by_default_can_be_given() -> None:
     shown = {**FIXED, **{key: default for key, (default, _) in ADVICE.items()}}
-    assert [key for key, value in shown.items() if problem_with(key, value, 1, SUPPORTED)] == []
-
-
-def test_compaction_needs_its_level() -> None:
-    assert "needs feature level 6" in str(problem_with("cleanup.policy", "compact,delete", 2, 5))
-    assert problem_with("cleanup.policy", "delete", 2, 5) is None
+    assert [key for key, value in shown.items() if problem_with(key, value, 1)] == []
 
 
 def test_segments_that_wait_for_compaction_are_rolled_for_it() -> None:

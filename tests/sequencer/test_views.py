@@ -17,7 +17,6 @@ from samelog.sequencer.admin.groups import group_lags, group_row
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.topics import partition_name
 from samelog.sequencer.filtering.view_stream import ViewStream, check_owner, narrowed
-from samelog.sequencer.levels import VIEWS
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     DeleteTopicCommand,
@@ -83,7 +82,6 @@ def test_a_view_has_a_name_a_log_and_numbers_of_its_own(machine: StateMachine) -
         command,
         DropViewCommand("v1"),
     ]
-    assert command.needs == DropViewCommand.needs == VIEWS
     for _ in range(2):  # proposed twice, because its fate was not known
         assert machine.apply(command) == command
     machine = StateMachine.decode(machine.encode())

@@ -13,7 +13,6 @@ from samelog.sequencer.admin.mirroring.mirrors import mirror_info
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.topics import partition_name, view_info, views_in
 from samelog.sequencer.state.feeds.feed import PARTITIONS, Feed, StateTopic
-from samelog.sequencer.state.feeds.noting import is_told
 from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.plain import to_json
@@ -57,7 +56,7 @@ def _keyed(machine: StateMachine, number: int, keyed: KeyedPartition) -> dict[st
 def internal(node: ServedNode) -> ShownRows:
     """Topics that are generated from the state, as far as there is anything in them."""
     state = node.logs.machine.state
-    for name in StateTopic if is_told(state) else ():
+    for name in StateTopic:
         feeds = state.groups.feeds.of(name)
         if feeds and name not in state.names:
             told = [_feed(number, feeds[number]) for number in sorted(feeds)]

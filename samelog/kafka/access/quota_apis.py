@@ -7,7 +7,6 @@ Invariant: only rates that are kept to are ever taken, and only of whom they are
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from samelog.kafka.access.acls import AclOperation
@@ -19,7 +18,6 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.parts import Parts
-from samelog.sequencer.levels import CLIENT_QUOTAS
 from samelog.sequencer.state.access_commands import ChangeQuotas, QuotaChange
 
 USER, CLIENT = "user", "client-id"
@@ -143,10 +141,7 @@ class AlterClientQuotasResponse(ResponseBody, frozen=True):
 async def alter_quotas(call: NodeCall, request: Any) -> AlterClientQuotasResponse:
     """Changes rates, those of all entities that are sound in one entry."""
     failure = await _failure(call, AclOperation.ALTER_CONFIGS)
-    with suppress(TimeoutError):
-        await call.broker.until_begun()
-    level = call.broker.level
-    wanted = [failure or _changes(each, level) for each in request.entries]
+    wanted = [failure or _changes(each) for each in request.entries]
     changes = [change for each in wanted if not isinstance(each, ApiError) for change in each]
     is_wanted = bool(changes) and not request.validate_only
     refusal = await _changed(call, ChangeQuotas(changes)) if is_wanted else None
@@ -173,10 +168,10 @@ def _altered(asked: Any, error: ApiError | None) -> AlteredQuota:
     )
 
 
-def _changes(asked: Any, level: int) -> list[QuotaChange] | ApiError:
+def _changes(asked: Any) -> list[QuotaChange] | ApiError:
     """The changes of one entity, or what is wrong with them."""
     names: Mapping[str, str | None] = {each.entity_type: each.entity_name for each in asked.entity}
-    problem = _problem_with(names, len(asked.entity), level) or next(_problems(asked.ops), None)
+    problem = _problem_with(names, len(asked.entity)) or next(_problems(asked.ops), None)
     if problem is not None:
         return _refused(problem)
     user, client = (names[kind] or "" if kind in names else None for kind in (USER, CLIENT))
@@ -184,12 +179,10 @@ def _changes(asked: Any, level: int) -> list[QuotaChange] | ApiError:
     return [QuotaChange(owner, x.key, None if x.remove else int(x.value)) for x in asked.ops]
 
 
-def _problem_with(names: Mapping[str, str | None], named: int, level: int) -> str | None:
+def _problem_with(names: Mapping[str, str | None], named: int) -> str | None:
     """What is wrong with an entity; `named`: how many parts it has."""
     if not names or len(names) != named or not names.keys() <= {USER, CLIENT}:
         return "only users and client ids have quotas here, not addresses"
-    if CLIENT in names and level < CLIENT_QUOTAS:
-        return f"quotas of client ids need feature level {CLIENT_QUOTAS}"
     if not all(_is_name(each) for each in names.values()):
         return "a name is empty, or too long, or has control characters"
     return None

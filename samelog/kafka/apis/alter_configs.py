@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
@@ -81,8 +80,6 @@ async def alter_each(
     is wanted may raise ApiError.
     """
     await call.broker.look_for(topics_of(request))
-    with suppress(TimeoutError):
-        await call.broker.until_begun()
 
     async def alter(resource: Any) -> AlterConfigsResponseResource:
         if _takes_back_throttles(call, resource):
@@ -143,7 +140,7 @@ def _topic(call: NodeCall, name: str) -> Altered:
 
     def checked(settings: Mapping[str, str | None]) -> dict[str, str]:
         majority, longest = broker.majority_of(topic), broker.longest_batch
-        found = check_settings(settings, majority, broker.level, longest)
+        found = check_settings(settings, majority, longest)
         broker.check_libraries(found, topic)
         return found
 

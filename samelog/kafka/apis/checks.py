@@ -170,7 +170,7 @@ def check_unpacked(topic: Topic, data: memoryview, checked: CheckedBatches) -> N
 
 
 def check_settings(
-    settings: Mapping[str, str | None], majority: int, level: int, longest: int
+    settings: Mapping[str, str | None], majority: int, longest: int
 ) -> dict[str, str]:
     """The settings, those left out that are null (their default). `longest`: the bytes of the
     longest batch that this node takes. Raises ApiError.
@@ -179,7 +179,7 @@ def check_settings(
     for key, value in settings.items():
         if value is None and key in KNOWN:
             continue
-        problem = problem_with(key, value or "", majority, level)
+        problem = problem_with(key, value or "", majority)
         if problem is not None:
             raise ApiError(ErrorCode.invalid_config, problem)
         if key == MAX_MESSAGE_BYTES:

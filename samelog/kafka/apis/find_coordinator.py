@@ -67,7 +67,7 @@ def keys_of(call: AnyCall, request: Any) -> Sequence[str]:
 def _find(call: NodeCall, kind: int, key: str) -> FindCoordinatorResponseCoordinator:
     if kind == GROUP and (error := check_group(call, key)):
         return nobody(key, error, "a grant to subscribe with this group is missing")
-    if kind != GROUP and (kind != TRANSACTION or not call.broker.transactions.is_there):
+    if kind not in (GROUP, TRANSACTION):
         return no_group(kind, key)
     if kind == TRANSACTION and not call.broker.may_use_transactions(call.client, key):
         denied = ErrorCode.transactional_id_authorization_failed

@@ -17,7 +17,6 @@ from samelog.kafka.codec.errors import ApiError
 from samelog.placement.tasks import PlacementRefused
 from samelog.runtime.slices import paced
 from samelog.sequencer.admin.placement import PlacementPlan, Plan
-from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.commands import AnyCommand
 
 PreparedT = TypeVar("PreparedT")
@@ -53,8 +52,6 @@ async def in_time(work: Awaitable[ApiError | None], over_at: float) -> ApiError 
 def placement_of(broker: Broker, wanted: Any) -> Plan | None:
     """What a topic of CreateTopics asks for; None: to be in group 0."""
     nodes = broker.nodes()
-    if broker.machine.state.level < GROUPS:
-        return None
     if wanted.assignments:
         by_index = sorted(wanted.assignments, key=lambda each: each.partition_index)
         lists = [list(each.broker_ids) for each in by_index]

@@ -180,7 +180,7 @@ class ProduceWork:
     def _no_transaction(self) -> ApiError | None:
         """Why no batches of transactions are taken from this client, if they are not."""
         broker, name = self._call.broker, self._transactional_id or ""
-        if broker.transactions is None or not broker.transactions.is_there:
+        if broker.transactions is None:
             return ApiError(ErrorCode.invalid_txn_state, "there are no transactions here")
         if not broker.may_use_transactions(self._call.client, name):
             text = f"no right to the transactional id {name!r}"

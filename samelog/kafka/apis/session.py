@@ -166,8 +166,7 @@ def make(apis: Iterable[KafkaApi[Any]]) -> KafkaApi[AnyBroker]:
             if not all(_SOFTWARE.fullmatch(word) for word in words):
                 return list_of(listed, ErrorCode.invalid_request)
             call.client.software = " ".join(words)
-        gate = call.broker.transactions
-        has_transactions = gate is not None and gate.is_there
+        has_transactions = call.broker.transactions is not None
         return list_of(listed, asked_by=call.version if has_transactions else None)
 
     api = KafkaApi(
@@ -178,7 +177,7 @@ def make(apis: Iterable[KafkaApi[Any]]) -> KafkaApi[AnyBroker]:
         flexible_from=3,
         handle=handle,
         before_authentication=True,
-        notes="The only feature is `transaction.version`, once the cluster has transactions.",
+        notes="The only feature is `transaction.version`, at nodes.",
     )
     listed = [*apis, api]
     return api

@@ -33,7 +33,6 @@ from samelog.kafka.apis.checks import (
 from samelog.kafka.apis.placing import (
     LONGEST_S,
     done_in_one_entry,
-    in_time,
     left_ms,
     over_at_of,
     placement_of,
@@ -88,8 +87,8 @@ class CreateTopicsResponse(ResponseBody, frozen=True):
     7,
     flexible_from=5,
     creates=True,
-    notes="Without a replication factor every node holds every partition. From feature level 7 on "
-    "a smaller factor, or an assignment, means what it says: groups.md.",
+    notes="Without a replication factor every node holds every partition. A smaller factor, or an "
+    "assignment, means what it says: groups.md.",
 )
 async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
     """Makes topics. Any node takes the request. With fewer replicas than nodes, by a number or an
@@ -103,11 +102,8 @@ async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
         return _new_topic(call, wanted)
 
     over_at = over_at_of(request)
-    failure = await in_time(call.broker.until_begun(), over_at)
     prepared = await _prepared(request.topics, prepare)
-    if failure is not None:
-        prepared = [each if isinstance(each, ApiError) else failure for each in prepared]
-    elif not request.validate_only:
+    if not request.validate_only:
         prepared = await _create_all(call.broker, request.topics, prepared, over_at)
 
     def told(pair: tuple[Any, CreateTopicCommand | ApiError]) -> CreateTopicsResponseTopic:
@@ -195,7 +191,7 @@ def _new_topic(call: NodeCall, wanted: Any) -> CreateTopicCommand:
         raise denied(wanted.name)
     partitions = check_partitions(_partitions(call, wanted))
     given = {each.name: each.value for each in wanted.configs}
-    settings = check_settings(given, _majority(broker, wanted), broker.level, broker.longest_batch)
+    settings = check_settings(given, _majority(broker, wanted), broker.longest_batch)
     broker.check_libraries(settings)
     if broker.topic(wanted.name) is not None:
         text = f"topic {wanted.name!r} exists already"

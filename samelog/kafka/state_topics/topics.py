@@ -16,7 +16,6 @@ from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.state_topics.log import FeedStream
 from samelog.sequencer.state.feeds.feed import PARTITIONS, STATE_NUMBERS, StateTopic
-from samelog.sequencer.state.feeds.noting import is_told
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Topic
 
@@ -51,14 +50,14 @@ class StateTopics:
     def listed(self) -> Iterable[Topic]:
         """Those in which something was told, as Kafka makes them when they are used first."""
         state = self._machine.state
-        for name in StateTopic if is_told(state) else ():
+        for name in StateTopic:
             if state.groups.feeds.of(name) and name not in state.names:
                 yield TOPICS[name][1]
 
     def topic(self, key: str | UUID) -> Topic | None:
         """One by its name or its id; None: there is no such, or a topic of users has the name."""
         found, state = TOPICS.get(key), self._machine.state
-        if found is None or not is_told(state) or found[0] in state.names:
+        if found is None or found[0] in state.names:
             return None
         return found[1]
 
@@ -80,4 +79,4 @@ class StateTopics:
 
 def is_reserved(name: str, machine: StateMachine) -> bool:
     """Whether a name is one of theirs: then nobody may do more than MAY."""
-    return name in TOPICS and is_told(machine.state) and name not in machine.state.names
+    return name in TOPICS and name not in machine.state.names

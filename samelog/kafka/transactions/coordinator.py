@@ -21,7 +21,6 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.runtime.clock import Clock
 from samelog.sequencer.admin.parts import HeldGroups
-from samelog.sequencer.levels import TRANSACTIONS
 from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.raft.group import ProposalLost
 from samelog.sequencer.state.machine import StateMachine
@@ -69,17 +68,9 @@ class TransactionCoordinator:
         return self._machine.state.transactions
 
     @property
-    def is_there(self) -> bool:
-        """Whether the cluster has transactions: all its members know what they are. A node that has
-        just started may not know it yet: clients take a no for the last word.
-        """
-        level = self._raft.replica.level
-        return not level or level >= TRANSACTIONS
-
-    @property
     def leads(self) -> bool:
         """Whether this node coordinates."""
-        return self._raft.group.is_leader and self._raft.replica.level > 0
+        return self._raft.group.is_leader
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -119,9 +110,6 @@ class TransactionCoordinator:
             await replica.wait_applied(replica.applied_index + 1)
 
     async def _once(self, command: Asked) -> ProducerIdAndEpoch | Rejection:
-        if not self.is_there:
-            text = f"it needs feature level {TRANSACTIONS}: docs/upgrades.md"
-            raise ApiError(ErrorCode.unsupported_version, text)
         if not self.leads:
             raise ApiError(ErrorCode.not_coordinator, "another node leads")
         try:

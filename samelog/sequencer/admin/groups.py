@@ -46,7 +46,6 @@ from samelog.sequencer.admin.parts import (
 )
 from samelog.sequencer.admin.topics import find_readable
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.levels import NATIVE_GROUPS
 from samelog.sequencer.parts import LogParts
 from samelog.sequencer.state.group_commands import (
     ClassicMember,
@@ -390,7 +389,8 @@ def _committed(logs: LogParts, number: int, name: str) -> int:
 async def beat_group(node: ServedNode, request: BeatGroup, identity: str) -> GroupBeaten:
     """Raises ChangeRefused, NotLeader."""
     _check(node, identity, request.group, request.topics)
-    _check_level(node)
+    if not node.raft.group.is_leader:
+        raise NotLeader(node.raft.group.raft.leader)
     return await _desk(node).beat(request, identity)
 
 
@@ -436,18 +436,6 @@ def _processed(
         found.append(ProcessedOffset(index, offset, lag, at_ms))
         yield
     return found
-
-
-def _check_level(node: ServedNode) -> None:
-    """Only who leads knows. Raises ChangeRefused, NotLeader."""
-    if not node.raft.group.is_leader:
-        raise NotLeader(node.raft.group.raft.leader)
-    level = node.raft.replica.level
-    if level < NATIVE_GROUPS:
-        text = f"groups of subscribers need feature level {NATIVE_GROUPS}, the cluster has {level}"
-        is_new = level == 0
-        code = FaultCode.NOT_READY if is_new else FaultCode.OUT_OF_RANGE
-        raise ChangeRefused(code, text, "samelog cluster upgrade --finalize")
 
 
 def _desk(node: ServedNode) -> MembersDesk:

@@ -22,7 +22,6 @@ from samelog.placement.tasks import PlacementRefused, PlacementTask
 from samelog.sequencer.admin.parts import PlacementDesk, ServedNode
 from samelog.sequencer.admin.placement import may_hold, other_copies, partitions_here
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.levels import CONVERTING, GROUP_RECOVERY
 from samelog.sequencer.state.placement.commands import ChangePlacement
 from samelog.sequencer.state.placement.passing import why_together
 from samelog.sequencer.state.types import Rejection, Topic
@@ -121,9 +120,6 @@ def _check_may_move(node: ServedNode, topic: Topic) -> None:
         raise ChangeRefused(FaultCode.GROUP_IN_USE, why, remedy)
     if are_placed:
         return
-    if state.level < CONVERTING:
-        text = f"it needs feature level {CONVERTING}, the cluster has {state.level}"
-        raise ChangeRefused(FaultCode.NOT_READY, text, "docs/upgrades.md")
     is_mirror = state.mirrors.of_topic(topic.topic_id) is not None
     if is_mirror or topic.name == EVENTS_TOPIC:
         what = "is a mirror" if is_mirror else "tells what happens"
@@ -133,9 +129,6 @@ def _check_may_move(node: ServedNode, topic: Topic) -> None:
 
 async def recover_group(node: ServedNode, request: place.RecoverDataGroup) -> TaskRows:
     """See pause_task."""
-    if node.logs.machine.state.level < GROUP_RECOVERY:
-        text = f"it needs feature level {GROUP_RECOVERY}"
-        raise refused(PlacementRefused("LEVEL_TOO_LOW", text, "docs/upgrades.md"))
     asked = request.node, request.group, request.suspect
     return await _change(node, lambda desk: operations.recover(desk.look(), *asked))
 

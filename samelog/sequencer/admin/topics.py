@@ -112,8 +112,6 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     check_partitions(request.partitions)
     asked, everywhere = request.replication_factor, len(node.peers.members.all)
     copies = 0 if asked is UNSET or asked == everywhere else asked
-    if copies or request.settings:
-        await _until_begun(node)
     check_settings(node, request.settings, copies)
     wanted = request.topic, request.partitions, request.settings
     check_libraries(node, request.settings)
@@ -130,18 +128,6 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
 
     await _place(node, make, longer_s)
     return _new_topic(node, request.topic)
-
-
-async def _until_begun(node: ServedNode) -> None:
-    """What a topic may be depends on the feature level, which a new cluster has in a moment. Raises
-    ChangeRefused.
-    """
-    try:
-        await node.raft.proposer.until_begun()
-    except TimeoutError as error:
-        text = "this new cluster has no feature level yet: a member is away"
-        remedy = "samelog cluster upgrade --status names it: start it, and ask again"
-        raise ChangeRefused(FaultCode.NOT_READY, text, remedy) from error
 
 
 def _new_topic(node: ServedNode, name: str) -> TopicMade:
@@ -199,8 +185,6 @@ def _more(node: ServedNode, request: CreatePartitions) -> PlacePartitions:
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:
     """Have its settings changed, and its copies. Raises ChangeRefused, NotLeader, TimeoutError."""
     topic, copies = find_topic(node, request.topic), request.replication_factor
-    if copies is not UNSET or request.settings:
-        await _until_begun(node)
     check_settings(node, request.settings, _copies(node, topic) if copies is UNSET else copies)
     check_libraries(node, request.settings, topic)
     if copies is not UNSET:
@@ -378,7 +362,7 @@ def check_settings(node: ServedNode, settings: dict[str, str], copies: int = 0) 
     """
     majority = (copies or len(node.raft.group.raft.voters)) // 2 + 1
     for key, value in settings.items():
-        problem = problem_with(key, value, majority, node.raft.replica.level)
+        problem = problem_with(key, value, majority)
         if problem is not None:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, problem)
 

@@ -24,7 +24,6 @@ from samelog.sequencer.cluster.peers import PeerSender, make_report, make_run_en
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.events import Ends
 from samelog.sequencer.ingest.intake import Intake
-from samelog.sequencer.levels import ONE_ROUND
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import QuietInputs
@@ -153,8 +152,7 @@ class Reporter:
 
     def named(self, parts: Sequence[Range]) -> None:
         """An entry of the leader names these ranges, all of which are here."""
-        if self._replica.level >= ONE_ROUND:
-            self.quiet.named(parts)
+        self.quiet.named(parts)
 
     def answer(self, session: str) -> None:
         """The leader asks how much of a session's run this node holds."""

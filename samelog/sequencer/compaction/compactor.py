@@ -31,7 +31,6 @@ from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.repair.pieces import PieceRepair
 from samelog.sequencer.compaction.ordering import CompactionOrders
 from samelog.sequencer.ingest.room import Room
-from samelog.sequencer.levels import COMPACTION
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.group import RaftGroup
@@ -96,8 +95,6 @@ class Compactor:
         """Until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_S)
-            if self._parts.machine.state.level < COMPACTION:
-                continue
             with self._parts.at_work:
                 await self.look()
 

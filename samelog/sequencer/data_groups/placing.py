@@ -22,7 +22,6 @@ from samelog.placement.values import METADATA, PassStage
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.hosting import DataGroups
-from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.commands import Member
 from samelog.sequencer.state.placement.commands import ChangePlacement
@@ -70,8 +69,7 @@ class Placing:
 
     def tick(self) -> None:
         """To be called about four times a second."""
-        state = self._cluster()
-        if not self._group.is_leader or state.level < GROUPS:
+        if not self._group.is_leader:
             self._planner = None
             self._silent.clear()
             self._passes.clear()

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from samelog.format.errors import CorruptLog
 from samelog.placement.values import PlacedGroup, PlacedReplica
-from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.raft.alone import Held, goes_on, held_by
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.raft_errors import RaftStoreError
@@ -64,10 +63,8 @@ def _possible_loss(held: Held, group: int, name: str) -> str:
     return f"{text}. {loss}. Partitions: {ends or 'none'}"[:TEXT_MOST]
 
 
-def _ends(state: State) -> dict[int, int] | None:
-    """For group 0, which may have positions behind them; None: it could not be told."""
-    if state.level < GROUP_RECOVERY:
-        return None
+def _ends(state: State) -> dict[int, int]:
+    """For group 0, which may have positions behind them."""
     return {number: each.next_offset for number, each in state.partitions.items()}
 
 

@@ -200,7 +200,7 @@ class DataGroupUpkeep:
         """
         own, known = self._replica.logs.machine.state.placement, self._group()
         went_on = known.is_recovering and own.recovered == known.recovered
-        if own.ends is None or not went_on or self._cluster().level < LowerOffsets.needs:
+        if own.ends is None or not went_on:
             return []
         ends = [(number, own.ends.get(number, 0)) for number in sorted(self._contents())]
         now_ms = self._replica.raft.proposer.clock.wall_ms()

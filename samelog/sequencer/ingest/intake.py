@@ -43,7 +43,6 @@ from samelog.sequencer.ingest.refusals import refused
 from samelog.sequencer.ingest.room import FREE_SPACE, Room
 from samelog.sequencer.ingest.runs import GROUP_BITS, RunIntake
 from samelog.sequencer.ingest.session_rounds import SessionRounds
-from samelog.sequencer.levels import LONG_BATCHES
 from samelog.sequencer.measures import Traffic
 from samelog.sequencer.merge.session_store import BeingMade, SessionStore
 from samelog.sequencer.raft.proposer import Proposer
@@ -54,7 +53,6 @@ from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, NoSuchFile
 from samelog.store.session.log import InputLog
 from samelog.wire.errors import FaultCode
-from samelog.wire.frames import LONGEST_IN_DATA_BYTES
 
 BATCH_OVERHEAD_BYTES = MAX_BATCH_BYTES_DEFAULT - (1 << 20)
 
@@ -362,9 +360,8 @@ class Intake(RunIntake):
         return RequestRefused(FaultCode.DISK_FULL, str(fault), FREE_SPACE)
 
     def longest_batch(self) -> int:
-        """The largest batch that is taken, in bytes: one that all members can pass on."""
-        given, level = self._settings.batch_bytes, self._machine.state.level
-        return given if level >= LONG_BATCHES else min(given, LONGEST_IN_DATA_BYTES)
+        """The largest batch that is taken, in bytes."""
+        return self._settings.batch_bytes
 
     # --- durability -------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from samelog.consensus import Busy, NotLeader
 from samelog.format.positions import SessionPosition
 from samelog.runtime.clock import Clock
 from samelog.sequencer.events import CoordinatorEvents, Ends
-from samelog.sequencer.levels import ONE_ROUND
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.group import RaftGroup
@@ -181,8 +180,6 @@ class RunCloser:
         """Whether all others that can be reached have said how much of an ended run they hold. Who
         has not is asked: reports of what the leader plans directly come late.
         """
-        if self._machine.state.level < ONE_ROUND:
-            return True
         answered = self.answered.setdefault(name, set())
         peers = self._group.raft.peers
         silent = [node for node in peers if node not in answered and self._is_there(node)]

@@ -23,7 +23,6 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.flag import Flag
 from samelog.runtime.loop import InLoop
 from samelog.sequencer.events import CoordinatorEvents, Ends
-from samelog.sequencer.levels import ONE_ROUND
 from samelog.sequencer.merge.planner import Planner, majority_place
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.closing import RunCloser
@@ -334,7 +333,7 @@ class Coordinator(InLoop):
     @property
     def _plans_directly(self) -> bool:
         """Whether all members take entries with their bytes only."""
-        return self._machine.state.level >= ONE_ROUND and self._group.entry_bytes.sync_always
+        return self._group.entry_bytes.sync_always
 
     def _direct_reach(
         self, entry: Input, reported: SessionPosition | None

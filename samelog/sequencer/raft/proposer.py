@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from samelog.consensus import Busy, NotLeader
 from samelog.runtime.clock import Clock
 from samelog.runtime.loop import spawn
-from samelog.sequencer.levels import ACCESS, LOWEST
+from samelog.sequencer.levels import LOWEST
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import (
@@ -97,9 +97,6 @@ class Proposer:
         self, commands: Sequence[AnyCommand], *, longer_s: float = 0.0
     ) -> list[Any]:
         """The same for several: one entry takes as many as it has room for."""
-        if self._replica.level < ACCESS:
-            each = [self.propose(command, longer_s=longer_s) for command in commands]
-            return list(await asyncio.gather(*each))
         outcomes = []
         for together in in_entries(commands):
             outcomes += await self._propose(together, longer_s)
@@ -232,9 +229,9 @@ class Proposer:
         return found if len(found) == len(commands) else found[:1] * len(commands)
 
     def ask_for_entry(self) -> None:
-        """Ask the leader for an entry that does nothing; older leaders add none."""
+        """Ask the leader for an entry that does nothing."""
         leader = self._group.raft.leader
-        if leader is not None and self._replica.level >= ACCESS:
+        if leader is not None:
             self._send(leader, ForwardAll(next(self._ids), encode_commands([])))
 
     # --- as asked by and answered to peers --------------------------------------------------------

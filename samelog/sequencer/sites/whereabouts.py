@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from samelog.runtime.clock import Clock
-from samelog.sequencer.levels import SITES
 from samelog.sequencer.sites.agreeing import Agreement
 from samelog.sequencer.sites.lags import SiteLags
 from samelog.sequencer.state.machine import StateMachine
@@ -108,7 +107,7 @@ class Whereabouts:
     def tick(self) -> None:
         """To be called about once a second."""
         sites = self._machine.state.placement.sites
-        if self._machine.state.level < SITES or not (sites.votes or sites.members):
+        if not (sites.votes or sites.members):
             return
         noted = sites.members.get(self._number, "")
         if noted != self._site and not self.trouble and self._is_idle:

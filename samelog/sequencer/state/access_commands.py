@@ -8,11 +8,8 @@ Invariant: applying a command needs nothing but the state; field order is the fo
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import msgspec
 
-from samelog.sequencer.levels import ACCESS
 from samelog.sequencer.state.command_base import Command
 
 
@@ -54,7 +51,6 @@ class QuotaChange(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 class ChangeAcls(Command, frozen=True, tag=50):
     """Forget ACLs, and then add others."""
 
-    needs: ClassVar[int] = ACCESS
     add: list[AclBinding]
     remove: list[AclBinding]
 
@@ -62,7 +58,6 @@ class ChangeAcls(Command, frozen=True, tag=50):
 class ChangeUsers(Command, frozen=True, tag=51):
     """Forget credentials by user and mechanism, and then set others."""
 
-    needs: ClassVar[int] = ACCESS
     upsert: list[ScramCredential]
     remove: list[tuple[str, int]]
 
@@ -70,7 +65,6 @@ class ChangeUsers(Command, frozen=True, tag=51):
 class ChangeQuotas(Command, frozen=True, tag=52):
     """Set rates, and take them away."""
 
-    needs: ClassVar[int] = ACCESS
     changes: list[QuotaChange]
 
 
@@ -79,7 +73,6 @@ class AlterGroup(Command, frozen=True, tag=53):
     default again.
     """
 
-    needs: ClassVar[int] = ACCESS
     group: str
     settings: dict[str, str]
     unset: list[str]

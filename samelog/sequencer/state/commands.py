@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import ClassVar
 
 import msgspec
 
@@ -21,7 +20,7 @@ from samelog.archiver.compaction import CompactionCommand
 from samelog.consensus import MalformedMessage, decode_configuration, is_configuration
 from samelog.format.numbers import Unsigned32
 from samelog.format.transactions import MARKER_BYTES
-from samelog.sequencer.levels import GROUPS, OtherVersion
+from samelog.sequencer.levels import OtherVersion
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
@@ -358,7 +357,6 @@ class PinStage(Command, frozen=True, tag=83):
     by partition.
     """
 
-    needs: ClassVar[int] = GROUPS
     number: int
     stage: str
     runs: list[tuple[str, str]]
@@ -370,7 +368,6 @@ class EndStage(Command, frozen=True, tag=84):
     instructions, or none of it, and closes the runs. `over`: units that group 0 has done with.
     """
 
-    needs: ClassVar[int] = GROUPS
     number: int
     is_commit: bool
     runs: list[tuple[str, str]]

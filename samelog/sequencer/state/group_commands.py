@@ -10,11 +10,9 @@ Invariant: applying a command needs nothing but the state; field order is the fo
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar
 
 import msgspec
 
-from samelog.sequencer.levels import NATIVE_GROUPS
 from samelog.sequencer.state.command_base import Command
 
 
@@ -165,7 +163,6 @@ class NativeMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 class SaveNativeGroup(SaveConsumerGroup, frozen=True, tag=120):
     """The same of a group of samelog's own subscribers; `natives` are new or changed."""
 
-    needs: ClassVar[int] = NATIVE_GROUPS
     natives: list[tuple[str, NativeMember]]
 
 

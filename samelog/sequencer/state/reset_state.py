@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.commands import RecordEvent
 from samelog.sequencer.state.feeds.noting import forget_places, places_of
@@ -65,8 +64,6 @@ def why_no_hard_reset(state: State) -> WhyNot:
     table = state.placement
     if not table.partitions:
         return None
-    if state.level < GROUP_RECOVERY:
-        return "LEVEL", f"topics in data groups need feature level {GROUP_RECOVERY} for this"
     moves = [str(each.number) for each in table.tasks.values() if each.partition is not None]
     if moves or table.moves:
         text = f"partitions move (tasks {', '.join(moves) or 'to come'}): wait, or cancel that"

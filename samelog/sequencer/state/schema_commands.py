@@ -6,17 +6,13 @@ Invariant: applying a command needs nothing but the state; field order is the fo
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from samelog.format.numbers import Unsigned32
-from samelog.sequencer.levels import SCHEMAS
 from samelog.sequencer.state.command_base import Command
 
 
 class SetSchemaCommand(Command, frozen=True, tag=80):
     """Let a topic have one more version of its schema, behind version `follows` (0: its first)."""
 
-    needs: ClassVar[int] = SCHEMAS
     topic_id: str
     follows: Unsigned32
     text: str

@@ -16,7 +16,6 @@ from samelog.archiver.compaction import (
     apply_order,
     apply_rewritten,
 )
-from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.access_state import ACCESS_COMMANDS, Problem, change_access
 from samelog.sequencer.state.commands import (
@@ -26,7 +25,6 @@ from samelog.sequencer.state.commands import (
     SetMaintenanceCommand,
     SetMembers,
 )
-from samelog.sequencer.state.feeds.noting import begin as begin_feeds
 from samelog.sequencer.state.judging.changes import JUDGING_CHANGES, why_not_enforced
 from samelog.sequencer.state.keys.key_state import TellKeys, blocks_between, problem_with_keys
 from samelog.sequencer.state.mirrors.changes import MIRROR_CHANGES, problem_with_settings
@@ -48,7 +46,7 @@ def _set_members(state: State, command: SetMembers) -> Problem:
     state.next_member = max([state.next_member, *(number + 1 for number in state.members)])
     state.started = {n: life for n, life in state.started.items() if n in state.members}
     state.listeners = {n: there for n, there in state.listeners.items() if n in state.members}
-    state.placement.keep(state.members, drained=state.level < GROUP_RECOVERY)
+    state.placement.keep(state.members)
     names = {member.name for member in command.members}
     state.maintenance = {n: until for n, until in state.maintenance.items() if n in names}
     return None
@@ -86,7 +84,6 @@ def _raise_level(state: State, command: RaiseLevel) -> Problem:
     if older or not state.members:
         return "LEVEL_UNSUPPORTED", f"not known to support level {command.level}: {older}"
     state.level = command.level
-    begin_feeds(state, command.since)
     if command.since:
         text = f"the cluster's feature level was raised from {command.since} to {command.level}"
         state.remember(RecordEvent(command.at_ms, "level-raised", text))

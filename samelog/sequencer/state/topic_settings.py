@@ -33,7 +33,6 @@ from samelog.archiver.policy import (
     RETENTION_MS,
     is_compacted,
 )
-from samelog.sequencer.levels import COMPACTION, ENFORCING, KEYS
 from samelog.sequencer.state.keys.key_state import (
     DEDUP_KEY,
     DEDUP_KEY_HORIZON,
@@ -175,28 +174,17 @@ KNOWN: Mapping[str, Callable[[str], str | None]] = {
 }
 
 
-def problem_with(key: str, value: str, majority: int, level: int) -> str | None:
-    """What is wrong with a setting; None if nothing. `majority`: how many nodes a record is on
-    before it is acknowledged; `level`: the cluster's feature level.
+def problem_with(key: str, value: str, majority: int) -> str | None:
+    """Return a message describing why the value is invalid, or None. `majority`: how many nodes a
+    record is on before it is acknowledged.
     """
     check = KNOWN.get(key)
     if check is None:
         return f"unknown topic setting {key!r}, known are {', '.join(sorted(KNOWN))}"
     if key == MIN_INSYNC and value.isascii() and value.isdigit() and int(value) > majority:
         return f"{key}={value!r}: a record is acknowledged when {majority} nodes have it"
-    if level < (needed := _level_of(key, value)):
-        return f"{key}={value!r} needs feature level {needed}: docs/upgrades.md"
     problem = check(value)
     return None if problem is None else f"{key}={value!r} {problem}"
-
-
-def _level_of(key: str, value: str) -> int:
-    """The feature level that a setting needs."""
-    if key == CLEANUP_POLICY and is_compacted(value):
-        return COMPACTION
-    if key in (ENFORCE, ACCEPT):
-        return ENFORCING
-    return KEYS if key in (DEDUP_KEY, DEDUP_KEY_HORIZON) else 0
 
 
 def longest_segment_ms(settings: Mapping[str, str], default_ms: int) -> int:

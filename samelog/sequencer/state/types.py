@@ -21,7 +21,6 @@ from samelog.format.errors import InvariantError
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
 from samelog.placement.values import PlacedPartition, Placement
-from samelog.sequencer.levels import GROUPS
 from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import (
     Member,
@@ -375,7 +374,7 @@ class State(msgspec.Struct):
         """This life of a member counts, whatever it forgot."""
         known = self.started.get(member, MemberLives())
         self.started[member] = known._replace(let_in=incarnation)
-        if self.level >= GROUPS and not self.placement.own:
+        if not self.placement.own:
             self.placement.let_in(member)
 
     def has_here(self, number: int) -> bool:

@@ -20,7 +20,6 @@ from samelog.runtime.slices import paced
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.promotion import PromotionOrder, PromotionOrdered
-from samelog.sequencer.levels import SITES
 from samelog.sequencer.parts import LogParts
 from samelog.wire.errors import FaultCode
 from samelog.wire.peer_messages import PromotionAsked, PromotionTold
@@ -144,9 +143,6 @@ def _why_not(node: ServedNode, sender: int, asked: PromotionAsked) -> str:
 
 
 def _check_node(node: ServedNode, now: Standing) -> None:
-    if node.raft.replica.level < SITES:
-        text = f"sites need feature level {SITES}"
-        raise ChangeRefused(FaultCode.NOT_READY, text, "samelog recover majority-lost --help")
     if halted := node.raft.group.halted:
         text = f"the replica of {now.node} is halted: {halted}"
         raise ChangeRefused(FaultCode.NOT_READY, text, "docs/operations.md, SamelogReplicaHalted")

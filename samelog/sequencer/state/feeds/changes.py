@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from samelog.sequencer.state.commands import Merge, MergeExtras
 from samelog.sequencer.state.feeds.feed import ITSELF, Key
-from samelog.sequencer.state.feeds.noting import is_told, note_groups, note_transactions
+from samelog.sequencer.state.feeds.noting import note_groups, note_transactions
 from samelog.sequencer.state.group_commands import (
     CommitOffsets,
     DeleteGroups,
@@ -58,7 +58,7 @@ class FedMachine(Protocol):
 
 def _groups(machine: FedMachine, command: GroupCommand) -> GroupCommand | Rejection:
     state = machine.state
-    keys = list(concerned(command, state)) if is_told(state) else []
+    keys = list(concerned(command, state))
     problem = state.groups.apply(command, Living(state))
     if problem is not None:
         return Rejection("PRECONDITION", problem)

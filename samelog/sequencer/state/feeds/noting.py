@@ -1,9 +1,6 @@
 """Gives offsets to what changes in the state: of groups, their committed offsets, and transactional
 ids (feed.py).
 
-Below its feature level nothing is noted, so that all members have the same; what is there when the
-level is raised is noted then.
-
 Invariant: whatever changes what a record would hold is noted by the command that changes it.
 """
 
@@ -12,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from samelog.sequencer.levels import STATE_TOPICS
 from samelog.sequencer.state.feeds.feed import ITSELF, Key, StateTopic
 from samelog.sequencer.state.views.places import place_of
 
@@ -22,22 +18,6 @@ if TYPE_CHECKING:
 
 NamedPlaces = Mapping[int, tuple[str, int]]
 """Partition number -> (topic's name, index)."""
-
-
-def is_told(state: State) -> bool:
-    """Whether the state is told of as topics."""
-    return state.level >= STATE_TOPICS
-
-
-def begin(state: State, before: int) -> None:
-    """The feature level was raised: tell of what is there, if that is what it brings."""
-    if before >= STATE_TOPICS or not is_told(state):
-        return
-    for group_id in sorted(state.groups.by_id):
-        group = state.groups.by_id[group_id]
-        keys = [(group_id, number) for number in sorted(group.offsets)]
-        note_groups(state, [(group_id, ITSELF), *keys] if group.protocol_type else keys)
-    note_transactions(state, sorted(state.transactions.by_id))
 
 
 def note_groups(state: State, keys: Iterable[Key], *, is_new: bool = True) -> None:
@@ -55,13 +35,12 @@ def note_groups(state: State, keys: Iterable[Key], *, is_new: bool = True) -> No
 
 def note_commits(state: State, command: CommitOffsets) -> None:
     """These offsets are committed, but those of partitions that are gone."""
-    if is_told(state):
-        note_groups(state, [(name, n) for name, commits in command.commits for n, _ in commits])
+    note_groups(state, [(name, n) for name, commits in command.commits for n, _ in commits])
 
 
 def note_transactions(state: State, names: Iterable[str], *, is_new: bool = True) -> None:
     """The same of transactional ids."""
-    for name in names if is_told(state) else ():
+    for name in names:
         feed = state.groups.feeds.feed(StateTopic.TRANSACTIONS, name)
         known = state.transactions.by_id.get(name)
         if known is None:
@@ -77,11 +56,9 @@ def places_of(topic: Topic) -> NamedPlaces:
 
 def forget_places(state: State, gone: NamedPlaces) -> None:
     """These partitions are gone, with what was committed in them and their part of transactions."""
-    names = []
-    if is_told(state):
-        _note_lost_offsets(state, gone)
-        units = ((name, known.unit) for name, known in state.transactions.by_id.items())
-        names = [n for n, unit in units if unit is not None and unit.participants.keys() & gone]
+    _note_lost_offsets(state, gone)
+    units = ((name, known.unit) for name, known in state.transactions.by_id.items())
+    names = [n for n, unit in units if unit is not None and unit.participants.keys() & gone]
     state.groups.forget_partitions(gone)
     state.transactions.forget_partitions(gone)
     note_transactions(state, names)

@@ -5,17 +5,13 @@ Invariant: applying one needs nothing but the state; field order is the format.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from samelog.format.numbers import Unsigned32
-from samelog.sequencer.levels import ENFORCING
 from samelog.sequencer.state.command_base import Command
 
 
 class ForgetRefused(Command, frozen=True, tag=146):
     """A publisher has kept what was refused of an input, up to the batch at this place."""
 
-    needs: ClassVar[int] = ENFORCING
     input: Unsigned32
     run: Unsigned32
     roll: int

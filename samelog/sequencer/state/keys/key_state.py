@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.format.numbers import Unsigned32
-from samelog.sequencer.levels import KEYS
 from samelog.sequencer.state.command_base import Command
 
 DEDUP_KEY, DEDUP_KEY_HORIZON = "dedup.key", "dedup.key.horizon"
@@ -74,7 +73,6 @@ def blocks_between(base: int, stop: int) -> range:
 class TellKeys(Command, frozen=True, tag=101):
     """A member's digest of a block of a partition's index, told to the voters of its group."""
 
-    needs: ClassVar[int] = KEYS
     partition: Unsigned32
     block: int
     member: Unsigned32

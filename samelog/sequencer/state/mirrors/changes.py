@@ -22,7 +22,7 @@ from samelog.sequencer.state.commands import (
     RecordEvent,
     VoidRecordsCommand,
 )
-from samelog.sequencer.state.feeds.noting import is_told, note_groups
+from samelog.sequencer.state.feeds.noting import note_groups
 from samelog.sequencer.state.group_commands import CommittedOffset
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.mirrors.commands import FollowSource, MirrorGap, PromoteMirrors
@@ -281,7 +281,7 @@ def follow_source(machine: FollowingState, command: FollowSource) -> FollowSourc
         for number, position in positions
         if _follow_position(state, group, number, position)
     ]
-    if moved and is_told(state):
+    if moved:
         note_groups(state, moved)
         machine.feeds_moved()
     return command

@@ -8,12 +8,9 @@ Invariant: applying a command needs nothing but the state; field order is the fo
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import msgspec
 
 from samelog.format.numbers import Unsigned32
-from samelog.sequencer.levels import MIRRORS
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import CommittedOffset
 
@@ -34,7 +31,6 @@ class MirrorSource(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 class CreateMirror(Command, frozen=True, tag=125):
     """Bind a new topic id to a name that no living topic has: as a mirror."""
 
-    needs: ClassVar[int] = MIRRORS
     topic_id: str
     name: str
     partitions: Unsigned32
@@ -50,7 +46,6 @@ class MirrorGap(Command, frozen=True, tag=126):
     `text` says why.
     """
 
-    needs: ClassVar[int] = MIRRORS
     partition: Unsigned32
     base_offset: int
     next_offset: int
@@ -65,7 +60,6 @@ class PromoteMirrors(Command, frozen=True, tag=128):
     Transactions that are open in them are aborted.
     """
 
-    needs: ClassVar[int] = MIRRORS
     topic_ids: list[str]
     at_ms: int
     by: str
@@ -76,7 +70,6 @@ class FollowSource(Command, frozen=True, tag=129):
     which offsets on (in each partition) versions of the schema are in force.
     """
 
-    needs: ClassVar[int] = MIRRORS
     positions: list[tuple[str, list[tuple[Unsigned32, CommittedOffset]]]]
     since: list[tuple[Unsigned32, list[tuple[int, int]]]]
 

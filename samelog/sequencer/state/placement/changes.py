@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from samelog.placement.changes import PlaceGroups, apply_change, put_partitions
 from samelog.placement.tasks import PlacementRefused
 from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedPartition, Placement
-from samelog.sequencer.levels import GROUP_RECOVERY
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.placement.commands import (
     BeginAnew,
@@ -115,11 +114,10 @@ def _change(state: State, command: ChangePlacement) -> WhyNot:
     if command.since not in (-1, version):
         return "PLACEMENT_MOVED", f"the table of placement is at version {version}"
     refused: WhyNot = None
-    keeps = state.level >= GROUP_RECOVERY
     for change in command.changes:
         name_moved(state, change)
         try:
-            apply_change(state.placement, change, keeps_wishes=keeps, may_leave=may_leave(state))
+            apply_change(state.placement, change, may_leave=may_leave(state))
         except PlacementRefused as error:
             refused = refused or (error.code, error.message)
     return refused

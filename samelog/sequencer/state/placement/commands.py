@@ -5,15 +5,12 @@ Invariant: applying a command of a data group needs nothing of group 0; field or
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import msgspec
 
 from samelog.format.numbers import Unsigned32
 from samelog.placement.changes import AnyChange
 from samelog.placement.tasks import Action
 from samelog.placement.values import NewGroup, PlacedReplica
-from samelog.sequencer.levels import GROUP_RECOVERY, GROUPS
 from samelog.sequencer.state.command_base import Command
 
 
@@ -22,7 +19,6 @@ class MakeGroups(Command, frozen=True, tag=74):
     they were planned from.
     """
 
-    needs: ClassVar[int] = GROUPS
     since: int
     groups: list[NewGroup]
 
@@ -32,7 +28,6 @@ class ChangePlacement(Command, frozen=True, tag=75):
     all are refused if the table has another version by now; -1: whatever it has.
     """
 
-    needs: ClassVar[int] = GROUPS
     since: int
     changes: list[AnyChange]
 
@@ -43,7 +38,6 @@ class PlaceTopic(Command, frozen=True, tag=72):
     from, which must be the present one if groups are made.
     """
 
-    needs: ClassVar[int] = GROUPS
     since: int
     topic_id: str
     name: str
@@ -63,7 +57,6 @@ class PlacePartitions(Command, frozen=True, tag=78):
     more, until it has `partitions`, in these groups, of which the new ones are made.
     """
 
-    needs: ClassVar[int] = GROUPS
     since: int
     topic_id: str
     partitions: Unsigned32
@@ -76,7 +69,6 @@ class OpenPartition(Command, frozen=True, tag=77):
     and these partitions, by their numbers in the cluster.
     """
 
-    needs: ClassVar[int] = GROUPS
     number: Unsigned32
     topic_id: str
     name: str
@@ -101,7 +93,6 @@ class BeginAnew(Command, frozen=True, tag=135):
     the topics of this group that are older here. `term`: of the leader who proposed it.
     """
 
-    needs: ClassVar[int] = GROUP_RECOVERY
     reset_id: str
     at_ms: int
     term: int
@@ -111,7 +102,6 @@ class BeginAnew(Command, frozen=True, tag=135):
 class OpenNewLog(Command, frozen=True, tag=136):
     """In a data group: as OpenPartition, of a topic whose log was restarted before."""
 
-    needs: ClassVar[int] = GROUP_RECOVERY
     opening: OpenPartition
     log_id: str
     former_logs: list[str]
@@ -128,7 +118,6 @@ class ClosePlacedRun(Command, frozen=True, tag=73):
     (partition, roll, byte).
     """
 
-    needs: ClassVar[int] = GROUPS
     session: str
     run_id: str
     at_ms: int
@@ -140,7 +129,6 @@ class OpenPlacedInput(Command, frozen=True, tag=79):
     of the group's partitions.
     """
 
-    needs: ClassVar[int] = GROUPS
     session: str
     session_id: str
     identity: str
@@ -159,7 +147,6 @@ class PassPartition(Command, frozen=True, tag=90):
     `carried`: what comes with it, as passing.Carried; empty where nothing does.
     """
 
-    needs: ClassVar[int] = GROUPS
     task: Unsigned32
     action: Action
     partition: Unsigned32
@@ -172,7 +159,6 @@ class SetReplicas(Command, frozen=True, tag=76):
     is that of the configuration before it.
     """
 
-    needs: ClassVar[int] = GROUPS
     group: Unsigned32
     level: Unsigned32
     version: int
@@ -185,7 +171,6 @@ class LowerOffsets(Command, frozen=True, tag=137):
     partitions ended at these offsets: what consumer groups have committed behind them is lowered.
     """
 
-    needs: ClassVar[int] = GROUP_RECOVERY
     group: Unsigned32
     recovered: int
     ends: list[tuple[Unsigned32, int]]

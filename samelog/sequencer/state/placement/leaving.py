@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from samelog.config.authorisation import NODE_PREFIX
 from samelog.placement.changes import AnyChange, PartitionMoved
 from samelog.placement.values import METADATA, PlacedPartition
-from samelog.sequencer.levels import CONVERTING
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 
 def may_leave(state: State) -> Collection[int]:
     """Partitions that can be asked to leave this group."""
-    is_metadata = not state.placement.own
-    return state.partitions.keys() if is_metadata and state.level >= CONVERTING else ()
+    return () if state.placement.own else state.partitions.keys()
 
 
 def epoch_base(state: State, number: int) -> int:

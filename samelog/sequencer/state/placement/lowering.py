@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from samelog.sequencer.state.commands import RecordEvent
-from samelog.sequencer.state.feeds.noting import is_told, note_groups
+from samelog.sequencer.state.feeds.noting import note_groups
 from samelog.sequencer.state.group_commands import CommittedOffset
 from samelog.sequencer.state.placement.commands import LowerOffsets
 from samelog.sequencer.state.types import Rejection
@@ -49,7 +49,7 @@ def lower_offsets(machine: LoweringMachine, command: LowerOffsets) -> LowerOffse
     _lower_undecided(state, ends)
     for event in events:
         state.remember(event)
-    if moved and is_told(state):
+    if moved:
         note_groups(state, [(name, number) for name, number, _, _ in moved])
         machine.feeds_moved()
     return command

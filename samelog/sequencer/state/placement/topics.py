@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from samelog.format.names import EVENTS_TOPIC
 from samelog.placement.cluster_ids import root_of
-from samelog.sequencer.levels import EVENTS
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.feeds.feed import RESERVED_NAMES
-from samelog.sequencer.state.feeds.noting import forget_places, is_told, places_of
+from samelog.sequencer.state.feeds.noting import forget_places, places_of
 from samelog.sequencer.state.keys.key_state import problem_with_keys
 from samelog.sequencer.state.mirrors.commands import CreateMirror
 from samelog.sequencer.state.mirrors.state import Mirror
@@ -30,7 +29,7 @@ def problem_with_new(
     """Why there cannot be such a topic; None if there can."""
     if command.name in state.names or state.schemas.view_named(command.name) is not None:
         return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
-    if command.name in RESERVED_NAMES and is_told(state):
+    if command.name in RESERVED_NAMES:
         return "RESERVED_TOPIC", f"topic {command.name!r} is made of the cluster's state"
     if command.partitions < 1:
         return "INVALID_TOPIC", f"topic {command.name!r} would have no partitions"
@@ -41,14 +40,10 @@ def problem_with_new(
         return "MIRROR", text
     if not isinstance(command, PlaceTopic):
         return None
-    return _placed_events(state, command.name) or problem_with_place(state, command)
-
-
-def _placed_events(state: State, name: str) -> WhyNot:
-    """Why what happens is told in group 0 only."""
-    if name != EVENTS_TOPIC or state.level < EVENTS:
-        return None
-    return "INVALID_TOPIC", f"topic {name!r} is on every node: name no number of copies"
+    if command.name == EVENTS_TOPIC:
+        text = f"topic {command.name!r} is on every node: name no number of copies"
+        return "INVALID_TOPIC", text
+    return problem_with_place(state, command)
 
 
 def add_topic(

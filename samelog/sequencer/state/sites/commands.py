@@ -6,17 +6,13 @@ Invariant: applying a command needs nothing but the state; field order is the fo
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from samelog.format.numbers import Unsigned32
-from samelog.sequencer.levels import SITES
 from samelog.sequencer.state.command_base import Command
 
 
 class AddSite(Command, frozen=True, tag=140):
     """Let the cluster have one more site. `votes`: its members may vote; else they only read."""
 
-    needs: ClassVar[int] = SITES
     name: str
     votes: bool
     at_ms: int
@@ -25,7 +21,6 @@ class AddSite(Command, frozen=True, tag=140):
 class RemoveSite(Command, frozen=True, tag=141):
     """Let the cluster have a site no more; refused while a member is in it."""
 
-    needs: ClassVar[int] = SITES
     name: str
     at_ms: int
 
@@ -33,7 +28,6 @@ class RemoveSite(Command, frozen=True, tag=141):
 class SetSiteCommand(Command, frozen=True, tag=142):
     """A member is in this site; empty: in none."""
 
-    needs: ClassVar[int] = SITES
     member: Unsigned32
     site: str
 
@@ -44,7 +38,6 @@ class PromoteSiteCommand(Command, frozen=True, tag=143):
     what may be lost. Never proposed: the member applies it while it restarts its log.
     """
 
-    needs: ClassVar[int] = SITES
     site: str
     promotion: str
     member: Unsigned32
@@ -57,7 +50,6 @@ class PromoteSiteCommand(Command, frozen=True, tag=143):
 class SetSiteVotes(Command, frozen=True, tag=144):
     """Members of a site may vote from now on, or may not."""
 
-    needs: ClassVar[int] = SITES
     name: str
     votes: bool
     at_ms: int
@@ -68,7 +60,6 @@ class SetSiteLeads(Command, frozen=True, tag=150):
     may lead.
     """
 
-    needs: ClassVar[int] = SITES
     name: str
     leads: bool
     at_ms: int

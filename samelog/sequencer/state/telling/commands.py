@@ -6,16 +6,12 @@ Invariant: applying a command needs nothing but the state; field order is the fo
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from samelog.sequencer.levels import EVENTS
 from samelog.sequencer.state.command_base import Command
 
 
 class NoteElection(Command, frozen=True, tag=121):
     """A node leads in this term; told once, whoever says it how often."""
 
-    needs: ClassVar[int] = EVENTS
     term: int
     node: str
     at_ms: int

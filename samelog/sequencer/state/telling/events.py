@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.names import EVENTS_TOPIC
 from samelog.placement.changes import StartTask, TurnTask
-from samelog.sequencer.levels import EVENTS
 from samelog.sequencer.state import commands as c
 from samelog.sequencer.state import setting_commands as settings
 from samelog.sequencer.state.mirrors.changes import gap_to_come, promotion_event
@@ -54,7 +53,7 @@ Happened = tuple[int, str, str, str]
 def topic_of_events(state: State) -> Topic | None:
     """The topic, if there is one."""
     topic_id = state.names.get(EVENTS_TOPIC)
-    return None if topic_id is None or state.level < EVENTS else state.topics[topic_id]
+    return None if topic_id is None else state.topics[topic_id]
 
 
 def untold(state: State, topic: Topic) -> list[ToldEvent]:

@@ -10,12 +10,10 @@ Invariant: applying a command needs nothing but the state; field order is the fo
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar
 
 import msgspec
 
 from samelog.format.numbers import Unsigned32
-from samelog.sequencer.levels import GROUPS, TRANSACTIONS
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import CommittedOffset
 
@@ -30,7 +28,6 @@ class InitProducer(Command, frozen=True, tag=61):
     `is_granted`: it may use the id regardless of its owner.
     """
 
-    needs: ClassVar[int] = TRANSACTIONS
     transactional_id: str
     timeout_ms: int
     producer_id: int
@@ -46,7 +43,6 @@ class AddToTransaction(Command, frozen=True, tag=62):
     begins with the first of them.
     """
 
-    needs: ClassVar[int] = TRANSACTIONS
     transactional_id: str
     producer_id: int
     epoch: int
@@ -60,7 +56,6 @@ class CommitInTransaction(Command, frozen=True, tag=63):
     this.
     """
 
-    needs: ClassVar[int] = TRANSACTIONS
     transactional_id: str
     producer_id: int
     epoch: int
@@ -73,7 +68,6 @@ class CommitInTransaction(Command, frozen=True, tag=63):
 class EndTransaction(Command, frozen=True, tag=64):
     """Decide a transaction. `bumps`: the producer's next one has another epoch (KIP-890)."""
 
-    needs: ClassVar[int] = TRANSACTIONS
     transactional_id: str
     producer_id: int
     epoch: int
@@ -88,7 +82,6 @@ class TimeOutTransaction(Command, frozen=True, tag=65):
     the earliest, where an operator does not wait for that.
     """
 
-    needs: ClassVar[int] = TRANSACTIONS
     transactional_id: str
     number: int
     at_ms: int
@@ -97,7 +90,6 @@ class TimeOutTransaction(Command, frozen=True, tag=65):
 class ForgetTransactionalIds(Command, frozen=True, tag=66):
     """Forget transactional ids that were not used since (id, last use)."""
 
-    needs: ClassVar[int] = TRANSACTIONS
     idle: list[tuple[str, int]]
 
 
@@ -106,7 +98,6 @@ class CarriedOut(Command, frozen=True, tag=86):
     logs of data groups.
     """
 
-    needs: ClassVar[int] = GROUPS
     markers: list[tuple[int, int, Unsigned32]]
 
 
@@ -115,7 +106,6 @@ class TakePart(Command, frozen=True, tag=85):
     it.
     """
 
-    needs: ClassVar[int] = GROUPS
     producer_id: int
     epoch: int
     number: int
@@ -155,7 +145,6 @@ class UnitStep(IntEnum):
 class BeginStage(Command, frozen=True, tag=81):
     """In group 0: publish a batch that was staged in several groups, in all of them or in none."""
 
-    needs: ClassVar[int] = GROUPS
     stage: str
     writer: str
     batch: int
@@ -168,7 +157,6 @@ class SettleUnit(Command, frozen=True, tag=82):
     decides it. `text`: why it is refused.
     """
 
-    needs: ClassVar[int] = GROUPS
     number: int
     group: Unsigned32
     step: UnitStep

@@ -6,10 +6,7 @@ Invariant: applying a command needs nothing but the state; field order is the fo
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from samelog.format.numbers import Unsigned32
-from samelog.sequencer.levels import VIEWS
 from samelog.sequencer.state.command_base import Command
 
 
@@ -19,7 +16,6 @@ class CreateViewCommand(Command, frozen=True, tag=110):
     needs, with its type. `schema`: what its rows are; empty: none.
     """
 
-    needs: ClassVar[int] = VIEWS
     topic_id: str
     name: str
     base_id: str
@@ -35,7 +31,6 @@ class CreateViewCommand(Command, frozen=True, tag=110):
 class DropViewCommand(Command, frozen=True, tag=111):
     """Forget a view."""
 
-    needs: ClassVar[int] = VIEWS
     topic_id: str
 
 

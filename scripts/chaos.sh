@@ -29,4 +29,3 @@ need iptables iptables "partitions"
 need losetup mount "power loss"
 need mkfs.ext4 e2fsprogs "power loss"
 case " $* " in *" nats "*) need nats-server nats-server "the comparison with NATS JetStream" ;; esac
-sh scripts/first_version.sh >/dev/null || say "samelog 0.1 cannot be built, so no upgrade from it"

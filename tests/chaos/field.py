@@ -59,8 +59,6 @@ class LoadProcess:
         self.name = name
         self.life = 0
         self.directory = field.directory / f"{role}s"
-        self.code: Path | None = None
-        """Where another version is installed that it runs; None: this one."""
         self._field, self._role, self._rate = field, role, rate
         self._process: Process | None = None
 
@@ -97,7 +95,7 @@ class LoadProcess:
         options = [part for key, value in arguments.items() for part in (f"--{key}", str(value))]
         command = ["tests.chaos.load", self._role, *options]
         with (self._field.directory / f"{self.name}.log").open("ab") as log:
-            self._process = programs.start(command, log, code=self.code)
+            self._process = programs.start(command, log)
 
     def kill(self) -> None:
         """End the life with SIGKILL."""

@@ -39,8 +39,6 @@ class ChaosNode(LocalNode):
         self.environment: dict[str, str] = {}
         self.prefix: tuple[str, ...] = ()
         """What the command is run by, as `ip netns exec NAME`."""
-        self.code: Path | None = None
-        """Where another version is installed that the node runs; None: this one."""
         self.starts = 0
         self._is_bootstrapped = os.path.exists(os.path.join(self.data, "node.json"))
         self._log_read = 0
@@ -61,7 +59,6 @@ class ChaosNode(LocalNode):
                 ["samelog", "node", "--config", self.config_file, *flags],
                 log,
                 prefix=self.prefix,
-                code=self.code,
                 environment=self.environment,
             )
 

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import BinaryIO
 
 from samelog.cli.local_cluster import Process
@@ -31,13 +30,12 @@ def start(
     log: BinaryIO,
     *,
     prefix: Sequence[str] = (),
-    code: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Process:
     """Run a command in a session of its own; it writes to `log`. `prefix`: what it is run by.
-    `code`: where another version is installed that runs. `environment`: more variables.
+    `environment`: more variables.
     """
-    if forks and not (prefix or code or environment):
+    if forks and not (prefix or environment):
         return _fork(command, log)
     return subprocess.Popen(
         [*prefix, "nice", "-n", str(NICE), sys.executable, "-m", *command],
@@ -45,7 +43,6 @@ def start(
         stdout=log,
         stderr=log,
         start_new_session=True,
-        cwd=code,
         env={**os.environ, **(environment or {})},
     )
 

@@ -194,8 +194,8 @@ def test_damaged_headers_and_other_versions_are_refused() -> None:
             scan_wal(data[:cut])
     with pytest.raises(UnfinishedFile):
         scan_wal(bytes(4096))
-    with pytest.raises(UnsupportedFormat, match="version 3"):
-        scan_wal(data[:8] + b"\x00\x03" + data[10:])
+    with pytest.raises(UnsupportedFormat, match="version 2"):
+        scan_wal(data[:8] + b"\x00\x02" + data[10:])
 
 
 def test_limits() -> None:
@@ -210,7 +210,7 @@ def test_limits() -> None:
 
 def test_the_bytes_are_the_documented_ones() -> None:
     encoder = WalEncoder(WalHeader("demo", 2, 3))
-    fixed = "53414d4552414654 0002 0004 00000002 0000000000000003"
+    fixed = "53414d4552414654 0001 0004 00000002 0000000000000003"
     assert encoder.header_bytes[:-4] == bytes.fromhex(fixed) + b"demo"
     entry, state = Entry(4, 1, b"ab"), HardState(1, None, 3)
     records: list[WalRecord] = [entry, state, SnapshotMark(3, 1), Base(2), Cut(5)]

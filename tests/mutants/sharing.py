@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -12,8 +13,7 @@ import msgspec
 from samelog.consensus import Entry
 from samelog.consensus.wal import GroupLog, LogReplay, Tagged, WalEncoder
 from samelog.consensus.wal.codec import _Walk
-from samelog.sequencer.raft.first_log import FirstLog
-from samelog.sequencer.raft.member_log import FILES_KEPT, MemberLog, SyncMark
+from samelog.sequencer.raft.member_log import BEGUN, FILES_KEPT, MemberLog, SyncMark
 
 
 @contextmanager
@@ -140,33 +140,22 @@ def remove_beside_damage() -> Iterator[None]:
 
 
 @contextmanager
-def leave_no_placeholder() -> Iterator[None]:
-    """An older version finds an empty log, and votes as if it had promised nothing."""
+def begin_where_a_log_is_lost() -> Iterator[None]:
+    """A member whose log is gone starts a new one, and votes as if it had promised nothing."""
+    original = MemberLog.open.__func__  # type: ignore[attr-defined]
 
-    def retire(self: FirstLog) -> None:
-        for path in self._paths:
-            self._fs.unlink(path)
+    def open_log(kind: type[MemberLog], /, fs: Any, directory: str, **owner: Any) -> MemberLog:
+        begun = os.path.join(directory, BEGUN)
+        if fs.exists(begun):
+            fs.unlink(begun)
+        log: MemberLog = original(kind, fs, directory, **owner)
+        return log
 
-    with patch.object(FirstLog, "retire", retire):
-        yield
-
-
-@contextmanager
-def retire_first() -> Iterator[None]:
-    """The older version's files go before the shared log has what they hold."""
-    original = FirstLog.records
-
-    def records(self: FirstLog) -> Sequence[Any]:
-        found = original(self)
-        self.retire()
-        return found
-
-    with patch.object(FirstLog, "records", records):
+    with patch.object(MemberLog, "open", classmethod(open_log)):
         yield
 
 
 _LOG = "tests/sequencer/test_member_log.py::"
-_FIRST = "tests/sequencer/test_first_log.py::"
 _HISTORIES = _LOG + "test_every_replica_gets_back_what_it_wrote_whatever_happened"
 
 SHARING = (
@@ -192,11 +181,6 @@ SHARING = (
         _LOG + "test_damage_is_damage_of_the_group_whose_record_is_hit",
     ),
     (50, remove_beside_damage, _LOG + "test_no_file_goes_while_something_is_unreadable"),
-    (
-        51,
-        leave_no_placeholder,
-        _FIRST + "test_a_log_is_carried_over_whenever_the_process_dies[False]",
-    ),
-    (51, retire_first, _FIRST + "test_a_log_is_carried_over_whenever_the_process_dies[False]"),
+    (51, begin_where_a_log_is_lost, _LOG + "test_a_log_that_is_gone_is_not_begun_anew"),
 )
 """Rule, bug, and the test that finds it."""

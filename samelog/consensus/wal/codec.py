@@ -33,20 +33,16 @@ from samelog.format._kernels import crc32c
 from samelog.format.errors import UnsupportedFormat
 
 MAGIC = b"SAMERAFT"
-FORMAT_VERSION = 2
-FIRST_VERSION = 1
-"""Each group had a log of its own; it is only read (`first_version`)."""
+FORMAT_VERSION = 1
 MAX_RECORD_BYTES = 64 << 20
 MAX_FILE_BYTES = (1 << 32) - 1
 MAX_CLUSTER_BYTES = 1024
 
 _BEGIN = struct.Struct(">8sHH")  # magic, version, cluster bytes
 _FIXED = struct.Struct(">8sHHIQ")  # the same, node, sequence
-_FIXED_1 = struct.Struct(">8sHHIIIQQ")  # the same, group, node, replica, sequence, first index
 _CRC = struct.Struct(">I")
 _FRAME = struct.Struct(">IIBI")  # length of what follows the checksum, checksum, kind, synced
 _LENGTH = struct.Struct(">I")
-_TAIL_1 = struct.Struct(">BI")  # kind, synced
 _TAIL = struct.Struct(">BIIII")  # kind, synced, group, replica, before
 _TAG = struct.Struct(">III")  # group, replica, before
 _ENTRY = struct.Struct(">QQ")  # index, term
@@ -113,7 +109,6 @@ class WalHeader:
     cluster: str
     node: int
     sequence: int
-    version: int = FORMAT_VERSION
 
 
 @dataclass(slots=True)
@@ -209,7 +204,7 @@ class WalEncoder:
 
 
 def scan_wal(data: bytes | bytearray | memoryview) -> WalScan:
-    """Read a whole file, of this version or the first one.
+    """Read a whole file.
 
     Raises UnfinishedFile if it ends within its header (the newest file may, and can be removed),
     CorruptRecord if the header is damaged, UnsupportedFormat for other versions.
@@ -217,7 +212,7 @@ def scan_wal(data: bytes | bytearray | memoryview) -> WalScan:
     view = memoryview(data)
     header, position, salt = _decode_header(view)
     scan = WalScan(header, [], position, torn=False, corrupt=None, chain=0)
-    walk = _Walk(view, header, salt)
+    walk = _Walk(view, salt)
     position, chain = walk.read_on(scan, position, 0)
     scan.end, scan.chain = position, chain
     while bytes(view[position:]).strip(b"\0"):
@@ -228,8 +223,6 @@ def scan_wal(data: bytes | bytearray | memoryview) -> WalScan:
         start, seed = proof
         text = f"bad record at byte {position}, but byte {start} follows it"
         scan.corrupt = scan.corrupt or text
-        if header.version == FIRST_VERSION:
-            break
         start, seed = walk.find_whole(position, chain, start) or proof
         position, chain = walk.read_on(scan, start, seed)
     return scan
@@ -238,11 +231,9 @@ def scan_wal(data: bytes | bytearray | memoryview) -> WalScan:
 class _Walk:
     """One file, record by record."""
 
-    def __init__(self, view: memoryview, header: WalHeader, salt: int) -> None:
+    def __init__(self, view: memoryview, salt: int) -> None:
         self._view = view
         self._salt = salt
-        self._is_first_version = header.version == FIRST_VERSION
-        self._least = (_TAIL_1 if self._is_first_version else _TAIL).size
 
     def read_on(self, scan: WalScan, position: int, chain: int) -> tuple[int, int]:
         """Take the records that follow each other from here on; where they end, and the chain."""
@@ -256,8 +247,6 @@ class _Walk:
         return position, chain
 
     def _decode(self, kind: int, body: memoryview) -> Tagged:
-        if self._is_first_version:
-            return Tagged((0, 0), 0, is_moved=False, record=_decode_body(kind, body))
         group, replica, before = _TAG.unpack_from(body)
         record = _decode_body(kind & ~_MOVED, body[_TAG.size :])
         is_moved = bool(kind & _MOVED)
@@ -270,7 +259,7 @@ class _Walk:
             return None
         length, crc, _, _ = _FRAME.unpack_from(view, position)
         stop = position + _PREFIX_BYTES + length
-        if not self._least <= length <= MAX_RECORD_BYTES or stop > len(view):
+        if not _TAIL.size <= length <= MAX_RECORD_BYTES or stop > len(view):
             return None
         valid = crc == _computed(view, position, stop, chain ^ self._salt)
         return crc if valid else None
@@ -317,35 +306,32 @@ def _encode_header(header: WalHeader) -> bytes:
 
 def _decode_header(view: memoryview) -> tuple[WalHeader, int, int]:
     """The header, its size, its checksum."""
-    version, fixed, size = _header_bytes(view)
+    size = _header_bytes(view)
     body = bytes(view[: size - _CRC.size])
     (crc,) = _CRC.unpack_from(view, len(body))
     if crc32c(body) != crc:
         raise CorruptRecord("the header of a log file is damaged")
-    cluster = body[fixed.size :].decode(errors="replace")
-    if version == FIRST_VERSION:
-        *_, node, _, sequence, _ = fixed.unpack_from(view)
-    else:
-        *_, node, sequence = fixed.unpack_from(view)
-    return WalHeader(cluster, node, sequence, version), size, crc
+    cluster = body[_FIXED.size :].decode(errors="replace")
+    *_, node, sequence = _FIXED.unpack_from(view)
+    return WalHeader(cluster, node, sequence), size, crc
 
 
-def _header_bytes(view: memoryview) -> tuple[int, struct.Struct, int]:
-    """Version, fixed part and length of the header."""
+def _header_bytes(view: memoryview) -> int:
+    """Return the length of the header. Raises as `scan_wal` does."""
     if len(view) < _BEGIN.size or not bytes(view).strip(b"\0"):
         raise UnfinishedFile("a log file ends within its header")
     magic, version, cluster_bytes = _BEGIN.unpack_from(view)
     if magic != MAGIC:
         raise CorruptRecord("not a file of the consensus log")
-    if version not in (FIRST_VERSION, FORMAT_VERSION):
-        raise UnsupportedFormat(f"log file of format version {version}; this program reads 1 and 2")
-    fixed = _FIXED_1 if version == FIRST_VERSION else _FIXED
-    size: int = fixed.size + cluster_bytes + _CRC.size
+    if version != FORMAT_VERSION:
+        text = f"log file of format version {version}; this program reads {FORMAT_VERSION}"
+        raise UnsupportedFormat(text)
+    size: int = _FIXED.size + cluster_bytes + _CRC.size
     if cluster_bytes > MAX_CLUSTER_BYTES:
         raise CorruptRecord("the header of a log file is damaged")
     if len(view) < size:
         raise UnfinishedFile("a log file ends within its header")
-    return version, fixed, size
+    return size
 
 
 def _encode_rare(record: WalRecord) -> tuple[int, bytes]:

@@ -34,12 +34,14 @@ from samelog.consensus.wal import (
     scan_wal,
 )
 from samelog.format.errors import UnsupportedFormat
-from samelog.sequencer.raft.first_log import FirstLog, damaged, numbers_of, path_of
+from samelog.sequencer.raft.log_files import damaged, numbers_of, path_of
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.store.disk.append_file import AppendFile
 from samelog.store.disk.disk_errors import DiskFault, NoSpace
 from samelog.store.disk.files import File, FileSystem
 
+BEGUN = "begun"
+"""Marker file of a directory that has a log: if it is alone, the log was lost."""
 FILE_BYTES = 32 << 20
 FILES_KEPT = 2
 """So many full files are not worth moving anything."""
@@ -92,20 +94,22 @@ class MemberLog:
         numbers = numbers_of(fs, directory, "wal.")
         if numbers and log._is_unfinished(numbers[-1]):
             fs.unlink(path_of(directory, "wal.", numbers.pop()))
-        first = FirstLog(fs, directory, cluster, node)
+        begun = os.path.join(directory, BEGUN)
         if not numbers:
-            log._begin(first.records())
+            if fs.exists(begun):
+                raise RaftStoreError(damaged(directory, "its log is missing"))
+            log._begin()
             numbers = [1]
         log._load(numbers)
-        first.retire()
+        if not fs.exists(begun):
+            fs.write_atomically(begun, b"")
         fs.sync_directory(directory)
         return log
 
-    def _begin(self, records: Sequence[WalRecord]) -> None:
-        """Make the first file, whole or not at all, with what an older version left."""
-        encoder = WalEncoder(WalHeader(self.cluster, self.node, 1))
-        data = encoder.header_bytes + encoder.encode((0, 0), 0, records, synced=0)
-        self._fs.write_atomically(path_of(self.directory, "wal.", 1), data)
+    def _begin(self) -> None:
+        """Make the first file, whole or not at all."""
+        header = WalEncoder(WalHeader(self.cluster, self.node, 1)).header_bytes
+        self._fs.write_atomically(path_of(self.directory, "wal.", 1), header)
 
     # --- loading ----------------------------------------------------------------------------------
 

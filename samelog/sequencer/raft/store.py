@@ -22,7 +22,7 @@ from samelog.consensus.types import FileOwner
 from samelog.consensus.wal import Base, SnapshotMark, WalRecord
 from samelog.format.errors import LogFormatError, UnsupportedFormat
 from samelog.runtime.log import log_event
-from samelog.sequencer.raft.first_log import damaged, numbers_of, path_of
+from samelog.sequencer.raft.log_files import damaged, numbers_of, path_of
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.store.disk.files import FileSystem

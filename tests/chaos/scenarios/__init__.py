@@ -15,7 +15,6 @@ from tests.chaos.scenarios import (
     starved,
     transactions,
     trust,
-    upgrade,
 )
 
 __all__ = [
@@ -33,5 +32,4 @@ __all__ = [
     "starved",
     "transactions",
     "trust",
-    "upgrade",
 ]

@@ -76,6 +76,9 @@ class IntakeEvents(Protocol):
     def positions_durable(self, positions: Mapping[int, SessionPosition]) -> None:
         """This node holds these inputs durably up to their positions."""
 
+    def session_sync_failed(self) -> None:
+        """A sync of session logs failed."""
+
     def run_finished(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender that is connected to this node has finished a run."""
 

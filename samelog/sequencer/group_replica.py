@@ -45,7 +45,7 @@ from samelog.sequencer.sites.sources import CopySources
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
 from samelog.sequencer.state.placement.commands import BeginAnew
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
-from samelog.store.disk.files import File
+from samelog.store.disk.files import DiskFault, File
 from samelog.wire.bounds import METADATA_GROUP, Health
 from samelog.wire.peer_messages import (
     Cursors,
@@ -404,6 +404,12 @@ class GroupReplica:
         if stream is not None:
             stream.changed()
         return is_awaited
+
+    def session_sync_failed(self) -> None:
+        try:
+            self._site.member.directory.has_lost_writes()
+        except DiskFault as fault:
+            log.error("the next start takes damage for rot, not for writes that failed: %s", fault)
 
     def positions_durable(self, positions: Mapping[int, SessionPosition]) -> None:
         self.reporter.state(positions)

@@ -41,6 +41,13 @@ def copies_are_sure() -> Iterator[None]:
 
 
 @contextmanager
+def take_failed_writes_for_rot() -> Iterator[None]:
+    """A node does not note that a sync failed, so its next start takes lost writes for rot."""
+    with patch.object(NodeDirectory, "has_lost_writes", lambda self: None):
+        yield
+
+
+@contextmanager
 def agree_in_part() -> Iterator[None]:
     """Suspects elect a leader by a majority of themselves."""
 
@@ -268,5 +275,10 @@ FORGETTING = (
         ),
     ),
     (42, believe_any_stranger, _STRANGERS + "test_a_list_without_its_teller_counts_for_nothing"),
+    (
+        672,
+        take_failed_writes_for_rot,
+        "tests/sequencer/test_doubt.py::test_a_failed_sync_is_as_a_loss_of_power_to_the_next_life",
+    ),
 )
 """Rule, bug, and the test that finds it."""

@@ -65,6 +65,22 @@ def test_a_node_knows_whether_its_host_was_started_since(tmp_path: Path) -> None
     assert lost == [True, False, True, False, True, True]
 
 
+def test_a_failed_sync_is_as_a_loss_of_power_to_the_next_life(tmp_path: Path) -> None:
+    """What it lost looked like rot of acknowledged bytes, and entries that name it were kept and
+    acknowledged (world 880000673).
+    """
+    boot(tmp_path, "a")
+    directory = begin(tmp_path, "a", Fsync.INTERVAL)
+    directory.has_lost_writes()
+    directory.close()
+    after = begin(tmp_path, "a", Fsync.INTERVAL)
+    assert (after.lost_power, after.record.doubtful) == (True, True)
+    after.close()
+    again = begin(tmp_path, "a", Fsync.INTERVAL)
+    assert not again.lost_power
+    again.close()
+
+
 def lose_power(path: Path, numbers: Iterable[int]) -> None:
     """What a node finds when its host went down in a life with fsync=interval."""
     for number in numbers:

@@ -60,8 +60,14 @@ class Held:
         self.machine, self.room, self.syncs = machine_with_input(), Room(), Syncs()
         self.store = open_store(path, self.machine)
         self.synced: list[int] = []
+        self.failed: list[bool] = []
         self.rounds = SessionRounds(
-            self.store, self.syncs, self.room, pause_s=0, on_synced=self.synced.extend
+            self.store,
+            self.syncs,
+            self.room,
+            pause_s=0,
+            on_synced=self.synced.extend,
+            on_failed=lambda: self.failed.append(True),
         )
 
     @property
@@ -250,5 +256,6 @@ def test_a_disk_that_fails_leaves_no_room(tmp_path: Path, *, is_full: bool) -> N
         await work
         held.room.set(1 << 30, promised_bytes=0, resume_at_bytes=1)
         assert "cannot sync" in str(held.room.stopped)
+        assert held.failed == [True]
 
     asyncio.run(main())

@@ -78,6 +78,9 @@ class HostBoot(msgspec.Struct, frozen=True):
     is_at_risk: bool = False
     """The node does not sync what it acknowledges (`fsync=interval`), and has not stopped cleanly.
     """
+    lost_writes: bool = False
+    """A sync failed: bytes that were written and not durable may be gone, as after a power failure.
+    """
 
 
 class Suspicions(NamedTuple):
@@ -159,7 +162,9 @@ class NodeDirectory:
         *,
         lost_power: bool,
     ) -> None:
-        """`lost_power`: whether the host was started, or is another one, since the last life."""
+        """`lost_power`: whether bytes that the last life wrote and did not sync may be gone: the
+        host was started, or is another one, or a sync failed.
+        """
         self.path = path = config.data
         self.record = record
         self.lost_power = lost_power
@@ -213,7 +218,8 @@ class NodeDirectory:
                 _write_id(fs, path, _random_id(chance))
                 record = known_by_birth(fs, path, record)
                 locks += _given(raft_home.make_home(fs, config, record.made.directory_id))
-            lost_power = not host_boot or record.host.boot != host_boot
+            is_same_boot = host_boot and record.host.boot == host_boot
+            lost_power = not is_same_boot or record.host.lost_writes
             record = cls._begin_life(fs, config, record, host_boot, _random_id(chance))
         except BaseException:
             _close(locks)
@@ -235,7 +241,8 @@ class NodeDirectory:
         fs: FileSystem, config: NodeConfig, record: NodeRecord, host_boot: str, incarnation: str
     ) -> NodeRecord:
         """What is on disk before the node says anything."""
-        is_lost = record.host.is_at_risk and record.host.boot not in ("", host_boot)
+        has_lost = record.host.lost_writes or record.host.boot not in ("", host_boot)
+        is_lost = record.host.is_at_risk and has_lost
         before = record.incarnation
         record = msgspec.structs.replace(
             record,
@@ -265,7 +272,12 @@ class NodeDirectory:
     def stopped_cleanly(self) -> None:
         """All that was acknowledged is on the disk, and nothing more will be."""
         if self.record.host.is_at_risk:
-            self._rewrite(host=HostBoot(self.record.host.boot))
+            self._rewrite(host=msgspec.structs.replace(self.record.host, is_at_risk=False))
+
+    def has_lost_writes(self) -> None:
+        """A sync failed: written bytes may be gone once this life ends. Raises DiskFault."""
+        if not self.record.host.lost_writes:
+            self._rewrite(host=msgspec.structs.replace(self.record.host, lost_writes=True))
 
     def is_whole_again(self) -> None:
         """The node holds all that was ever committed."""

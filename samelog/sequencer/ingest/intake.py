@@ -122,6 +122,7 @@ class Intake(RunIntake):
             self.room,
             pause_s=0 if settings.sync_always else settings.sync_interval_s,
             on_synced=self._report if settings.sync_always else None,
+            on_failed=events.session_sync_failed,
         )
         self._written_now: set[int] = set()
         """In this turn, with `fsync=interval`."""

@@ -36,15 +36,18 @@ class SessionRounds(InLoop):
         *,
         pause_s: float,
         on_synced: Callable[[Iterable[int]], None] | None,
+        on_failed: Callable[[], None],
     ) -> None:
         """A round begins no sooner than `pause_s` after there is something to sync. `on_synced` is
-        told of which inputs more is durable. A disk that fails leaves no `room`.
+        told of which inputs more is durable, `on_failed` once a sync has failed. A disk that fails
+        leaves no `room`.
         """
         self._sessions = sessions
         self._syncer = syncer
         self._room = room
         self._pause_s = pause_s
         self._on_synced = on_synced
+        self._on_failed = on_failed
         self.dirty: set[int] = set()
         """Inputs with bytes that are in no round yet."""
         self._has_failed = False
@@ -109,6 +112,9 @@ class SessionRounds(InLoop):
                 self._begun += 1
                 try:
                     await self._syncer.sync([*also, *files])
+                except DiskFault:
+                    self._fail()
+                    raise
                 except BaseException:
                     self._has_failed = True
                     raise
@@ -141,12 +147,18 @@ class SessionRounds(InLoop):
         try:
             files, left = self._sessions.take_dirty(numbers)
         except BaseException:
-            self._has_failed = True  # files of other inputs may be in no round
+            self._fail()  # files of other inputs may be in no round
             raise
         if left:
             self.dirty |= left.keys()
             ends = {number: end for number, end in ends.items() if number not in left}
         return ends, files, left
+
+    def _fail(self) -> None:
+        """From now on nothing becomes durable: what is written may be gone."""
+        if not self._has_failed:
+            self._has_failed = True
+            self._on_failed()
 
     async def _rounds_before(self) -> None:
         """Wait until all rounds with files that are under way have ended."""

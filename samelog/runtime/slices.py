@@ -40,8 +40,8 @@ _client: ContextVar[Hashable] = ContextVar("client", default=None)
 class Slices:
     """The slices of one event loop."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.now = now
+    def __init__(self) -> None:
+        self.now: Callable[[], float] = time.monotonic
         """A clock that moves within a turn, which the event loop's own does not."""
         self._over_at = 0.0
         self._since = 0.0

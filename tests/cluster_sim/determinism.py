@@ -19,14 +19,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 from samelog.format import _kernels as kernels
 from samelog.publisher import output
+from samelog.runtime import slices
 from samelog.runtime.clock import SystemClock
 from samelog.store.disk.directories import DirectoryWatch
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.files import open_files
 from tests.cluster_sim.loop import SimLoop
+from tests.cluster_sim.process import Process
 
 START_MS = 1_790_000_000_000
 
@@ -55,6 +58,7 @@ def nothing_real(loop: SimLoop, seed: int) -> Iterator[None]:
         stack.enter_context(patch.object(secrets, "token_hex", token_hex))
         stack.enter_context(patch.object(DirectoryWatch.__init__, "__defaults__", (loop.looked,)))
         stack.enter_context(patch.object(output, "kernels", simulated_kernels()))
+        stack.enter_context(patch.object(slices, "_slices", _SlicesOfProcesses()))
         stack.enter_context(patch.object(sys, "unraisablehook", _be_silent))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of processes that died
@@ -66,6 +70,21 @@ def nothing_real(loop: SimLoop, seed: int) -> Iterator[None]:
             yield
         finally:
             gc.enable()
+
+
+class _SlicesOfProcesses:
+    """Each process has an event loop of its own, as far as it knows, and slices of that: the timer
+    of one that is killed never rings.
+    """
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Process, slices.Slices] = WeakKeyDictionary()
+
+    def get(self, loop: SimLoop) -> slices.Slices | None:
+        return self._known.get(loop.current)
+
+    def __setitem__(self, loop: SimLoop, made: slices.Slices) -> None:
+        self._known[loop.current] = made
 
 
 def _be_silent(unraisable: object) -> None:

@@ -26,11 +26,11 @@ import logging
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
 from itertools import islice
-from time import monotonic
 from typing import Protocol, cast
 
 from samelog.config.values import Address
@@ -455,7 +455,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read(self) -> None:
         buffer, watch, now = self._buffer, self._watch, self._loop.time()
-        left, asked, stop = TURN_FRAMES, 0, monotonic() + SLICE_S
+        left, asked, stop = TURN_FRAMES, 0, time.monotonic() + SLICE_S
         while (
             self._state is _OPEN
             and not self._reading_paused
@@ -467,7 +467,7 @@ class Connection(asyncio.BufferedProtocol):
             kind, number, payload = frame
             left -= 1
             if kind is _CONTROL:  # a late one is the last of this turn
-                more = payload.nbytes // LONG_BYTES + TURN_FRAMES * (monotonic() >= stop)
+                more = payload.nbytes // LONG_BYTES + TURN_FRAMES * (time.monotonic() >= stop)
                 left, asked = left - more, asked + 1 + more
             if number:
                 self._handle_in_channel(number, kind, payload)

@@ -14,7 +14,7 @@ from samelog.format.errors import LogFormatError
 from samelog.publisher.output import Output
 from samelog.publisher.session_writer import SessionWriter
 from samelog.publisher.staging import StagedWriter
-from samelog.replicator.interfaces import RollByte
+from samelog.replicator.interfaces import RollByte, RunEnds
 from samelog.replicator.push import session_damage, session_tail
 from samelog.replicator.push.client import PushClient
 from samelog.replicator.push.local_session import LocalSession
@@ -190,6 +190,19 @@ def remove_damaged_stages() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def go_on_behind_closed_runs() -> Iterator[None]:
+    """Damage that is found behind the end of a closed run holds up the runs that follow."""
+    original = PushClient.on_run_closed
+
+    def close(self: PushClient, run: RunFile, ends: RunEnds) -> None:
+        original(self, run, ends)
+        self._session.closed.clear()
+
+    with patch.object(PushClient, "on_run_closed", close):
+        yield
+
+
 _PUBLISHER = "tests/publisher/test_damage.py::"
 _STAGED = "tests/publisher/test_staged_damage.py::"
 _TAIL = "tests/replicator/test_session_tail.py::"
@@ -246,5 +259,10 @@ PUBLISHER_DAMAGE = (
     ),
     (520, remove_damaged_stages, _STAGED + "test_damage_ends_a_stage_at_once"),
     (331, go_on_before_it_is_merged, _PUSH + "test_a_part_waits_until_the_last_one_is_merged"),
+    (
+        673,
+        go_on_behind_closed_runs,
+        _PUSH + "test_damage_behind_the_end_of_a_closed_run_holds_up_nothing",
+    ),
 )
 """Rule, bug, and the test that finds it."""

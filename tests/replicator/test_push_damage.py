@@ -575,3 +575,37 @@ def test_damage_is_copied_while_the_loop_runs_and_before_its_part_ends(
 
     monkeypatch.setattr(session_damage, "keep_damaged", slow)
     in_loop(main)
+
+
+def test_damage_behind_the_end_of_a_closed_run_holds_up_nothing(tmp_path: Path) -> None:
+    """The directory is an old copy: the cluster had closed the run at the end that another life of
+    the session gave it. Damage behind that end was found after it, and the runs that followed were
+    never shipped (world 890000350).
+    """
+
+    async def main() -> None:
+        first, copy = SessionFiles(tmp_path / "first"), SessionFiles(tmp_path / "copy")
+        first.begin()
+        write(first, range(10, 14), 100)
+        first.end()
+        copy.begin()
+        write(copy, range(10, 20), 100)
+        copy.end()
+        flip(copy.file(0), 4 * SIZE + 50)
+        async with world(tmp_path) as made:
+            client = made.push(first.path)
+            await until_shipped(client)
+            await client.stop()
+            client = made.push(copy.path)
+            await until(lambda: bool(client.status.lost))
+            client._session.look_again()
+            await until(lambda: not client._session.is_noting)
+            copy.begin()
+            write(copy, range(20, 30), 100)
+            copy.end()
+            await until(lambda: merged(made) == expected([*range(10, 14), *range(20, 30)]))
+            [lost] = client.status.lost
+            assert (lost.run, lost.start) == (0, (0, 4 * SIZE))
+            assert not list(copy.path.glob("damage.*"))
+
+    in_loop(main)

@@ -360,6 +360,8 @@ class PushClient:
             self._progress.unfinished[run.run] = ends
             self._go_on()
         elif self._progress.close_run(run.run, ends, layouts):
+            if run.stage is None:
+                self._session.closed.add(run.run_id)
             for name in names:
                 self._close_input(run.run, name, ends)
         self._tell_soon()

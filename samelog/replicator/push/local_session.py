@@ -76,6 +76,10 @@ class LocalSession:
         self.fs = fs
         self.runs: list[RunFile] = []
         """By number."""
+        self.closed: set[str] = set()
+        """Ids of runs that the cluster closed for good. Damage behind their ends changes nothing:
+        the records there are lost, and later runs may be merged already.
+        """
         self._faults: dict[str | InputName, LogFormatError] = {}
         """What is wrong with `_RUN`, an input, or the copy of an input's damaged bytes (the name of
         its directory); the other inputs are shipped.
@@ -281,7 +285,8 @@ class LocalSession:
 
     def goes_on(self, run: RunFile) -> bool:
         """Whether a part of a run ends in damage that is noted, so that another part follows."""
-        return self.is_current(run) and run.stage is None and self.damage.is_found(run.run)
+        is_open = self.is_current(run) and run.run_id not in self.closed
+        return is_open and run.stage is None and self.damage.is_found(run.run)
 
     # --- stages -------------------------------------------------------------------------------
 
@@ -327,8 +332,9 @@ class LocalSession:
 
     def _unnoted(self, run: int) -> list[InputName]:
         found = []
+        is_closed = any(each.run == run and each.run_id in self.closed for each in self.runs)
         for name, directory in self._inputs.items():
-            tail = directory.tails.get(run)
+            tail = None if is_closed else directory.tails.get(run)
             if tail is not None and tail.damage is not None:
                 noted = self.damage.found_in(run, name)
                 if noted is None or noted.start != tail.local(tail.damage.start):

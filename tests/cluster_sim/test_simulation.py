@@ -160,7 +160,7 @@ def test_such_worlds_find_planted_bugs(bug: Mutant, rule: str) -> None:
 
 
 @pytest.mark.usefixtures("simulates")
-@pytest.mark.parametrize("seeds", [(6, 46), (27, 40, 64, 920_000_043)])
+@pytest.mark.parametrize("seeds", [(6, 46), (27, 40, 64, 920_000_043, 920_000_825)])
 def test_worlds_hold_in_which_publishers_files_rot(seeds: tuple[int, ...]) -> None:
     """The first ones once waited without end for damaged bytes. The checker once took two rotten
     appends at the end of a run for loss in the last one.

@@ -203,6 +203,19 @@ def go_on_behind_closed_runs() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def skip_damage_unnoted() -> Iterator[None]:
+    """A part of a run begins behind damage that is not noted."""
+    original = PushClient._go_on
+
+    def go_on(self: PushClient) -> None:
+        with patch.object(LocalSession, "has_unnoted_damage", lambda self, run: False):
+            original(self)
+
+    with patch.object(PushClient, "_go_on", go_on):
+        yield
+
+
 _PUBLISHER = "tests/publisher/test_damage.py::"
 _STAGED = "tests/publisher/test_staged_damage.py::"
 _TAIL = "tests/replicator/test_session_tail.py::"
@@ -263,6 +276,11 @@ PUBLISHER_DAMAGE = (
         673,
         go_on_behind_closed_runs,
         _PUSH + "test_damage_behind_the_end_of_a_closed_run_holds_up_nothing",
+    ),
+    (
+        674,
+        skip_damage_unnoted,
+        _PUSH + "test_damage_that_is_found_while_a_part_waits_is_reported",
     ),
 )
 """Rule, bug, and the test that finds it."""

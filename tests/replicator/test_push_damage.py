@@ -609,3 +609,37 @@ def test_damage_behind_the_end_of_a_closed_run_holds_up_nothing(tmp_path: Path) 
             assert not list(copy.path.glob("damage.*"))
 
     in_loop(main)
+
+
+def test_damage_that_is_found_while_a_part_waits_is_reported(tmp_path: Path) -> None:
+    """The next part began behind it before it was noted: the records were skipped, and told as
+    merged (world 920000825).
+    """
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 30), 100)
+        write(files, range(10, 30), 100, partition=1)
+        flip(files.file(0), 5 * SIZE + 30)
+        async with world(tmp_path) as made:
+            made.cluster.releases = False
+            client = made.push(files.path)
+            await until(lambda: 0 in client._progress.unfinished)
+            write(files, range(30, 40), 100, partition=1)
+            flip(files.file(0, name=OTHER), 20 * SIZE + 30)
+            files.end()
+            client._session.look_again()
+            tail = client._session.tail(0, OTHER)
+            while tail.advance():
+                pass
+            assert tail.damage is not None
+            made.cluster.releases = True
+            made.cluster.move()
+            await until_shipped(client)
+            assert merged(made, 0) == expected(range(10, 30), 15)
+            assert merged(made, 1) == expected(range(10, 40), 30)
+            lost = [(each.name, each.start) for each in client.status.damaged]
+            assert lost == [(FLIGHTS, (0, 5 * SIZE)), (OTHER, (0, 20 * SIZE))]
+
+    in_loop(main)

@@ -369,7 +369,8 @@ class PushClient:
 
     def _go_on(self) -> None:
         """Begin the next part of a damaged run once a majority has merged the last one durably, as
-        far as inputs have files of it left. Failed writes are retried.
+        far as inputs have files of it left, and all damage that was found is noted: what the next
+        part skips is reported as lost. Failed writes are retried.
         """
         for run, ends in tuple(self._progress.unfinished.items()):
             if self._session.is_noting:
@@ -377,6 +378,9 @@ class PushClient:
             names = self._session.inputs_of(run)
             if not all(self._is_merged(run, name, ends.get(name, START)) for name in names):
                 continue
+            if self._session.has_unnoted_damage(run):
+                self._session.note_damage()
+                return
             try:
                 self._session.go_on(run, ends)
             except LogFormatError as error:

@@ -319,7 +319,7 @@ class LocalSession:
     def _damage_found(self, run: int) -> None:
         """A stage is published whole or not at all, so its damage is noted at once."""
         if self._is_staged(run):
-            self._note_damage()
+            self.note_damage()
 
     def damaged(self) -> list[LostRange]:
         """The ranges whose records will not reach the cluster; one of a stage spoils all of it."""
@@ -341,7 +341,7 @@ class LocalSession:
                     found.append(name)
         return found
 
-    def _note_damage(self) -> None:
+    def note_damage(self) -> None:
         """Begin to note durably what was found, and to keep a copy of it. A part of a run is ended
         after that.
         """
@@ -517,7 +517,7 @@ class LocalSession:
         changed = self._look_at_session(always=True)
         for name in tuple(self._inputs):
             changed |= self._look_at_input(name, always=True)
-        self._note_damage()
+        self.note_damage()
         if changed:
             self._on_change()
 

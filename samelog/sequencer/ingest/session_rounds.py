@@ -112,11 +112,8 @@ class SessionRounds(InLoop):
                 self._begun += 1
                 try:
                     await self._syncer.sync([*also, *files])
-                except DiskFault:
-                    self._fail()
-                    raise
-                except BaseException:
-                    self._has_failed = True
+                except BaseException as error:
+                    self._fail(error)
                     raise
                 finally:
                     self._ended += 1
@@ -146,19 +143,19 @@ class SessionRounds(InLoop):
         ends = self._sessions.ends(numbers)
         try:
             files, left = self._sessions.take_dirty(numbers)
-        except BaseException:
-            self._fail()  # files of other inputs may be in no round
+        except BaseException as error:
+            self._fail(error)  # files of other inputs may be in no round
             raise
         if left:
             self.dirty |= left.keys()
             ends = {number: end for number, end in ends.items() if number not in left}
         return ends, files, left
 
-    def _fail(self) -> None:
-        """From now on nothing becomes durable: what is written may be gone."""
-        if not self._has_failed:
-            self._has_failed = True
+    def _fail(self, error: BaseException) -> None:
+        """From now on nothing becomes durable; if the disk is why, written bytes may be gone."""
+        if isinstance(error, DiskFault) and not self._has_failed:
             self._on_failed()
+        self._has_failed = True
 
     async def _rounds_before(self) -> None:
         """Wait until all rounds with files that are under way have ended."""

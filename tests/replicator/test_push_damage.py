@@ -591,7 +591,7 @@ def test_damage_behind_the_end_of_a_closed_run_holds_up_nothing(tmp_path: Path) 
         copy.begin()
         write(copy, range(10, 20), 100)
         copy.end()
-        flip(copy.file(0), 4 * SIZE + 50)
+        flip(copy.file(0), 6 * SIZE + 50)
         async with world(tmp_path) as made:
             client = made.push(first.path)
             await until_shipped(client)
@@ -642,4 +642,40 @@ def test_damage_that_is_found_while_a_part_waits_is_reported(tmp_path: Path) -> 
             lost = [(each.name, each.start) for each in client.status.damaged]
             assert lost == [(FLIGHTS, (0, 5 * SIZE)), (OTHER, (0, 20 * SIZE))]
 
+    in_loop(main)
+
+
+def test_a_run_that_is_closed_while_its_damage_is_noted_goes_on_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory is put back from a copy: the cluster has closed the part before the damage."""
+    copies, keep = threading.Event(), keep_damaged
+
+    def slow(*given: Any) -> Any:
+        assert copies.wait(PATIENCE_S)
+        return keep(*given)
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 40), 10)
+        files.end()
+        flip(files.file(0), SIZE * 4 + 60)
+        shutil.copytree(files.path, tmp_path / "copy")
+        async with world(tmp_path) as made:
+            client = made.push(files.path)
+            await until(lambda: len(merged(made)) == 4)
+            copies.set()
+            await until_shipped(client)
+            await client.stop()
+            copies.clear()
+            shutil.rmtree(files.path)
+            shutil.copytree(tmp_path / "copy", files.path)
+            client = made.push(files.path)
+            await until(lambda: bool(client._progress.unfinished))
+            copies.set()
+            await until_shipped(client)
+            assert merged(made) == expected(range(10, 40), 14)
+
+    monkeypatch.setattr(session_damage, "keep_damaged", slow)
     in_loop(main)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -355,6 +356,9 @@ class PushClient:
             return  # told before
         names = self._session.inputs_of(run.run)
         layouts = {name: self._session.layout(run.run, name) for name in names}
+        for name in names:  # damage where the run was closed may not have been read yet
+            with suppress(LogFormatError):
+                find_lost(self._session, run.run, name, ends.get(name, START))
         if self._session.goes_on(run):
             self._progress.close_part(run.run, ends, layouts)
             self._progress.unfinished[run.run] = ends

@@ -284,9 +284,11 @@ class LocalSession:
         return any(known.run_id == run.run_id for known in self.runs)
 
     def goes_on(self, run: RunFile) -> bool:
-        """Whether a part of a run ends in damage that is noted, so that another part follows."""
+        """Whether a part of a run ends in damage, so that another part follows it."""
         is_open = self.is_current(run) and run.run_id not in self.closed
-        return is_open and run.stage is None and self.damage.is_found(run.run)
+        if not is_open or run.stage is not None:
+            return False
+        return self.damage.is_found(run.run) or self.has_unnoted_damage(run.run)
 
     # --- stages -------------------------------------------------------------------------------
 

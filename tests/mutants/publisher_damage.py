@@ -197,7 +197,7 @@ def go_on_behind_closed_runs() -> Iterator[None]:
 
     def close(self: PushClient, run: RunFile, ends: RunEnds) -> None:
         original(self, run, ends)
-        self._session.closed.clear()
+        self._session.damage.closed.clear()
 
     with patch.object(PushClient, "on_run_closed", close):
         yield

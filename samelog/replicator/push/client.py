@@ -365,7 +365,7 @@ class PushClient:
             self._go_on()
         elif self._progress.close_run(run.run, ends, layouts):
             if run.stage is None:
-                self._session.closed.add(run.run_id)
+                self._session.damage.closed.add(run.run_id)
             for name in names:
                 self._close_input(run.run, name, ends)
         self._tell_soon()

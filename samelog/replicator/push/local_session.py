@@ -76,10 +76,6 @@ class LocalSession:
         self.fs = fs
         self.runs: list[RunFile] = []
         """By number."""
-        self.closed: set[str] = set()
-        """Ids of runs that the cluster closed for good. Damage behind their ends changes nothing:
-        the records there are lost, and later runs may be merged already.
-        """
         self._faults: dict[str | InputName, LogFormatError] = {}
         """What is wrong with `_RUN`, an input, or the copy of an input's damaged bytes (the name of
         its directory); the other inputs are shipped.
@@ -285,7 +281,7 @@ class LocalSession:
 
     def goes_on(self, run: RunFile) -> bool:
         """Whether a part of a run ends in damage, so that another part follows it."""
-        is_open = self.is_current(run) and run.run_id not in self.closed
+        is_open = self.is_current(run) and run.run_id not in self.damage.closed
         if not is_open or run.stage is not None:
             return False
         return self.damage.is_found(run.run) or self.has_unnoted_damage(run.run)
@@ -334,7 +330,7 @@ class LocalSession:
 
     def _unnoted(self, run: int) -> list[InputName]:
         found = []
-        is_closed = any(each.run == run and each.run_id in self.closed for each in self.runs)
+        is_closed = any(each.run == run and each.run_id in self.damage.closed for each in self.runs)
         for name, directory in self._inputs.items():
             tail = None if is_closed else directory.tails.get(run)
             if tail is not None and tail.damage is not None:

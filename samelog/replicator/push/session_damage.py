@@ -41,6 +41,10 @@ class SessionDamage:
         self._files: dict[int, DamageFile] = {}
         self.expected: tuple[int, RunEnds] = -1, {}
         """A run of a stage of which all files up to these ends exist, or are damaged."""
+        self.closed: set[str] = set()
+        """Ids of runs that the cluster closed for good. Damage behind their ends changes nothing:
+        the records there are lost, and later runs may be merged already.
+        """
         self.noting: asyncio.Task[None] | None = None
         """Notes damage, in a thread; the inputs are shipped meanwhile."""
 

@@ -598,6 +598,10 @@ def test_damage_behind_the_end_of_a_closed_run_holds_up_nothing(tmp_path: Path) 
             await client.stop()
             client = made.push(copy.path)
             await until(lambda: bool(client.status.lost))
+            tail = client._session.tail(0, FLIGHTS)
+            while tail.advance():
+                pass
+            assert tail.damage is not None
             client._session.look_again()
             await until(lambda: not client._session.is_noting)
             copy.begin()

@@ -404,10 +404,11 @@ class PushClient:
             if self._progress.is_gone(run, name):
                 self._session.unbind(name)
                 return
-            if name not in ends and run == shipping.begin[0] and shipping.former:
-                self.beside.recreation.refused(name)
+            end = ends.get(name, START)
+            if end == START and run == shipping.begin[0] and shipping.former:
+                self.beside.recreation.refused(name)  # opened too late, or not at all
                 return
-            lost = find_lost(self._session, run, name, ends.get(name, (0, 0)))
+            lost = find_lost(self._session, run, name, end)
         except LogFormatError as error:
             log.error("run %d of %s-%d is kept: %s", run, *name, error)
             lost = LostRange(run, name, ends.get(name, (0, 0)), (0, 0))

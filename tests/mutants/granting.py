@@ -105,13 +105,6 @@ def add_what_has_no_room() -> Iterator[None]:
 
 
 @contextmanager
-def together_too_early() -> Iterator[None]:
-    """Many commands are forwarded at once to a leader that would propose the first only."""
-    with patch.object(proposer, "ACCESS", 0):
-        yield
-
-
-@contextmanager
 def believe_a_leader_that_is_behind() -> Iterator[None]:
     """What is too early for a leader that has yet to apply the level is refused for good."""
     original = Proposer._served
@@ -149,12 +142,6 @@ GRANTING = (
     ),
     (60, users_before_files, _KAFKA + "test_sasl.py::test_a_file_goes_before_what_was_set"),
     (60, add_what_has_no_room, _SEQUENCER + "test_access_state.py::test_too_many_change_nothing"),
-    (
-        40,
-        together_too_early,
-        _SEQUENCER
-        + "test_proposer.py::test_commands_are_forwarded_together_once_all_members_know_that",
-    ),
     (
         40,
         believe_a_leader_that_is_behind,

@@ -269,7 +269,7 @@ class Reporter:
         return self._peers.send(number, Cursors(cursors))
 
     def follow_members(self, members: Container[int]) -> None:
-        """These are members now. A new one is told everything, if its connection stands already:
+        """These are members now. A new one receives everything, if its connection stands already:
         it may hold a replica since before it was a member.
         """
         for number in [number for number in self._untold if number not in members]:

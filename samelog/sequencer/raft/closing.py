@@ -152,8 +152,8 @@ class RunCloser:
                 self.answered.pop(name, None)
 
     def _is_current(self) -> bool:
-        """Whether all that is committed is applied here. Before, a topic that a sender named and
-        that is unknown here may be a new one as well as a deleted one.
+        """Whether this node has applied all that is committed. Before, a topic that a sender named
+        and that this node does not know may be a new one as well as a deleted one.
         """
         return self._group.applied_index >= self._group.raft.commit
 

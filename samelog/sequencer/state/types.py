@@ -120,8 +120,8 @@ class Partition(HasCompactions, msgspec.Struct, gc=False):
     schema_since: tuple[tuple[int, int], ...] = ()
     """(offset, version): from there on, that version of the topic's schema was in force."""
     came: Unsigned32 = 0
-    """The task that moved it into this group, where it may have been before; 0: it was created
-    here. Files of its earlier stays are not files of this one.
+    """The task that moved it into this group, where it may have been before; 0: it was created in
+    it. Files of its earlier stays are not files of this one.
     """
 
     def begin_version(self, version: int) -> None:

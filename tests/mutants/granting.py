@@ -14,7 +14,6 @@ from samelog.kafka.access import acls
 from samelog.kafka.access.acls import AclDecisions, AclOperation, AclPermission, AclResource
 from samelog.kafka.clients import tokens
 from samelog.kafka.clients.sasl import ScramExchange
-from samelog.sequencer.raft import proposer
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.state import access_state
 from samelog.sequencer.state.access_commands import AclBinding, ChangeAcls

@@ -83,24 +83,6 @@ def test_the_calls_of_a_round_are_answered_together(tmp_path: Path) -> None:
     in_loop(main)
 
 
-def test_a_round_begins_as_many_threads_as_it_has_calls(tmp_path: Path) -> None:
-    async def main() -> None:
-        threads = DiskThreads(3)
-        answers: list[int] = []
-        threads.attach(asyncio.get_running_loop(), lambda number, *_: answers.append(number))
-        file = os.open(tmp_path / "f", os.O_RDWR | os.O_CREAT)
-        done = 0
-        for count, begun in ((1, 1), (2, 2), (1, 2), (5, 3)):
-            threads.submit([(0, DiskCall.FDATASYNC, file)] * count)
-            done += count
-            await until(lambda: len(answers) == done)  # noqa: B023
-            assert len(threads._threads) == begun
-        threads.close()
-        os.close(file)
-
-    in_loop(main)
-
-
 def test_a_round_has_one_to_64_calls() -> None:
     async def main() -> None:
         threads = DiskThreads(1)

@@ -1,11 +1,9 @@
 """Group commit: makes many files durable at the price of one.
 
-One round runs at a time; what is asked for during a round joins the next. A round of few files
-syncs each in a thread of its own: the file system commits its journal once for all of them. A
-larger one syncs the whole file system (`syncfs`), which takes less processor time than a call for
-each file, but waits for whatever else was written there. An error fails every request of its round
-and is never retried: after a failed sync the kernel forgets what it could not write, so a second
-one would lie.
+One round runs at a time; what is asked for during a round joins the next. A round of one or two
+files syncs each; a larger one syncs the whole file system (`syncfs`), which is many times cheaper
+than file after file. An error fails every request of its round and is never retried: after a failed
+sync the kernel forgets what it could not write, so a second one would lie.
 
 `syncfs` reports errors of writing back since its own descriptor was opened, once. So one descriptor
 is opened at the start and kept: an error between two rounds cannot slip through. (Seen through both
@@ -34,12 +32,7 @@ from samelog.runtime.loop import InLoop
 from samelog.store.disk.disk_errors import DiskFault, LeftUnsynced, fault_of, translated
 from samelog.store.disk.files import File
 
-FEW_FILES = 8
-"""Synced side by side. At eight files one `syncfs` takes two to three times as long at p50, and
-half of the processor time; at sixteen it is as fast.
-"""
-WAITED_FILES = 2
-"""At most so many are waited for on a fast disk, one after the other."""
+FEW_FILES = 2
 MOST_CALLS = 64
 """Submitted together; more are needed only where many files are on other file systems."""
 
@@ -92,7 +85,7 @@ class GroupSync(InLoop):
         if not wanted:
             return
         is_busy = self._waiting or self._round
-        if self._pace.is_fast and len(wanted) <= WAITED_FILES and not is_busy:
+        if self._pace.is_fast and len(wanted) <= FEW_FILES and not is_busy:
             try:
                 for file in wanted:  # it is cheaper to wait for the disk
                     began = time.perf_counter()
@@ -143,8 +136,7 @@ class GroupSync(InLoop):
         try:
             target = file.begin_sync()
         except LeftUnsynced:
-            if not any(call is DiskCall.SYNCFS for _, call, _ in self._calls):
-                self._request(DiskCall.SYNCFS, self._fd, self._file_system_synced)
+            self._request(DiskCall.SYNCFS, self._fd, self._file_system_synced)
             return
         except DiskFault as fault:
             self._note(fault)

@@ -37,17 +37,19 @@ class DiskCall(IntEnum):
 
 
 class DiskThreads:
-    """Some threads behind two pipes, each begun by the first round that has so many calls. The
-    descriptor of a call must stay open until its answer.
-    """
+    """Some threads behind two pipes. The descriptor of a call must stay open until its answer."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, count: int) -> None:
         """Raises OSError when there are too many open files."""
         requests, self._requests = os.pipe2(os.O_CLOEXEC)
         self._answers, answers = os.pipe2(os.O_CLOEXEC)
-        self._ends = (requests, answers)
-        self._most = most
-        self._threads: list[threading.Thread] = []
+        self._ends = [requests, answers]
+        self._threads = [
+            threading.Thread(target=serve, args=(requests, answers), name="disk", daemon=True)
+            for _ in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def attach(
@@ -70,10 +72,6 @@ class DiskThreads:
         answered together when the last one is done. At most 64; at most some thousand may be under
         way in all.
         """
-        while len(self._threads) < min(len(calls), self._most):
-            thread = threading.Thread(target=serve, args=self._ends, name="disk", daemon=True)
-            self._threads.append(thread)
-            thread.start()
         submit(self._requests, calls)
 
     def close(self) -> None:

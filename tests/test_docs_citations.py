@@ -1,6 +1,6 @@
-"""What docs/invariants.md and docs/glossary.md say is there, and every citation of a rule resolves.
+"""What the rules and docs/glossary.md say is there, and every citation of a rule resolves.
 
-Invariant: a rule keeps its number, and a word of the glossary names something that exists.
+Invariant: a rule keeps its name, and a word of the glossary names something that exists.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 FOLDERS = ("samelog", "tests", "bench", "docs", "deploy", "scripts")
 SUFFIXES = {".py", ".pyx", ".pyi", ".md", ".txt", ".sh", ".toml", ".yaml"}
-HEADING = re.compile(r"^### (Invariant|Rule) (\d+): ", re.MULTILINE)
-CITED = re.compile(r"(?:invariants\.md,\s+|\| |\")((?:invariant|rule)s?)\s+(\d+(?:, \d+)*)")
+RULES = DOCS / "design" / "invariants"
+HEADING = re.compile(r"^(?:### (Invariant \d+)|## (\w+\.\d+)): ", re.MULTILINE)
+_RULE = r"(?:# )?[a-z]+\.\d+"
+CITED = re.compile(rf"\b(invariants? \d+|rules?\s+{_RULE}(?:(?:,| and| to| or)\s+{_RULE})*)")
+NAMED = re.compile(r"[a-z]+\.\d+")
 BY_NAME = re.compile(r"`(samelog(?:\.\w+)+)`")
 SECTION = "\N{SECTION SIGN}"
 LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]*))?\)")
@@ -36,40 +39,31 @@ def texts() -> Iterator[tuple[Path, str]]:
 
 
 @cache
-def invariants() -> str:
-    """docs/invariants.md."""
-    return (DOCS / "invariants.md").read_text(encoding="utf-8")
-
-
-def defined() -> set[str]:
-    """`rule 14`, `invariant 3` and so on, as docs/invariants.md has them."""
-    return {f"{kind.lower()} {number}" for kind, number in HEADING.findall(invariants())}
-
-
 def sections() -> dict[str, str]:
-    """The text below each heading of docs/invariants.md, by what it is cited as."""
-    parts = HEADING.split(invariants())[1:]
-    return {
-        f"{kind.lower()} {number}": text
-        for kind, number, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-    }
+    """The text of each invariant and rule, by what it is cited as: `invariant 3`, `rule raft.2`."""
+    found: dict[str, str] = {}
+    for page in sorted(RULES.glob("*.md")):
+        parts = HEADING.split(page.read_text(encoding="utf-8"))[1:]
+        for invariant, rule, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+            name = f"rule {rule}" if rule else invariant.lower()
+            assert name not in found, f"{name} is there twice"
+            found[name] = text
+    return found
 
 
-def test_numbers_of_rules_rise_and_none_is_given_twice() -> None:
-    """A number may be left out: citations of a rule do not change when others are added."""
-    found = [" ".join(heading) for heading in HEADING.findall(invariants())]
-    rules = sorted({int(name.split()[1]) for name in found if name.startswith("Rule ")})
-    assert found == [*(f"Invariant {n}" for n in range(1, 10)), *(f"Rule {n}" for n in rules)]
-    assert rules[0] == 1
+def test_the_rules_of_a_page_are_numbered_from_1_under_its_subject() -> None:
+    for page in RULES.glob("*.md"):
+        found = re.findall(r"^## (\w+\.\d+): ", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert found == [f"{page.stem}.{n}" for n in range(1, len(found) + 1)]
 
 
 def test_every_cited_rule_exists() -> None:
     offenders, count = [], 0
     for path, text in texts():
         for match in CITED.finditer(text):
-            cited = {f"{match[1].rstrip('s')} {number}" for number in match[2].split(", ")}
+            cited = {f"rule {name}" for name in NAMED.findall(match[1])} or {match[1]}
             count += len(cited)
-            offenders += [f"{path.relative_to(ROOT)}: {name}" for name in cited - defined()]
+            offenders += [f"{path.relative_to(ROOT)}: {name}" for name in cited - set(sections())]
     assert offenders == []
     assert count > 100  # the pattern still finds them
 
@@ -82,7 +76,7 @@ def test_nothing_is_cited_by_the_sign_of_a_section() -> None:
 
 
 def test_every_rule_names_its_planted_bugs() -> None:
-    planted: dict[str, set[str]] = {name: set() for name in defined()}
+    planted: dict[str, set[str]] = {name: set() for name in sections()}
     for row in rows():
         if row.rule in planted:
             planted[row.rule].add(row.name)
@@ -93,9 +87,9 @@ def test_every_rule_names_its_planted_bugs() -> None:
     assert listed == planted
 
 
-@pytest.mark.parametrize("page", ["invariants.md", "glossary.md"])
-def test_every_module_and_type_that_is_named_exists(page: str) -> None:
-    names = set(BY_NAME.findall((DOCS / page).read_text(encoding="utf-8")))
+@pytest.mark.parametrize("pages", ["design/invariants/*.md", "glossary.md"])
+def test_every_module_and_type_that_is_named_exists(pages: str) -> None:
+    names = {name for p in DOCS.glob(pages) for name in BY_NAME.findall(p.read_text("utf-8"))}
     assert len(names) > 30
     assert sorted(name for name in names if not exists(name)) == []
 

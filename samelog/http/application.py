@@ -197,7 +197,7 @@ class HttpApplication:
 
     async def _guard(self, request: web.Request, handler: RequestHandler) -> web.StreamResponse:
         """Answer a request; every error becomes an HTTP problem. Requests share the slices of long
-        work: a client may send any number of them without waiting for answers (rule 503).
+        work: a client may send any number of them without waiting for answers (rule turns.12).
         """
         protocol = request.protocol
         await _turn_of(request)
@@ -375,7 +375,7 @@ async def _decoded(operation: Operation, request: web.Request, values: int) -> A
 
 
 async def _response(answer: object) -> web.Response:
-    """The HTTP response; long answers are encoded in slices (rule 444)."""
+    """The HTTP response; long answers are encoded in slices (rule turns.8)."""
     if isinstance(answer, Asset):
         return answer.response()
     if isinstance(answer, PlainText):

@@ -5,7 +5,7 @@ Nothing may write there meanwhile, so where the logs end is the end. Positions o
 file. Schemas are beside the logs where `restore` or a subscriber has put them.
 
 Invariant: files are read and never changed; a topic is given out only if each of its partitions is
-there, up to the highest, of one and the same log (rule 309).
+there, up to the highest, of one and the same log (rule mirrors.15).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What each member may be given or must lose, now: the states that all planning goes by.
 
 Invariant: who is in maintenance is not replaced, and when many members are silent nobody is: that
-is a partition or a power cut, and no time to make copies (docs/invariants.md, rule PLACEMENT-20).
+is a partition or a power cut, and no time to make copies.
 """
 
 from __future__ import annotations

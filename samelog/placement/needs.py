@@ -257,7 +257,7 @@ def _swapped(look: Outlook, group: PlacedGroup, out: int) -> tuple[tuple[int, ..
 
 
 def _reading(look: Outlook, group: PlacedGroup) -> Need | None:
-    """One replica that only reads in each site that only reads, and none elsewhere (rule 300)."""
+    """One replica that only reads in each such site, and none elsewhere (rule sites.15)."""
     there: dict[str, list[int]] = {}
     for each in group.readers:
         there.setdefault(look.table.site_read_in(each.member), []).append(each.member)

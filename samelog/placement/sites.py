@@ -69,7 +69,7 @@ class Sites(msgspec.Struct):
 
     def has_more(self, promotions: int, term: int, entry: int) -> bool:
         """Whether a member that knows of so many promotions has got something, up to this entry,
-        that the next one went on without (invariants.md, rule 276).
+        that the next one went on without (rule sites.12).
         """
         if promotions >= len(self.promotions):
             return False

@@ -164,7 +164,7 @@ class PlacementTable:
 
     def is_draining(self, member: int) -> bool:
         """Whether a member shall have no replicas that vote, as none has where a site only reads
-        (invariants.md, rule 277).
+        (rule sites.13).
         """
         return not self.placement.may_hold(member) or self.is_leaving(member)
 

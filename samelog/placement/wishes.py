@@ -2,7 +2,7 @@
 that is fulfilled is forgotten.
 
 Invariant: a wish names another group than its partition is in, or a task is about to take the
-partition out of that one (docs/invariants.md, rule 159).
+partition out of that one (rule placement.11).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ It knows of its member what it is given: a `NodeResources`, a `PeerSender` and a
 parts tell it what others have to know (`NodeEvents`), and it decides whom that concerns.
 
 Invariant: positions are stated to others only once this replica has applied what was committed
-before it started (invariants.md, rule 14).
+before it started (rule raft.2).
 """
 
 from __future__ import annotations

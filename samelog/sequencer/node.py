@@ -5,7 +5,7 @@ Everything runs on one event loop; only waits for the disk use threads. A broken
 failing Raft disk ends the node; a failing session disk only ends its intake.
 
 Invariant: positions are stated to others only once this node has applied what was committed before
-it started (invariants.md, rule 14).
+it started (rule raft.2).
 """
 
 from __future__ import annotations

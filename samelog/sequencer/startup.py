@@ -4,7 +4,7 @@ First it takes part in Raft and takes data in, then it knows what was committed,
 executed that; what it still lacks of history comes last.
 
 Invariant: positions are stated to others only once this node has applied what was committed before
-it started (invariants.md, rule 14).
+it started (rule raft.2).
 """
 
 from __future__ import annotations

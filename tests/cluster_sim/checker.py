@@ -1,4 +1,4 @@
-"""Watches a world from outside: invariants.md after every step, and all of it at the end.
+"""Watches a world from outside: the invariants after every step, and all of it at the end.
 
 Watched are: one leader to a term, equal committed entries, equal merged logs that hold nothing
 invented, doubled, lost or out of order, acknowledgements only of what is committed and durable on a

@@ -75,11 +75,11 @@ def truncate_by_path() -> Iterator[None]:
 _COPIES = "tests/replicator/test_copy_upkeep.py::"
 _ARCHIVE = "tests/store/test_archive.py::"
 ARCHIVING = (
-    (16, unreadable_is_archived, _ARCHIVE + "test_an_unreadable_start_archives_nothing"),
-    (16, empty_is_archived, _ARCHIVE + "test_an_empty_file_above_the_start_is_damage"),
-    (18, truncate_in_place, _ARCHIVE + "test_who_reads_a_file_goes_on_reading_it"),
+    ("archive.1", unreadable_is_archived, _ARCHIVE + "test_an_unreadable_start_archives_nothing"),
+    ("archive.1", empty_is_archived, _ARCHIVE + "test_an_empty_file_above_the_start_is_damage"),
+    ("logs.2", truncate_in_place, _ARCHIVE + "test_who_reads_a_file_goes_on_reading_it"),
     (
-        451,
+        "logs.13",
         truncate_by_path,
         _COPIES + "test_files_of_a_directory_that_takes_the_place_of_a_copy_are_not_truncated",
     ),

@@ -71,10 +71,14 @@ def reset_all_at_one_node() -> Iterator[None]:
 
 _NAMED = "tests/cli/test_named_nodes.py::"
 ASKING = (
-    (157, ask_who_is_configured, _NAMED + "test_everybody_is_asked_for_partitions"),
-    (157, ask_twice, _NAMED + "test_a_configured_node_goes_by_its_configuration"),
-    (157, follow_one_hop, _NAMED + "test_one_node_names_the_next"),
-    (157, show_what_one_has, _NAMED + "test_all_partitions_are_shown"),
-    (157, reset_all_at_one_node, _NAMED + "test_a_group_is_reset_where_the_partitions_are"),
+    ("recovery.4", ask_who_is_configured, _NAMED + "test_everybody_is_asked_for_partitions"),
+    ("recovery.4", ask_twice, _NAMED + "test_a_configured_node_goes_by_its_configuration"),
+    ("recovery.4", follow_one_hop, _NAMED + "test_one_node_names_the_next"),
+    ("recovery.4", show_what_one_has, _NAMED + "test_all_partitions_are_shown"),
+    (
+        "recovery.4",
+        reset_all_at_one_node,
+        _NAMED + "test_a_group_is_reset_where_the_partitions_are",
+    ),
 )
 """Rule, bug, and the test that finds it."""

@@ -386,9 +386,9 @@ def messages_of_any_group() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A planted bug, the rule of docs/invariants.md it breaks, and the test that finds it."""
+    """A planted bug, the rule it breaks, and the test that finds it."""
 
-    rule: int
+    rule: str
     mutant: Mutant
     test: str
 
@@ -459,130 +459,138 @@ PLANTED = (
         ),
     ),
     Planted(
-        5,
+        "merge.1",
         skip_what_is_missing,
         _SEQUENCER + "test_merger.py::test_missing_bytes_stall_and_go_on_when_they_come",
     ),
     Planted(
-        6,
+        "merge.2",
         no_void_batches,
         _SEQUENCER + "test_merger.py::test_void_batches_stand_for_what_nobody_has",
     ),
     Planted(
-        6,
+        "merge.2",
         void_anything,
         _SEQUENCER + "test_state.py::test_records_that_are_void_or_not_planned_are_not_given_up",
     ),
     Planted(
-        8,
+        "merge.4",
         believe_any_checksum,
         _SEQUENCER + "test_coordinator.py::test_a_checksum_is_recorded_once_a_majority_reports_it",
     ),
     Planted(
-        9, take_twins_whole, _SEQUENCER + "test_planner.py::test_twins_merge_each_id_once_in_order"
+        "merge.5",
+        take_twins_whole,
+        _SEQUENCER + "test_planner.py::test_twins_merge_each_id_once_in_order",
     ),
     Planted(
-        10,
+        "readers.1",
         topics_are_their_names,
         _SEQUENCER + "test_state.py::test_a_recreated_topic_shares_nothing",
     ),
     Planted(
-        12,
+        "sessions.5",
         expire_what_is_used,
         _SEQUENCER + "test_state.py::test_what_was_used_meanwhile_does_not_expire",
     ),
     Planted(
-        12,
+        "sessions.5",
         expire_open_runs,
         _SEQUENCER
         + "test_expiry.py::test_sessions_expire_behind_their_last_run_and_never_with_one_open",
     ),
     Planted(
-        12,
+        "sessions.5",
         retire_without_a_fence,
         _SEQUENCER
         + "test_state.py::test_a_retired_session_goes_to_a_new_directory_and_fences_the_old",
     ),
     Planted(
-        14,
+        "raft.2",
         resume_behind_what_is_committed,
         _NODE + "test_a_publisher_is_asked_again_for_committed_bytes_that_nobody_has",
     ),
-    Planted(19, take_retries, _SEQUENCER + "test_planner.py::test_a_producers_retry_is_skipped"),
     Planted(
-        19, remember_one_batch, _SEQUENCER + "test_state.py::test_only_five_batches_are_remembered"
+        "merge.7", take_retries, _SEQUENCER + "test_planner.py::test_a_producers_retry_is_skipped"
     ),
     Planted(
-        20,
+        "merge.7",
+        remember_one_batch,
+        _SEQUENCER + "test_state.py::test_only_five_batches_are_remembered",
+    ),
+    Planted(
+        "sessions.6",
         leave_runs_of_the_gone_open,
         _SEQUENCER
         + "test_node_sessions.py::test_the_leader_ends_the_run_of_a_node_that_is_gone_for_long",
     ),
     Planted(
-        9,
+        "merge.5",
         forget_dedup_at_resets,
         _SEQUENCER + "test_reset_state.py::test_dedup_is_remembered_and_offsets_are_not",
     ),
     Planted(
-        21,
+        "kafka.1",
         out_of_range_unasked,
         _FETCHING
         + "test_an_offset_that_a_node_lacks_is_not_out_of_range_before_the_leader_says_so",
     ),
     Planted(
-        22,
+        "merge.8",
         append_time_by_the_clock,
         _SEQUENCER + "test_planner.py::test_append_time_never_falls_whatever_the_clock_says",
     ),
     Planted(
-        23,
+        "kafka.2",
         commit_offsets_one_by_one,
         _KAFKA + "groups/test_offsets.py::test_commits_of_one_round_share_a_command",
     ),
     Planted(
-        24,
+        "logs.3",
         take_any_records,
         _KAFKA + "test_record_check.py::test_a_bad_one_is_refused_with_kafkas_code",
     ),
     Planted(
-        25,
+        "merge.9",
         lead_without_intake,
         _SEQUENCER + "test_changes.py::test_a_leader_that_takes_nothing_in_lets_another_lead",
     ),
     Planted(
-        26,
+        "turns.1",
         turns_without_end,
         "tests/replicator/test_small_parts.py::test_a_turn_is_bounded_and_goes_on_in_the_next",
     ),
-    Planted(27, lose_overflows, "tests/runtime/test_inotify.py::test_an_overflow_is_an_event"),
     Planted(
-        29,
+        "logs.4", lose_overflows, "tests/runtime/test_inotify.py::test_an_overflow_is_an_event"
+    ),
+    Planted(
+        "merge.10",
         any_number_in_flight,
         _SEQUENCER + "test_planner.py::test_eight_small_entries_may_be_in_flight",
     ),
     Planted(
-        29,
+        "merge.10",
         count_entries_only,
         _SEQUENCER + "test_planner.py::test_entries_in_flight_are_bounded_by_their_bytes",
     ),
     Planted(
-        357,
+        "merge.14",
         plan_behind_a_rejection,
         _SEQUENCER + "test_planner.py::test_nothing_is_planned_behind_a_rejection",
     ),
     Planted(
-        420,
+        "merge.16",
         keep_speculation_under_load,
         _SEQUENCER + "test_planner.py::test_speculation_ends_with_the_last_entry_in_flight_that"
         "_concerns_it",
     ),
     Planted(
-        30,
+        "operations.1",
         ask_no_rights,
         "tests/replicator/test_push_server.py::test_rights_are_asked_for_session_topic_and_dedup_id",
     ),
     Planted(
-        31,
+        "raft.4",
         messages_of_any_group,
         "tests/sequencer/test_peer_events.py::test_each_group_hears_what_is_for_it",
     ),

@@ -88,13 +88,21 @@ _IN = "tests/sequencer/test_agreed_clock.py::test_"
 _KEYS = "tests/keys/test_key_filter.py::test_"
 
 CLOCKS = (
-    (373, believe_the_own_clock, _IN + "the_leaders_wrong_clock_expires_nothing"),
-    (373, expire_before_clocks_are_known, _IN + "the_time_is_one_that_a_majority_has_reached"),
-    (373, count_any_clock, _IN + "only_voters_clocks_count"),
-    (373, stand_still_between_reports, _IN + "the_time_is_one_that_a_majority_has_reached"),
-    (374, judge_keys_by_the_applied_floor, _KEYS + "a_key_expires_on_a_quiet_topic"),
+    ("operations.5", believe_the_own_clock, _IN + "the_leaders_wrong_clock_expires_nothing"),
     (
-        374,
+        "operations.5",
+        expire_before_clocks_are_known,
+        _IN + "the_time_is_one_that_a_majority_has_reached",
+    ),
+    ("operations.5", count_any_clock, _IN + "only_voters_clocks_count"),
+    (
+        "operations.5",
+        stand_still_between_reports,
+        _IN + "the_time_is_one_that_a_majority_has_reached",
+    ),
+    ("keys.10", judge_keys_by_the_applied_floor, _KEYS + "a_key_expires_on_a_quiet_topic"),
+    (
+        "keys.10",
         expire_what_is_proposed,
         _KEYS + "what_is_proposed_and_not_committed_counts_whatever_the_horizon",
     ),

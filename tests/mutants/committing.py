@@ -54,22 +54,22 @@ _REPLICATOR = "tests/replicator/test_range_pull.py::"
 
 COMMITTING = (
     (
-        76,
+        "transactions.2",
         hand_out_what_is_open,
         _SUBSCRIBER + "test_what_is_open_waits_and_what_was_aborted_never_comes",
     ),
     (
-        76,
+        "transactions.2",
         hand_out_what_was_aborted,
         _SUBSCRIBER + "test_what_is_open_waits_and_what_was_aborted_never_comes",
     ),
     (
-        76,
+        "transactions.2",
         read_on_in_the_old_file,
         _SUBSCRIBER + "test_what_is_compacted_under_a_reader_is_read_as_it_is_now",
     ),
     (
-        76,
+        "transactions.2",
         believe_a_node_that_lags,
         "tests/replicator/test_range_pull.py::test_what_was_aborted_is_told_once_all_is_decided",
     ),

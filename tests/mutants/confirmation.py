@@ -35,13 +35,17 @@ def count_committed_partitions_only() -> Iterator[None]:
 _CONFIRMATION = "tests/cli/test_confirmation.py::"
 CONFIRMATION = (
     (
-        380,
+        "operations.6",
         destroy_without_the_name,
         _CONFIRMATION + "test_a_request_over_http_has_to_repeat_the_name",
     ),
-    (380, retire_without_the_name, _CONFIRMATION + "test_without_the_name_nothing_is_asked_for"),
     (
-        381,
+        "operations.6",
+        retire_without_the_name,
+        _CONFIRMATION + "test_without_the_name_nothing_is_asked_for",
+    ),
+    (
+        "operations.7",
         count_committed_partitions_only,
         "tests/sequencer/test_group_lags.py::test_every_place_counts_the_same_lag",
     ),

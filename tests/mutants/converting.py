@@ -152,38 +152,38 @@ _ENDED = (
     "::test_what_ended_says_nothing_of_the_replica_that_came_in_its_place"
 )
 CONVERTING = (
-    (310, begin_with_the_groups_epochs, _MADE),
-    (310, keep_what_was_merged, _MADE),
-    (310, forget_who_wrote, _LEFT + "test_a_run_ends_once_the_group_has_ended_its_part"),
-    (310, leave_files_behind, _NODES),
+    ("placement.15", begin_with_the_groups_epochs, _MADE),
+    ("placement.15", keep_what_was_merged, _MADE),
+    ("placement.15", forget_who_wrote, _LEFT + "test_a_run_ends_once_the_group_has_ended_its_part"),
+    ("placement.15", leave_files_behind, _NODES),
     (
-        310,
+        "placement.15",
         need_what_has_left,
         "tests/sequencer/test_leaving.py::test_members_may_change_though_what_was_needed_has_left",
     ),
-    (310, take_what_is_for_others, _NODES),
+    ("placement.15", take_what_is_for_others, _NODES),
     (
-        315,
+        "raft.45",
         wait_for_samples_that_never_come,
         "tests/sequencer/test_coordinator.py::test_checksums_are_waited_for_that_may_come",
     ),
     (
-        314,
+        "sessions.16",
         keep_what_was_over_before,
         _OVER,
     ),
     (
-        313,
+        "sessions.15",
         wait_for_bytes_of_what_has_left,
         "tests/sequencer/test_one_round.py::test_what_has_left_the_group_needs_no_bytes",
     ),
     (
-        312,
+        "sessions.14",
         hear_of_what_has_ended,
         _ENDED,
     ),
     (
-        311,
+        "sessions.13",
         tell_of_an_end_for_ever,
         "tests/sequencer/test_closed_parts.py::test_a_run_that_a_snapshot_closes_is_over",
     ),

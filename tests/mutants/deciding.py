@@ -123,30 +123,38 @@ def propose_markers_once() -> Iterator[None]:
 
 _STATE = "tests/sequencer/test_transaction_state.py::"
 DECIDING = (
-    (75, take_late_batches, _STATE + "test_a_batch_is_judged_when_it_is_planned"),
+    ("transactions.1", take_late_batches, _STATE + "test_a_batch_is_judged_when_it_is_planned"),
     (
-        75,
+        "transactions.1",
         go_by_what_is_over,
         _STATE + "test_a_planner_that_always_has_something_under_way_goes_from_one_to_the_next",
     ),
     (
-        75,
+        "transactions.1",
         end_again,
         _STATE + "test_offsets_are_committed_by_the_decision_and_the_marker_ends_it",
     ),
-    (75, fence_nobody, _STATE + "test_who_is_overdue_is_aborted_and_fenced"),
+    ("transactions.1", fence_nobody, _STATE + "test_who_is_overdue_is_aborted_and_fenced"),
     (
-        280,
+        "transactions.9",
         trust_every_clock,
         _STATE + "test_a_transaction_that_began_by_a_clock_that_was_far_ahead_is_overdue_at_once",
     ),
     (
-        75,
+        "transactions.1",
         propose_markers_once,
         _STATE + "test_markers_whose_proposal_was_lost_are_proposed_again",
     ),
-    (75, abort_with_offsets, _STATE + "test_who_is_overdue_is_aborted_and_fenced"),
-    (76, all_is_stable, _STATE + "test_what_is_open_and_aborted_follows_from_the_bytes"),
-    (76, forget_what_is_aborted, _STATE + "test_what_is_open_and_aborted_follows_from_the_bytes"),
+    ("transactions.1", abort_with_offsets, _STATE + "test_who_is_overdue_is_aborted_and_fenced"),
+    (
+        "transactions.2",
+        all_is_stable,
+        _STATE + "test_what_is_open_and_aborted_follows_from_the_bytes",
+    ),
+    (
+        "transactions.2",
+        forget_what_is_aborted,
+        _STATE + "test_what_is_open_and_aborted_follows_from_the_bytes",
+    ),
 )
 """Rule, bug, and the test that finds it."""

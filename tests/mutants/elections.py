@@ -32,7 +32,7 @@ def patient_with_candidates() -> Iterator[None]:
 
 _PATIENCE = "tests/consensus/test_patience.py::"
 PATIENCE = (
-    (33, never_patient, _PATIENCE + "test_a_node_that_is_late_waits_longer_for_its_leader"),
-    (33, patient_with_candidates, _PATIENCE + "test_patience_moves_no_answer_to_others"),
+    ("raft.6", never_patient, _PATIENCE + "test_a_node_that_is_late_waits_longer_for_its_leader"),
+    ("raft.6", patient_with_candidates, _PATIENCE + "test_patience_moves_no_answer_to_others"),
 )
 """Rule, bug, and the test that finds it."""

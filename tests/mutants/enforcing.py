@@ -105,40 +105,44 @@ _RECREATED = "tests/e2e/test_recreated_topics.py::"
 _ROWS = "tests/publisher/test_rows.py::"
 ENFORCING = (
     (
-        196,
+        "sessions.18",
         judge_marks_by_the_newest,
         _ROWS + "test_a_record_that_does_not_fit_is_refused_with_all_that_came_with_it",
     ),
     (
-        196,
+        "sessions.18",
         refuse_by_old_versions,
         _ROWS + "test_before_a_record_is_refused_it_is_asked_for_a_newer_version",
     ),
     (
-        195,
+        "readers.10",
         find_views_that_were_dropped,
         "tests/sequencer/test_views.py::test_a_view_is_found_as_by_looking_at_all",
     ),
-    (199, begin_new_topics_at_their_end, _TOPICS + "test_what_is_new_is_read_from_its_beginning"),
     (
-        199,
+        "readers.11",
+        begin_new_topics_at_their_end,
+        _TOPICS + "test_what_is_new_is_read_from_its_beginning",
+    ),
+    (
+        "readers.11",
         believe_every_list_of_topics,
         _TOPICS + "test_a_log_is_told_once_whatever_a_node_says_that_lags",
     ),
     (
-        199,
+        "readers.11",
         go_on_in_what_took_the_name,
         _TOPICS + "test_a_log_is_told_once_whatever_a_node_says_that_lags",
     ),
     (
-        351,
+        "readers.21",
         leave_old_copies_in_place,
         _TOPICS + "test_copies_of_a_topic_that_was_deleted_are_set_aside_for_the_new_one",
     ),
     (
-        351,
+        "readers.21",
         begin_new_topics_of_groups_at_their_end,
         _RECREATED + "test_a_native_group_reads_the_new_topic_from_its_start",
     ),
-    (199, take_the_clusters_own_topics, _TOPICS + "test_a_pattern_means_whole_names"),
+    ("readers.11", take_the_clusters_own_topics, _TOPICS + "test_a_pattern_means_whole_names"),
 )

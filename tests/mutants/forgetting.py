@@ -216,35 +216,47 @@ _LEADING, _LIVES = "tests/consensus/test_leading.py::", "tests/sequencer/test_li
 _DIRECTORY, _STRANGERS = "tests/sequencer/test_node_dir.py::", "tests/sequencer/test_strangers.py::"
 
 FORGETTING = (
-    (13, copies_are_sure, _DIRECTORY + "test_a_copy_of_a_directory_is_suspect_however_it_was_made"),
-    (34, agree_in_part, _LEADING + "test_no_part_elects_a_leader_without_a_majority_of_sure_ones"),
     (
-        34,
+        "raft.1",
+        copies_are_sure,
+        _DIRECTORY + "test_a_copy_of_a_directory_is_suspect_however_it_was_made",
+    ),
+    (
+        "raft.7",
+        agree_in_part,
+        _LEADING + "test_no_part_elects_a_leader_without_a_majority_of_sure_ones",
+    ),
+    (
+        "raft.7",
         let_in_by_any_entry,
         _LIVES + "test_a_suspect_counts_again_by_an_entry_that_names_this_very_life",
     ),
     (
-        34,
+        "raft.7",
         ask_only_who_lacks_entries,
         _LEADING + "test_who_is_let_in_is_in_step_though_nothing_comes",
     ),
-    (35, believe_any_boot, _LIVES + "test_who_has_forgotten_something_is_found_out"),
-    (35, compare_each_introduction, _LIVES + "test_acknowledgements_are_compared_once_per_life"),
-    (35, displace_the_living, _LIVES + "test_a_life_that_is_connected_is_not_displaced"),
-    (35, hear_older_lives, _LIVES + "test_a_life_that_is_connected_is_not_displaced"),
+    ("raft.8", believe_any_boot, _LIVES + "test_who_has_forgotten_something_is_found_out"),
     (
-        36,
+        "raft.8",
+        compare_each_introduction,
+        _LIVES + "test_acknowledgements_are_compared_once_per_life",
+    ),
+    ("raft.8", displace_the_living, _LIVES + "test_a_life_that_is_connected_is_not_displaced"),
+    ("raft.8", hear_older_lives, _LIVES + "test_a_life_that_is_connected_is_not_displaced"),
+    (
+        "raft.9",
         begin_with_a_majority,
         _LEADING + "test_a_new_group_elects_its_first_leader_by_the_votes_of_all",
     ),
-    (36, decide_too_early, _LIVES + "test_who_has_forgotten_something_is_found_out"),
+    ("raft.9", decide_too_early, _LIVES + "test_who_has_forgotten_something_is_found_out"),
     (
-        36,
+        "raft.9",
         speak_to_other_clusters,
         _LIVES + "test_two_clusters_of_one_name_have_nothing_to_say_to_each_other",
     ),
     (
-        37,
+        "raft.10",
         believe_who_is_ahead,
         (
             "tests/consensus/test_replicating.py::"
@@ -252,31 +264,39 @@ FORGETTING = (
         ),
     ),
     (
-        37,
+        "raft.10",
         compare_entries_only,
         "tests/consensus/test_paper.py::test_another_history_is_noticed_without_entries",
     ),
     (
-        123,
+        "raft.28",
         trust_who_counts_again,
         (
             "tests/sequencer/test_seats.py::"
             "test_who_counts_again_without_being_let_in_is_sure_of_nothing_from_before"
         ),
     ),
-    (42, refuse_newcomers, _STRANGERS + "test_who_was_cut_off_meets_those_that_came_since"),
-    (42, welcome_the_removed, _STRANGERS + "test_who_was_removed_or_is_of_another_cluster_is_none"),
+    ("raft.13", refuse_newcomers, _STRANGERS + "test_who_was_cut_off_meets_those_that_came_since"),
     (
-        42,
+        "raft.13",
+        welcome_the_removed,
+        _STRANGERS + "test_who_was_removed_or_is_of_another_cluster_is_none",
+    ),
+    (
+        "raft.13",
         take_older_lists,
         (
             "tests/sequencer/test_members.py::"
             "test_a_newcomer_goes_by_the_list_that_it_was_added_by_until_it_hears_a_newer_one"
         ),
     ),
-    (42, believe_any_stranger, _STRANGERS + "test_a_list_without_its_teller_counts_for_nothing"),
     (
-        672,
+        "raft.13",
+        believe_any_stranger,
+        _STRANGERS + "test_a_list_without_its_teller_counts_for_nothing",
+    ),
+    (
+        "raft.51",
         take_failed_writes_for_rot,
         "tests/sequencer/test_doubt.py::test_a_failed_sync_is_as_a_loss_of_power_to_the_next_life",
     ),

@@ -133,28 +133,32 @@ def old_crc_for_new_bytes() -> Iterator[None]:
 
 _KAFKA, _SEQUENCER = "tests/kafka/", "tests/sequencer/"
 GRANTING = (
-    (60, forget_denials, _KAFKA + "test_acls.py::test_what_allows_reading"),
+    ("kafka.3", forget_denials, _KAFKA + "test_acls.py::test_what_allows_reading"),
     (
-        60,
+        "kafka.3",
         decide_once,
         _KAFKA + "test_acls.py::test_decisions_follow_changes_and_identities_are_users",
     ),
-    (60, users_before_files, _KAFKA + "test_sasl.py::test_a_file_goes_before_what_was_set"),
-    (60, add_what_has_no_room, _SEQUENCER + "test_access_state.py::test_too_many_change_nothing"),
+    ("kafka.3", users_before_files, _KAFKA + "test_sasl.py::test_a_file_goes_before_what_was_set"),
     (
-        40,
+        "kafka.3",
+        add_what_has_no_room,
+        _SEQUENCER + "test_access_state.py::test_too_many_change_nothing",
+    ),
+    (
+        "raft.12",
         believe_a_leader_that_is_behind,
         _SEQUENCER
         + "test_proposer.py::test_a_leader_that_has_yet_to_apply_the_level_is_asked_again",
     ),
     (
-        62,
+        "operations.4",
         believe_any_audience,
         _KAFKA + "test_tokens.py::test_other_tokens_are_refused",
     ),
-    (62, keys_of_any_kind, _KAFKA + "test_tokens.py::test_shared_secrets_are_no_keys"),
+    ("operations.4", keys_of_any_kind, _KAFKA + "test_tokens.py::test_shared_secrets_are_no_keys"),
     (
-        61,
+        "logs.6",
         old_crc_for_new_bytes,
         _KAFKA + "test_recompression.py::test_only_the_codec_the_length_and_the_crc_change",
     ),

@@ -92,25 +92,25 @@ def look_at_every_quiet_input() -> Iterator[None]:
 _STORE = "tests/sequencer/test_session_store.py::test_"
 _TEST = "tests/sequencer/test_idle_sessions.py::test_quiet_sessions_cost_nothing"
 IDLE_SESSIONS = (
-    (433, look_at_every_session, _TEST),
-    (433, count_every_input, _TEST),
+    ("sessions.23", look_at_every_session, _TEST),
+    ("sessions.23", count_every_input, _TEST),
     (
-        434,
+        "sessions.24",
         name_before_the_contents_are_durable,
         _STORE + "a_loss_of_power_leaves_no_file_of_a_new_input_without_its_contents",
     ),
     (
-        434,
+        "sessions.24",
         open_what_is_being_made,
         _STORE + "an_input_is_made_once_and_not_opened_meanwhile",
     ),
     (
-        434,
+        "sessions.24",
         say_nothing_of_bytes_of_before,
         _STORE + "bytes_of_an_input_that_is_made_again_are_vouched_for",
     ),
     (
-        433,
+        "sessions.23",
         look_at_every_quiet_input,
         "tests/sequencer/test_one_round.py::test_a_look_at_quiet_inputs_follows_what_has_moved",
     ),

@@ -52,12 +52,16 @@ _KEYS = "tests/sequencer/test_key_placement.py::"
 _USERS = "tests/sequencer/test_topic_users.py::"
 IN_USE = (
     (
-        354,
+        "readers.23",
         count_only_readers_that_committed,
         _USERS + "test_members_count_whether_or_not_they_committed",
     ),
-    (354, look_at_this_nodes_readers_only, _USERS + "test_a_reader_at_any_node_keeps_a_topic"),
-    (355, compare_no_keys, _KEYS + "test_a_leader_describes_who_differs"),
-    (354, forget_who_writes, _USERS + "test_a_topic_with_an_open_run_stays"),
+    (
+        "readers.23",
+        look_at_this_nodes_readers_only,
+        _USERS + "test_a_reader_at_any_node_keeps_a_topic",
+    ),
+    ("keys.9", compare_no_keys, _KEYS + "test_a_leader_describes_who_differs"),
+    ("readers.23", forget_who_writes, _USERS + "test_a_topic_with_an_open_run_stays"),
 )
 """Rule, bug, and the test that finds it."""

@@ -118,17 +118,21 @@ _IN = "tests/sequencer/test_group_keeper.py::test_"
 _STEPS = _IN + "suspects_come_first_then_one_change_of_members"
 
 KEEPING = (
-    (375, lead_in_maintenance, _IN + "a_member_in_maintenance_leads_nothing"),
-    (375, rest_despite_maintenance, _IN + "a_group_that_rests_leaves_a_member_in_maintenance"),
-    (375, keep_damage_in_data_groups, _IN + "damaged_bytes_are_left_to_another_leader"),
-    (375, leave_damage_again_and_again, _IN + "damage_is_left_to_another_leader_once"),
-    (375, hand_back_at_once, _IN + "leadership_is_held_for_a_moment"),
+    ("raft.49", lead_in_maintenance, _IN + "a_member_in_maintenance_leads_nothing"),
     (
-        375,
+        "raft.49",
+        rest_despite_maintenance,
+        _IN + "a_group_that_rests_leaves_a_member_in_maintenance",
+    ),
+    ("raft.49", keep_damage_in_data_groups, _IN + "damaged_bytes_are_left_to_another_leader"),
+    ("raft.49", leave_damage_again_and_again, _IN + "damage_is_left_to_another_leader_once"),
+    ("raft.49", hand_back_at_once, _IN + "leadership_is_held_for_a_moment"),
+    (
+        "raft.49",
         lead_despite_maintenance,
         _IN + "leadership_goes_to_nobody_who_would_give_it_away_at_once",
     ),
-    (376, change_many_at_once, _STEPS),
-    (376, readmit_who_lacks_records, _STEPS),
+    ("raft.50", change_many_at_once, _STEPS),
+    ("raft.50", readmit_who_lacks_records, _STEPS),
 )
 """Rule, bug, and the test that finds it."""

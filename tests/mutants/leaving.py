@@ -30,12 +30,12 @@ def leave_out_by_place_in_batch() -> Iterator[None]:
 _MERGER, _PLANNER = "tests/sequencer/test_merger.py::", "tests/sequencer/test_planner.py::"
 LEAVING = (
     (
-        160,
+        "merge.12",
         merge_what_is_left_out,
         _MERGER + "test_what_is_named_is_left_out_of_a_range_of_batches",
     ),
     (
-        160,
+        "merge.12",
         leave_out_by_place_in_batch,
         _PLANNER + "test_filters_leave_records_out_and_the_instruction_names_them",
     ),

@@ -36,17 +36,17 @@ _PURE = "tests/runtime/test_linger.py::"
 _CLIENT = "tests/replicator/test_push_client.py::"
 LINGER = (
     (
-        430,
+        "sessions.20",
         gather_for_a_constant_time,
         _PURE + "test_the_linger_grows_while_changes_keep_coming_and_shrinks_with_pauses",
     ),
     (
-        430,
+        "sessions.20",
         linger_after_a_pause,
         _PURE + "test_the_first_change_after_a_pause_is_sent_at_once",
     ),
     (
-        430,
+        "sessions.20",
         linger_while_awaited,
         _CLIENT + "test_what_is_waited_for_is_shipped_at_once",
     ),

@@ -53,11 +53,11 @@ def parts_before_all_others() -> Iterator[None]:
 _SENDER = "tests/wire/test_sender.py::"
 LONG_BATCHES = (
     (
-        63,
+        "turns.2",
         hand_on_what_is_cut,
         "tests/wire/test_parts.py::test_a_batch_is_handed_on_when_all_of_it_has_come",
     ),
-    (63, many_long_batches_at_once, _SENDER + "test_one_batch_at_a_time_is_sent_in_parts"),
-    (63, parts_before_all_others, _SENDER + "test_parts_take_turns_with_what_others_have"),
+    ("turns.2", many_long_batches_at_once, _SENDER + "test_one_batch_at_a_time_is_sent_in_parts"),
+    ("turns.2", parts_before_all_others, _SENDER + "test_parts_take_turns_with_what_others_have"),
 )
 """Rule, bug, and the test that finds it."""

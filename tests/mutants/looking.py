@@ -99,26 +99,42 @@ def speak_to_anybody() -> Iterator[None]:
 
 _CONSOLE = "tests/http/test_console.py::"
 LOOKING = (
-    (56, leave_what_is_gone, _CONSOLE + "test_changes_make_the_next_document"),
-    (56, forget_slow_readers, _CONSOLE + "test_a_slow_reader_starts_anew_with_a_document"),
+    ("operations.2", leave_what_is_gone, _CONSOLE + "test_changes_make_the_next_document"),
     (
-        56,
+        "operations.2",
+        forget_slow_readers,
+        _CONSOLE + "test_a_slow_reader_starts_anew_with_a_document",
+    ),
+    (
+        "operations.2",
         look_for_nobody,
         _CONSOLE + "test_one_look_serves_all_readers_and_nothing_runs_without_them",
     ),
-    (57, answer_other_pages, _CONSOLE + "test_pages_of_others_get_nothing"),
+    ("operations.3", answer_other_pages, _CONSOLE + "test_pages_of_others_get_nothing"),
     (
-        57,
+        "operations.3",
         show_records_to_anybody,
         "tests/sequencer/test_console_answers.py::test_what_a_cluster_answers_to_its_console",
     ),
-    (57, let_anybody_in, _CONSOLE + "test_who_has_the_link_sees_the_cluster_and_nobody_else"),
     (
-        194,
+        "operations.3",
+        let_anybody_in,
+        _CONSOLE + "test_who_has_the_link_sees_the_cluster_and_nobody_else",
+    ),
+    (
+        "readers.9",
         show_views_without_rights,
         "tests/sequencer/test_console_kinds.py::test_topics_that_are_no_plain_logs_are_told",
     ),
-    (57, send_changes_again, _CONSOLE + "test_a_change_that_may_be_made_is_not_sent_again"),
-    (57, speak_to_anybody, _CONSOLE + "test_nothing_is_said_to_whoever_is_not_the_node"),
+    (
+        "operations.3",
+        send_changes_again,
+        _CONSOLE + "test_a_change_that_may_be_made_is_not_sent_again",
+    ),
+    (
+        "operations.3",
+        speak_to_anybody,
+        _CONSOLE + "test_nothing_is_said_to_whoever_is_not_the_node",
+    ),
 )
 """Rule, bug, and the test that finds it."""

@@ -200,35 +200,51 @@ _NATIVES = "tests/kafka/groups/test_natives.py::"
 _MEMBERS = "tests/subscriber/test_group_members.py::"
 
 NATIVE_GROUPS: tuple[tuple[int, Callable[[], Any], str], ...] = (
-    (210, let_groups_mix, _NATIVES + "test_a_group_has_members_of_one_kind"),
+    ("readers.12", let_groups_mix, _NATIVES + "test_a_group_has_members_of_one_kind"),
     (
-        211,
+        "readers.13",
         commit_behind_the_hand_over,
         _NATIVES + "test_a_member_commits_what_it_has_until_it_has_given_it_up",
     ),
     (
-        211,
+        "readers.13",
         show_positions_in_any_group,
         _NATIVES + "test_a_named_subscriber_s_position_is_kept_from_groups",
     ),
     (
-        212,
+        "readers.14",
         wait_for_what_holds_no_record,
         _MEMBERS + "test_offsets_without_a_record_are_waited_for_by_nobody",
     ),
-    (212, hand_over_at_once, _NATIVES + "test_nothing_comes_twice_where_everybody_is_asked"),
     (
-        212,
+        "readers.14",
+        hand_over_at_once,
+        _NATIVES + "test_nothing_comes_twice_where_everybody_is_asked",
+    ),
+    (
+        "readers.14",
         hand_over_without_the_position,
         _NATIVES + "test_nothing_comes_twice_where_everybody_is_asked",
     ),
-    (212, give_up_what_was_taken, _MEMBERS + "test_what_was_taken_is_handed_out_first"),
-    (213, begin_as_if_alone, _MEMBERS + "test_what_the_group_has_committed_counts"),
-    (213, begin_in_silence, _MEMBERS + "test_where_it_begins_is_committed"),
-    (214, be_a_member_for_ever, _NATIVES + "test_nothing_is_left_out_in_a_random_life"),
-    (214, give_before_it_is_given_up, _NATIVES + "test_nothing_is_left_out_in_a_random_life"),
-    (214, keep_what_was_lost, _NATIVES + "test_nothing_is_left_out_in_a_random_life"),
-    (215, move_positions_of_others, _NATIVES + "test_results_are_there_once_in_a_random_life"),
-    (215, claim_nothing, _MEMBERS + "test_a_late_transaction_of_an_earlier_member_is_undone"),
+    ("readers.14", give_up_what_was_taken, _MEMBERS + "test_what_was_taken_is_handed_out_first"),
+    ("readers.15", begin_as_if_alone, _MEMBERS + "test_what_the_group_has_committed_counts"),
+    ("readers.15", begin_in_silence, _MEMBERS + "test_where_it_begins_is_committed"),
+    ("readers.16", be_a_member_for_ever, _NATIVES + "test_nothing_is_left_out_in_a_random_life"),
+    (
+        "readers.16",
+        give_before_it_is_given_up,
+        _NATIVES + "test_nothing_is_left_out_in_a_random_life",
+    ),
+    ("readers.16", keep_what_was_lost, _NATIVES + "test_nothing_is_left_out_in_a_random_life"),
+    (
+        "readers.17",
+        move_positions_of_others,
+        _NATIVES + "test_results_are_there_once_in_a_random_life",
+    ),
+    (
+        "readers.17",
+        claim_nothing,
+        _MEMBERS + "test_a_late_transaction_of_an_earlier_member_is_undone",
+    ),
 )
 """Rule, bug, and the test that finds it."""

@@ -167,49 +167,61 @@ _COPYING = "tests/mirror/test_copying.py::"
 _TOGETHER = "tests/kafka/test_creating_together.py::"
 _SLICES = "tests/runtime/test_slices.py::"
 PACING = (
-    (360, one_long_slice, _SLICES + "test_no_turn_has_more_than_a_slice"),
+    ("turns.5", one_long_slice, _SLICES + "test_no_turn_has_more_than_a_slice"),
     (
-        360,
+        "turns.5",
         first_come_first_served,
         _SLICES + "test_clients_have_slices_in_turn_however_many_connections_they_have",
     ),
     (
-        361,
+        "kafka.8",
         plan_each_topic_alone,
         _TOGETHER + "test_a_request_is_one_entry_and_its_topics_are_spread",
     ),
     (
-        362,
+        "transactions.10",
         fence_the_overdue,
         _TRANSACTIONS + "test_a_producer_whose_transaction_timed_out_aborts_and_goes_on",
     ),
     (
-        363,
+        "transactions.11",
         let_anyone_take_it,
         _TRANSACTIONS
         + "test_a_transactional_id_belongs_to_whoever_used_it_first_until_it_is_forgotten",
     ),
     (
-        365,
+        "mirrors.16",
         bring_what_nodes_refuse,
         _COPYING + "test_what_is_before_a_batch_that_cannot_be_held_is_mirrored_and_a_gap_leads_on",
     ),
-    (500, decode_bodies_at_once, _TURNS + "test_no_body_is_decoded_in_a_long_turn"),
-    (500, take_any_number_of_values, _TURNS + "test_values_are_counted"),
-    (501, answer_the_table_at_once, _TURNS + "test_no_request_of_the_table_takes_a_long_turn"),
-    (501, list_groups_at_once, "tests/kafka/test_turns.py::test_many_groups_take_no_long_turn"),
-    (502, look_for_each_partition, _CREATION + "test_no_creation_is_applied_in_a_long_turn"),
+    ("turns.9", decode_bodies_at_once, _TURNS + "test_no_body_is_decoded_in_a_long_turn"),
+    ("turns.9", take_any_number_of_values, _TURNS + "test_values_are_counted"),
     (
-        502,
+        "turns.10",
+        answer_the_table_at_once,
+        _TURNS + "test_no_request_of_the_table_takes_a_long_turn",
+    ),
+    (
+        "turns.10",
+        list_groups_at_once,
+        "tests/kafka/test_turns.py::test_many_groups_take_no_long_turn",
+    ),
+    ("turns.11", look_for_each_partition, _CREATION + "test_no_creation_is_applied_in_a_long_turn"),
+    (
+        "turns.11",
         make_any_number_in_an_entry,
         _CREATION + "test_entries_are_bounded_by_the_partitions_that_they_make",
     ),
-    (503, close_after_each_answer, _TURNS + "test_requests_without_a_pause_take_no_long_turn"),
-    (503, never_slow_down, _SLICES + "test_work_that_never_ends_has_a_fifth_of_the_loop"),
     (
-        503,
+        "turns.12",
+        close_after_each_answer,
+        _TURNS + "test_requests_without_a_pause_take_no_long_turn",
+    ),
+    ("turns.12", never_slow_down, _SLICES + "test_work_that_never_ends_has_a_fifth_of_the_loop"),
+    (
+        "turns.12",
         write_long_audit_lines_at_once,
         _AUDIT + "test_the_line_of_a_long_request_takes_no_long_turn_though_its_client_closes",
     ),
-    (364, read_behind_the_first_frame, "tests/format/test_oddities.py::test_what_is_odd"),
+    ("logs.10", read_behind_the_first_frame, "tests/format/test_oddities.py::test_what_is_odd"),
 )

@@ -40,12 +40,12 @@ _PUBLISHER = "tests/publisher/test_compression.py::"
 
 PACKING = (
     (
-        61,
+        "logs.6",
         pack_what_nodes_refuse,
         _PUBLISHER + "test_nodes_take_every_batch_that_was_compressed",
     ),
     (
-        61,
+        "logs.6",
         forget_numbers_of_what_is_packed,
         _PUBLISHER + "test_batches_are_those_that_were_not_compressed",
     ),

@@ -135,31 +135,31 @@ _TAIL = "tests/store/test_tail_memory.py::test_"
 _MARKS = "tests/store/test_marks_file.py::test_"
 _RAFT = "tests/sequencer/test_raft_dir.py::test_"
 PLACES = (
-    (270, keep_what_was_cut, _TAIL + "a_log_that_was_cut_is_not_read_as_it_was"),
-    (271, keep_every_byte, _TAIL + "the_oldest_of_all_logs_goes_first"),
+    ("logs.8", keep_what_was_cut, _TAIL + "a_log_that_was_cut_is_not_read_as_it_was"),
+    ("logs.9", keep_every_byte, _TAIL + "the_oldest_of_all_logs_goes_first"),
     (
-        421,
+        "logs.11",
         keep_bytes_of_what_is_given_up,
         _STORE + "unmerged_bytes_are_read_as_they_were_written_whatever_was_done",
     ),
-    (540, mark_what_is_written, _STORE + "marks_do_not_vouch_for_bytes_that_are_not_durable"),
+    ("logs.15", mark_what_is_written, _STORE + "marks_do_not_vouch_for_bytes_that_are_not_durable"),
     (
-        540,
+        "logs.15",
         take_damaged_marks_for_torn_ones,
         _MARKS + "a_damaged_record_before_others_is_no_torn_tail",
     ),
     (
-        540,
+        "logs.15",
         replace_marks_before_they_are_durable,
         _MARKS + "a_loss_of_power_leaves_what_was_synced_before",
     ),
-    (421, believe_memory_always, _STORE + "a_mismatch_is_read_again_from_the_file"),
+    ("logs.11", believe_memory_always, _STORE + "a_mismatch_is_read_again_from_the_file"),
     (
-        272,
+        "raft.42",
         begin_without_raft_files,
         _RAFT + "an_empty_directory_beside_an_old_one_is_refused",
     ),
-    (278, trust_older_raft_files, _RAFT + "older_raft_files_count_for_nothing"),
-    (273, count_what_is_being_copied, _RAFT + "a_move_that_was_interrupted_is_begun_again"),
+    ("raft.44", trust_older_raft_files, _RAFT + "older_raft_files_count_for_nothing"),
+    ("raft.43", count_what_is_being_copied, _RAFT + "a_move_that_was_interrupted_is_begun_again"),
 )
 """Rule, bug, and the test that finds it."""

@@ -42,10 +42,14 @@ _TESTS = "tests/sequencer/test_watchers.py::"
 
 PROGRESS = (
     (
-        401,
+        "sessions.33",
         watch_behind_the_position,
         _TESTS + "test_a_listener_watches_an_input_before_its_position_is_read",
     ),
-    (401, watch_after_leaving, _TESTS + "test_a_listener_that_is_gone_leaves_nothing_behind"),
+    (
+        "sessions.33",
+        watch_after_leaving,
+        _TESTS + "test_a_listener_that_is_gone_leaves_nothing_behind",
+    ),
 )
 """Rule, bug, and the test that finds it."""

@@ -69,18 +69,22 @@ _SHIPPING = "tests/publisher/test_shipping.py::"
 
 PROMISES = (
     (
-        10,
+        "readers.1",
         add_partitions_here_only,
         "tests/sequencer/test_setting_state.py::test_new_partitions_are_on_every_node",
     ),
     (
-        38,
+        "raft.11",
         call_the_connected_live,
         "tests/sequencer/test_states.py::test_a_connected_node_that_catches_up_is_not_called_live",
     ),
-    (39, wait_for_this_run_only, _SHIPPING + "test_what_earlier_runs_left_is_waited_for_too"),
     (
-        41,
+        "sessions.7",
+        wait_for_this_run_only,
+        _SHIPPING + "test_what_earlier_runs_left_is_waited_for_too",
+    ),
+    (
+        "readers.2",
         end_where_the_node_does,
         "tests/sequencer/test_reading_ends.py::test_a_reader_gets_all_that_was_acknowledged",
     ),

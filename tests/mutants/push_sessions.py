@@ -205,70 +205,82 @@ _UPKEEP = "tests/replicator/test_push_upkeep.py::"
 _SENDER = "tests/wire/test_sender.py::"
 PUSH_SESSIONS = (
     (
-        402,
+        "sessions.34",
         believe_that_the_leader_is_reached,
         _SHARED + "test_a_node_hurries_where_the_publisher_does_not_reach_the_leader",
     ),
-    (402, reach_lost_members, _SHARED + "test_a_node_learns_which_members_the_publisher_reaches"),
     (
-        410,
+        "sessions.34",
+        reach_lost_members,
+        _SHARED + "test_a_node_learns_which_members_the_publisher_reaches",
+    ),
+    (
+        "sessions.35",
         one_session_ends_all,
         _SHARED + "test_what_the_cluster_refuses_of_one_session_ends_that_session_only",
     ),
     (
-        411,
+        "sessions.36",
         one_session_stalls_all,
         _SHARED + "test_bytes_that_are_checked_hold_up_their_session_only_and_keep_its_order",
     ),
     (
-        590,
+        "sessions.52",
         take_bytes_into_the_open_run,
         "tests/cluster_sim/test_simulation.py::test_worlds_hold_in_which_sessions_share_connections",
     ),
     (
-        411,
+        "sessions.36",
         no_turns_among_sessions,
         "tests/replicator/test_small_parts.py::test_parts_of_a_connection_take_turns",
     ),
     (
-        412,
+        "sessions.37",
         no_first_piece,
         _SENDER + "test_a_sender_with_nothing_under_way_sends_a_first_piece",
     ),
-    (412, forget_who_waits_for_room, _SENDER + "test_senders_share_the_window_of_a_connection"),
     (
-        413,
+        "sessions.37",
+        forget_who_waits_for_room,
+        _SENDER + "test_senders_share_the_window_of_a_connection",
+    ),
+    (
+        "sessions.38",
         keep_closed_runs,
         "tests/wire/test_push_receiver.py::test_handles_and_runs_that_ended_are_freed",
     ),
     (
-        414,
+        "sessions.39",
         look_at_all_each_poll,
         _SHARED + "test_a_session_at_rest_is_looked_at_once_in_a_while",
     ),
     (
-        414,
+        "sessions.39",
         sleep_through_trouble,
         _SHARED + "test_the_death_of_a_writer_is_noticed_without_polling",
     ),
-    (581, take_what_follows_a_failure, _SHARED + "test_nothing_that_follows_a_failure_is_taken"),
     (
-        581,
+        "sessions.45",
+        take_what_follows_a_failure,
+        _SHARED + "test_nothing_that_follows_a_failure_is_taken",
+    ),
+    (
+        "sessions.45",
         keep_any_number_of_frames,
         _SHARED + "test_a_connection_waits_while_its_sessions_keep_many_frames",
     ),
     (
-        582,
+        "sessions.46",
         stop_before_writes_end,
         _UPKEEP + "test_a_client_that_stops_has_written_what_it_began_to_write",
     ),
     (
-        583,
+        "sessions.47",
         send_within_a_change,
         _UPKEEP + "test_a_session_that_gets_room_within_a_change_sends_after_it",
     ),
     (
-        584,
+        "sessions.48",
         list_all_for_one_input,
         _UPKEEP + "test_a_file_that_is_gone_costs_a_listing_of_its_input",
     ),

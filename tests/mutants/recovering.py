@@ -199,59 +199,83 @@ _GROUP = "tests/sequencer/test_group_recovery.py::"
 _LOWERING = "tests/sequencer/test_lowering.py::test_"
 
 RECOVERING = (
-    (154, go_on_with_what_is_new, _TABLE + "test_a_replica_that_is_new_does_not_go_on_alone"),
     (
-        154,
+        "recovery.2",
+        go_on_with_what_is_new,
+        _TABLE + "test_a_replica_that_is_new_does_not_go_on_alone",
+    ),
+    (
+        "recovery.2",
         recover_what_has_a_majority,
         _TABLE + "test_only_what_has_lost_its_majority_goes_on_with_one",
     ),
     (
-        154,
+        "recovery.2",
         believe_the_life_before,
         _TABLE + "test_the_lost_replicas_confirm_nothing_any_more",
     ),
     (
-        154,
+        "recovery.2",
         begin_tasks_before_it_goes_on,
         _TABLE + "test_a_task_that_changes_the_group_ends_and_none_begins_before_it_goes_on",
     ),
-    (154, go_on_alone_again, _GROUP + "test_it_does_so_once"),
-    (154, go_on_in_the_same_term, _GROUP + "test_it_takes_all_that_it_holds_and_votes_alone"),
-    (154, remove_the_life_before, _GROUP + "test_what_was_of_the_life_before_is_kept"),
+    ("recovery.2", go_on_alone_again, _GROUP + "test_it_does_so_once"),
     (
-        154,
+        "recovery.2",
+        go_on_in_the_same_term,
+        _GROUP + "test_it_takes_all_that_it_holds_and_votes_alone",
+    ),
+    ("recovery.2", remove_the_life_before, _GROUP + "test_what_was_of_the_life_before_is_kept"),
+    (
+        "recovery.2",
         forget_what_was_published,
         _GROUP + "test_what_was_published_waits_and_what_was_refused_does_not",
     ),
     (
-        154,
+        "recovery.2",
         execute_for_what_is_gone,
         _GROUP + "test_nothing_waits_for_a_partition_that_is_gone",
     ),
     (
-        155,
+        "recovery.3",
         take_what_is_left_out_for_gone,
         _TABLE + "test_what_a_recovered_table_may_have_forgotten_is_unknown_and_not_gone",
     ),
     (
-        155,
+        "recovery.3",
         give_lost_numbers_again,
         "tests/sequencer/test_recovery.py::test_a_node_with_data_groups_goes_on_with_them",
     ),
-    (156, leave_lost_pins, _GROUP + "test_what_was_decided_is_pinned_again_where_that_was_lost"),
     (
-        156,
+        "transactions.7",
+        leave_lost_pins,
+        _GROUP + "test_what_was_decided_is_pinned_again_where_that_was_lost",
+    ),
+    (
+        "transactions.7",
         give_up_what_was_committed,
         _GROUP + "test_what_was_committed_is_carried_out_where_that_was_lost",
     ),
-    (156, leave_lost_markers, _GROUP + "test_markers_that_were_lost_are_written_again"),
-    (308, forget_where_logs_ended, _GROUP + "test_it_takes_all_that_it_holds_and_votes_alone"),
     (
-        308,
+        "transactions.7",
+        leave_lost_markers,
+        _GROUP + "test_markers_that_were_lost_are_written_again",
+    ),
+    (
+        "recovery.5",
+        forget_where_logs_ended,
+        _GROUP + "test_it_takes_all_that_it_holds_and_votes_alone",
+    ),
+    (
+        "recovery.5",
         leave_offsets_ahead,
         _LOWERING + "offsets_behind_the_end_are_lowered_to_it_and_told",
     ),
-    (308, lower_only_what_is_decided, _LOWERING + "what_a_transaction_will_commit_is_lowered_too"),
-    (308, pass_over_views, _LOWERING + "what_was_committed_in_a_view_is_lowered_too"),
+    (
+        "recovery.5",
+        lower_only_what_is_decided,
+        _LOWERING + "what_a_transaction_will_commit_is_lowered_too",
+    ),
+    ("recovery.5", pass_over_views, _LOWERING + "what_was_committed_in_a_view_is_lowered_too"),
 )
 """Rule, bug, and the test that finds it."""

@@ -101,35 +101,35 @@ _MANY = "tests/sequencer/test_many_partitions.py::"
 _SESSIONS = "tests/sequencer/test_session_store.py::"
 
 REMOVING = (
-    (26, remove_all_at_once, _MANY + "test_a_deleted_topic_goes_directory_by_directory"),
+    ("turns.1", remove_all_at_once, _MANY + "test_a_deleted_topic_goes_directory_by_directory"),
     (
-        26,
+        "turns.1",
         snapshots_before_it_is_gone,
         _MANY + "test_a_snapshot_waits_until_a_deleted_topic_is_gone",
     ),
     (
-        481,
+        "logs.14",
         call_removed_by_suffix,
         _SESSIONS + "test_no_other_session_goes_with_a_session_that_is_forgotten",
     ),
     (
-        585,
+        "sessions.49",
         skip_sessions_being_made,
         _SESSIONS
         + "test_a_gap_is_found_though_its_session_was_being_made_when_gaps_were_looked_for",
     ),
     (
-        481,
+        "logs.14",
         hide_what_follows,
         _MANY + "test_a_repeated_removal_of_an_older_topic_hides_no_directory",
     ),
     (
-        481,
+        "logs.14",
         remove_in_place,
         _CRASHES + "test_a_directory_is_whole_or_gone_after_a_crash_at_any_step_of_its_removal",
     ),
     (
-        482,
+        "sessions.41",
         wait_for_runs_without_files,
         _RELEASE + "test_a_run_goes_though_no_file_is_left_of_what_it_carried",
     ),

@@ -35,17 +35,17 @@ _SEQUENCER = "tests/sequencer/"
 _REPAIR = _SEQUENCER + "test_repair.py::"
 REPAIRING = (
     (
-        7,
+        "merge.3",
         leave_bytes_where_they_are,
         _SEQUENCER + "test_node.py::test_bytes_that_reached_one_node_only_are_merged",
     ),
     (
-        8,
+        "merge.4",
         copy_what_no_majority_has,
         _REPAIR + "test_what_no_crc_covers_is_compared_with_what_a_majority_has",
     ),
     (
-        5,
+        "merge.1",
         copy_what_may_not_be_committed,
         _REPAIR + "test_only_what_is_committed_and_has_room_is_taken_and_nothing_twice",
     ),

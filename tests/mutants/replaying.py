@@ -64,11 +64,11 @@ _BACK = "tests/cli/test_replay.py::test_a_wrong_timestamp_delays_only_itself"
 _ORDER = "tests/subscriber/test_replay.py::test_partitions_come_in_the_order_of_time"
 _SERVED = "tests/kafka/test_replay.py::test_what_is_due_is_shown_and_nothing_else"
 REPLAYING = (
-    (350, wait_for_any_timestamp, _CUT),
-    (350, forget_the_time_before_a_gap, _BACK),
-    (172, show_one_after_the_other, _ORDER),
+    ("readers.20", wait_for_any_timestamp, _CUT),
+    ("readers.20", forget_the_time_before_a_gap, _BACK),
+    ("readers.4", show_one_after_the_other, _ORDER),
     (
-        172,
+        "readers.4",
         show_whole_batches,
         "tests/kafka/test_replay.py::test_what_is_due_is_shown_and_nothing_else",
     ),

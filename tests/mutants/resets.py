@@ -152,37 +152,45 @@ _SPANNING = "tests/sequencer/test_spanning_state.py::"
 _RESETS = "tests/sequencer/test_group_resets.py::"
 
 RESETS = (
-    (152, open_what_was_reset, _RESETS + "test_who_has_not_heard_of_it_opens_nothing"),
-    (152, obey_older_resets, _RESETS + "test_an_older_reset_says_nothing_of_a_newer_one"),
-    (152, reset_while_partitions_move, _RESETS + "test_what_is_in_the_way_is_named"),
+    ("placement.10", open_what_was_reset, _RESETS + "test_who_has_not_heard_of_it_opens_nothing"),
     (
-        152,
+        "placement.10",
+        obey_older_resets,
+        _RESETS + "test_an_older_reset_says_nothing_of_a_newer_one",
+    ),
+    ("placement.10", reset_while_partitions_move, _RESETS + "test_what_is_in_the_way_is_named"),
+    (
+        "placement.10",
         move_without_the_new_log,
         _RESETS + "test_later_partitions_and_moves_are_of_the_new_log",
     ),
     (
-        152,
+        "placement.10",
         open_the_log_of_old,
         _RESETS + "test_a_group_that_had_not_opened_it_opens_the_new_log",
     ),
-    (153, tell_before_it_is_done, _RESETS + "test_group_0_is_told_once_the_group_has_done_it"),
     (
-        153,
+        "transactions.6",
+        tell_before_it_is_done,
+        _RESETS + "test_group_0_is_told_once_the_group_has_done_it",
+    ),
+    (
+        "transactions.6",
         commit_before_it_is_done,
         _OFFSETS + "test_what_begins_anew_takes_no_offsets_before_its_group_has_done_so",
     ),
     (
-        153,
+        "transactions.6",
         read_before_it_is_done,
         _ROUTING + "test_a_log_that_begins_anew_is_not_read_before_its_group_has_done_so",
     ),
     (
-        153,
+        "transactions.6",
         pin_before_it_is_done,
         _SPANNING + "test_nothing_is_pinned_in_a_group_that_begins_its_logs_anew",
     ),
     (
-        153,
+        "transactions.6",
         fence_no_offsets_of_groups,
         _RESETS + "test_group_0_is_told_once_the_group_has_done_it",
     ),

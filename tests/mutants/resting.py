@@ -106,46 +106,46 @@ _SEQUENCER = "tests/sequencer/"
 
 RESTING = (
     (
-        25,
+        "merge.9",
         lead_a_group_without_intake,
         _SEQUENCER
         + "test_data_groups.py::test_a_leader_of_a_group_that_takes_nothing_in_lets_another_lead",
     ),
     (
-        122,
+        "raft.27",
         begin_unheard,
         _SEQUENCER
         + "test_beats.py::test_a_replica_that_begins_late_wakes_the_leader_that_rests_without_it",
     ),
     (
-        260,
+        "raft.39",
         send_the_oldest_snapshot,
         _SEQUENCER + "test_raft_store.py::test_what_is_sent_is_the_newest_snapshot_that_is_whole",
     ),
     (
-        261,
+        "raft.40",
         cut_for_who_is_away,
         _SEQUENCER + "test_resting_logs.py::test_when_the_end_of_a_log_may_go",
     ),
     (
-        262,
+        "raft.41",
         begin_without_a_log,
         _SEQUENCER
         + "test_recovery.py::test_a_node_without_its_raft_log_does_not_begin_another_one",
     ),
     (
-        263,
+        "turns.3",
         limit_each_replica,
         _SEQUENCER + "test_data_groups.py::test_limits_of_a_node_are_of_all_its_replicas",
     ),
     (
-        263,
+        "turns.3",
         promise_the_disk_to_each_replica,
         _SEQUENCER
         + "test_quotas.py::test_what_is_to_be_written_is_counted_in_all_groups_of_a_node",
     ),
     (
-        264,
+        "kafka.6",
         send_readers_anywhere,
         "tests/kafka/test_metadata.py::test_who_has_a_rack_is_sent_to_who_has_the_partition_there",
     ),

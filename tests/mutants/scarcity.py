@@ -77,11 +77,11 @@ _MAJORITY = _PLANNER + "a_copy_is_not_removed_where_the_rest_would_be_no_majorit
 _LOST = _PLANNER + "no_partition_goes_to_a_group_without_a_majority"
 
 SCARCITY = (
-    (370, wait_for_hosts_that_do_not_exist, _BEYOND),
-    (370, hide_what_can_be_done, _HIDDEN),
-    (370, leave_no_majority, _MAJORITY),
-    (371, keep_empty_groups, _SCARCE),
-    (371, place_into_lost_groups, _LOST),
-    (372, list_one_move_of_each_group, _SCARCE),
+    ("placement.16", wait_for_hosts_that_do_not_exist, _BEYOND),
+    ("placement.16", hide_what_can_be_done, _HIDDEN),
+    ("placement.16", leave_no_majority, _MAJORITY),
+    ("placement.17", keep_empty_groups, _SCARCE),
+    ("placement.17", place_into_lost_groups, _LOST),
+    ("placement.18", list_one_move_of_each_group, _SCARCE),
 )
 """Rule, bug, and the test that finds it."""

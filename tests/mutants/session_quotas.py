@@ -71,28 +71,28 @@ _QUOTAS = "tests/sequencer/test_quotas.py::"
 _INDEX = "tests/sequencer/test_session_index.py::"
 SESSION_QUOTAS = (
     (
-        431,
+        "sessions.21",
         count_ended_sessions,
         _QUOTAS + "test_an_identity_has_so_many_sessions_and_no_more",
     ),
     (
-        431,
+        "sessions.21",
         forget_to_count_closed_runs,
         _INDEX + "test_an_index_that_follows_all_changes_equals_a_fresh_one",
     ),
     (
-        431,
+        "sessions.21",
         wait_for_room_in_a_quota,
         "tests/publisher/test_shipping.py::test_a_wait_in_a_loop_ends_when_the_quota_is_used_up",
     ),
     (
-        432,
+        "sessions.22",
         forget_the_newest_sessions,
         _INDEX
         + "test_the_sessions_that_ended_longest_ago_are_forgotten_beyond_ten_times_the_quota",
     ),
     (
-        432,
+        "sessions.22",
         remember_all_sessions,
         _QUOTAS + "test_sessions_beyond_ten_times_the_quota_are_forgotten_by_an_entry",
     ),

@@ -159,28 +159,28 @@ _LOG = "tests/sequencer/test_member_log.py::"
 _HISTORIES = _LOG + "test_every_replica_gets_back_what_it_wrote_whatever_happened"
 
 SHARING = (
-    (48, cut_across_groups, _LOG + "test_cutting_one_group_cuts_no_other"),
+    ("raft.17", cut_across_groups, _LOG + "test_cutting_one_group_cuts_no_other"),
     (
-        48,
+        "raft.17",
         take_records_of_other_replicas,
         _LOG + "test_a_new_replica_of_a_group_has_nothing_of_the_one_before",
     ),
-    (48, remove_what_idle_groups_need, _LOG + "test_idle_replicas_hold_up_no_files"),
-    (48, move_nothing, _LOG + "test_idle_replicas_hold_up_no_files"),
-    (48, moved_records_replace, _HISTORIES),
-    (48, remove_before_it_is_moved_durably, _HISTORIES),
-    (49, one_mark_covers_all, _LOG + "test_a_sync_covers_what_was_written_before_it_began"),
+    ("raft.17", remove_what_idle_groups_need, _LOG + "test_idle_replicas_hold_up_no_files"),
+    ("raft.17", move_nothing, _LOG + "test_idle_replicas_hold_up_no_files"),
+    ("raft.17", moved_records_replace, _HISTORIES),
+    ("raft.17", remove_before_it_is_moved_durably, _HISTORIES),
+    ("raft.18", one_mark_covers_all, _LOG + "test_a_sync_covers_what_was_written_before_it_began"),
     (
-        49,
+        "raft.18",
         only_who_asked_has_failed,
         "tests/sequencer/test_group.py::test_a_failed_sync_of_one_group_fails_all",
     ),
     (
-        50,
+        "raft.19",
         trust_who_may_have_lost,
         _LOG + "test_damage_is_damage_of_the_group_whose_record_is_hit",
     ),
-    (50, remove_beside_damage, _LOG + "test_no_file_goes_while_something_is_unreadable"),
-    (51, begin_where_a_log_is_lost, _LOG + "test_a_log_that_is_gone_is_not_begun_anew"),
+    ("raft.19", remove_beside_damage, _LOG + "test_no_file_goes_while_something_is_unreadable"),
+    ("raft.20", begin_where_a_log_is_lost, _LOG + "test_a_log_that_is_gone_is_not_begun_anew"),
 )
 """Rule, bug, and the test that finds it."""

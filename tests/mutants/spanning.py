@@ -58,22 +58,22 @@ def tell_what_is_not_there() -> Iterator[None]:
 _TESTS = "tests/sequencer/test_spanning_state.py::"
 SPANNING = (
     (
-        141,
+        "transactions.3",
         let_batches_overtake,
         _TESTS + "test_a_unit_is_committed_once_all_groups_are_prepared",
     ),
     (
-        142,
+        "transactions.4",
         close_what_is_pinned,
         _TESTS + "test_what_is_pinned_stays_until_it_is_carried_out",
     ),
     (
-        142,
+        "transactions.4",
         seal_what_is_pinned,
         _TESTS + "test_what_is_pinned_is_not_sealed_and_what_is_sealed_is_not_pinned",
     ),
     (
-        142,
+        "transactions.4",
         tell_what_is_not_there,
         _TESTS + "test_a_group_tells_what_its_own_entries_say",
     ),

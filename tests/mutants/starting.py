@@ -58,22 +58,22 @@ _CRASHES = "tests/store/test_merged_log_crash.py::"
 _GROUPS = "tests/sequencer/test_group_state.py::"
 STARTING = (
     (
-        352,
+        "kafka.7",
         begin_added_partitions_at_their_end,
         _COPYING + "test_an_added_partition_is_read_from_its_start",
     ),
     (
-        352,
+        "kafka.7",
         forget_when_a_group_began,
         _GROUPS + "test_partitions_that_are_newer_than_a_native_group_are_told_as_new",
     ),
     (
-        353,
+        "readers.22",
         believe_the_end_of_one_node,
         _COPYING + "test_the_end_is_the_clusters_not_that_of_a_node_that_lags",
     ),
     (
-        480,
+        "readers.27",
         refuse_copies_that_never_began,
         _CRASHES + "test_a_subscriber_starts_after_it_ended_at_any_step_of_making_a_copy",
     ),

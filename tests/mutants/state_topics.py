@@ -99,21 +99,21 @@ def let_them_be_written() -> Iterator[None]:
 _LOGS = "tests/kafka/test_state_topic_logs.py::"
 _FOLLOWED = _LOGS + "test_who_follows_has_what_the_state_has"
 STATE_TOPICS = (
-    (170, number_by_what_is_there, _FOLLOWED),
-    (170, change_in_place, _FOLLOWED),
-    (170, delete_in_silence, _FOLLOWED),
-    (170, tell_no_decisions, _FOLLOWED),
+    ("kafka.4", number_by_what_is_there, _FOLLOWED),
+    ("kafka.4", change_in_place, _FOLLOWED),
+    ("kafka.4", delete_in_silence, _FOLLOWED),
+    ("kafka.4", tell_no_decisions, _FOLLOWED),
     (
-        170,
+        "kafka.4",
         forget_the_names_of_topics,
         _LOGS + "test_what_goes_with_a_topic_is_told_by_the_topics_name",
     ),
     (
-        170,
+        "kafka.4",
         show_what_was_replaced,
         _LOGS + "test_each_change_has_an_offset_of_its_own_and_the_newest_stays",
     ),
-    (171, wake_nobody, _LOGS + "test_who_waits_is_told_of_its_partition_only"),
-    (171, let_them_be_written, _LOGS + "test_nobody_may_do_more_than_read_them"),
+    ("kafka.5", wake_nobody, _LOGS + "test_who_waits_is_told_of_its_partition_only"),
+    ("kafka.5", let_them_be_written, _LOGS + "test_nobody_may_do_more_than_read_them"),
 )
 """Rule, bug, and the test that finds it."""

@@ -121,31 +121,39 @@ def believe_in_what_was_given_up() -> Iterator[None]:
 _DIVERGENCE = "tests/sequencer/test_divergence.py::"
 
 TELLING = (
-    (8, compare_only_at_once, _DIVERGENCE + "test_who_lags_is_compared_when_it_gets_there"),
-    (8, sample_at_intervals_only, _DIVERGENCE + "test_who_differs_is_found_at_a_change_of_leader"),
-    (8, serve_what_others_deny, _DIVERGENCE + "test_where_no_majority_agrees_nobody_serves"),
+    ("merge.4", compare_only_at_once, _DIVERGENCE + "test_who_lags_is_compared_when_it_gets_there"),
     (
-        8,
+        "merge.4",
+        sample_at_intervals_only,
+        _DIVERGENCE + "test_who_differs_is_found_at_a_change_of_leader",
+    ),
+    (
+        "merge.4",
+        serve_what_others_deny,
+        _DIVERGENCE + "test_where_no_majority_agrees_nobody_serves",
+    ),
+    (
+        "merge.4",
         believe_in_what_was_given_up,
         "tests/sequencer/test_state.py::test_a_checksum_of_records_that_were_given_up_says_nothing",
     ),
     (
-        32,
+        "raft.5",
         tell_once,
         "tests/sequencer/test_reporter.py::test_a_cursor_that_could_not_be_sent_is_repeated",
     ),
     (
-        32,
+        "raft.5",
         leave_new_members_untold,
         "tests/sequencer/test_reporter.py::test_a_new_member_that_is_connected_is_told_everything",
     ),
     (
-        32,
+        "raft.5",
         lead_on_with_old_cursors,
         "tests/sequencer/test_coordinator.py::test_cursors_are_what_a_majority_has_of_everything",
     ),
     (
-        32,
+        "raft.5",
         open_what_is_here_alone,
         "tests/sequencer/test_idle.py::test_a_log_without_its_directory_is_copied_though_nobody_writes",
     ),

@@ -57,9 +57,9 @@ def let_any_number_be_a_time() -> Iterator[None]:
 _READERS = "tests/spark/test_json_readers.py::test_the_table_of_verdicts"
 _TEXTS = "tests/cli/test_text_records.py::test_"
 TEXT_VALUES = (
-    (442, decode_copies_leniently, _READERS),
-    (442, decode_queries_leniently, _READERS),
-    (443, keep_byte_order_marks, _TEXTS + "a_byte_order_mark_is_no_part_of_a_record"),
-    (443, let_any_number_be_a_time, _TEXTS + "what_is_no_time_is_refused"),
+    ("typed.18", decode_copies_leniently, _READERS),
+    ("typed.18", decode_queries_leniently, _READERS),
+    ("typed.19", keep_byte_order_marks, _TEXTS + "a_byte_order_mark_is_no_part_of_a_record"),
+    ("typed.19", let_any_number_be_a_time, _TEXTS + "what_is_no_time_is_refused"),
 )
 """Rule, bug, and the test that finds it."""

@@ -94,18 +94,18 @@ def let_anybody_tell() -> Iterator[None]:
 _EVENTS = "tests/sequencer/test_told_events.py::"
 
 TOPIC_CHANGES: tuple[tuple[int, Callable[[], Any], str], ...] = (
-    (216, tell_of_every_election, _EVENTS + "test_an_election_is_told_once"),
-    (216, number_what_waits, _EVENTS + "test_what_the_topic_has_waits_no_more"),
-    (216, tell_what_was_refused, _EVENTS + "test_what_is_refused_did_not_happen"),
-    (216, forget_who_writes_events, _EVENTS + "test_who_writes_events_is_never_forgotten"),
-    (216, let_anybody_tell, _EVENTS + "test_nobody_else_writes_events"),
+    ("readers.18", tell_of_every_election, _EVENTS + "test_an_election_is_told_once"),
+    ("readers.18", number_what_waits, _EVENTS + "test_what_the_topic_has_waits_no_more"),
+    ("readers.18", tell_what_was_refused, _EVENTS + "test_what_is_refused_did_not_happen"),
+    ("readers.18", forget_who_writes_events, _EVENTS + "test_who_writes_events_is_never_forgotten"),
+    ("readers.18", let_anybody_tell, _EVENTS + "test_nobody_else_writes_events"),
     (
-        218,
+        "placement.12",
         wish_while_it_moves,
         "tests/placement/test_converting.py::test_who_thinks_again_waits_for_what_is_being_moved",
     ),
     (
-        217,
+        "logs.16",
         empty_what_is_not_merged,
         "tests/sequencer/test_truncating.py::test_what_is_not_merged_is_waited_for",
     ),

@@ -79,19 +79,23 @@ def send_what_only_some_know() -> Iterator[None]:
 _LEVELS = "tests/sequencer/test_levels.py::"
 
 UPGRADING = (
-    (40, skip_what_is_unknown, _LEVELS + "test_an_unknown_kind_of_entry_halts_whoever_meets_it"),
     (
-        40,
+        "raft.12",
+        skip_what_is_unknown,
+        _LEVELS + "test_an_unknown_kind_of_entry_halts_whoever_meets_it",
+    ),
+    (
+        "raft.12",
         install_what_is_unknown,
         _LEVELS + "test_who_is_sent_a_snapshot_of_a_higher_level_halts_and_can_come_again",
     ),
     (
-        40,
+        "raft.12",
         finalize_without_learners,
         _LEVELS + "test_a_level_is_raised_when_all_members_support_it_learners_too",
     ),
     (
-        40,
+        "raft.12",
         send_what_only_some_know,
         _LEVELS + "test_a_message_goes_out_only_once_all_members_know_it",
     ),

@@ -153,67 +153,67 @@ _QUIET = "tests/consensus/test_quiet.py::"
 _WAITING = "tests/kafka/test_waiting.py::"
 WAITING = (
     (
-        320,
+        "turns.4",
         wait_for_partitions_to_open,
         _WAITING + "test_a_batch_whose_partition_is_not_opened_in_time_is_answered",
     ),
     (
-        320,
+        "turns.4",
         wait_for_decisions,
         _WAITING + "test_a_group_request_whose_decision_is_not_committed_is_refused",
     ),
     (
-        320,
+        "turns.4",
         wait_for_the_begin_of_a_stage,
         _WAITING + "test_a_writer_of_a_stage_hears_of_a_batch_that_is_not_begun_in_time",
     ),
     (
-        320,
+        "turns.4",
         close_without_an_answer,
         _WAITING + "test_batches_of_a_log_that_is_closed_are_not_taken",
     ),
     (
-        320,
+        "turns.4",
         install_without_an_answer,
         "tests/kafka/test_producer_log.py::test_batches_that_a_snapshot_decides_are_answered",
     ),
     (
-        320,
+        "turns.4",
         end_without_an_answer,
         _GROUP + "test_who_waits_for_an_entry_hears_of_the_end_of_the_replica_and_of_the_term",
     ),
     (
-        321,
+        "readers.19",
         leave_errors_of_cancelled_pulls,
         _PULLS + "test_a_pull_that_is_cancelled_in_the_turn_of_its_refusal_leaves_nothing_behind",
     ),
     (
-        321,
+        "readers.19",
         pull_what_is_gone,
         "tests/sequencer/test_repair.py::test_a_pull_of_an_input_that_goes_meanwhile_ends",
     ),
     (
-        322,
+        "raft.46",
         rest_without_newcomers,
         _QUIET + "test_a_leader_that_hears_of_a_late_follower_does_not_rest_without_it",
     ),
     (
-        323,
+        "raft.47",
         take_an_empty_table_for_none,
         _DIRECTORY + "test_a_table_may_be_empty_when_it_is_confirmed",
     ),
     (
-        323,
+        "raft.47",
         forget_what_earlier_lives_confirmed,
         _DIRECTORY + "test_a_directory_knows_since_when_its_replicas_are_the_first_ones",
     ),
     (
-        324,
+        "sessions.17",
         end_with_an_empty_file,
         "tests/wire/test_push_ends.py::test_a_run_ends_with_its_last_bytes",
     ),
     (
-        670,
+        "merge.18",
         wait_for_voters_that_left,
         "tests/sequencer/test_coordinator.py::test_what_waited_for_a_voter_that_left_is_planned",
     ),

@@ -1,5 +1,5 @@
 """Mirrors in the state, the planner and the merger: the source's bytes, at the source's offsets,
-and nothing else (invariants 220 to 229).
+and nothing else (rules mirrors.1 to mirrors.10).
 """
 
 from __future__ import annotations

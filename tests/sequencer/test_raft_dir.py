@@ -1,4 +1,4 @@
-"""Raft's files in a directory of their own (rule 272)."""
+"""Raft's files in a directory of their own (rule raft.42)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ Invariant: every record of the segment is a row, in order; control batches have 
 are rebuilt equal the ones that were written, but for their batches: codec, producer and leader
 epoch are not kept.
 Also: there is a row for every value; one that does not fit the schema is null, never an error
-and never cut to fit. Its fields are decoded as every other reader decodes them (rule 442).
+and never cut to fit. Its fields are decoded as every other reader decodes them (rule typed.18).
 """
 
 from __future__ import annotations

@@ -402,7 +402,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- receiving ----------------------------------------------------------------------------
 
     def _shake_hands(self, data: memoryview) -> None:
-        """Continue the handshake; at a server in a slice of the peer's host (rule 600)."""
+        """Continue the handshake; at a server in a slice of the peer's host (rule turns.13)."""
         self._watch.last_received = self._loop.time()
         if not self._endpoint.server_side:
             self._take_handshake(data)
@@ -491,7 +491,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _may_go_on(self, asked: int) -> bool:
         """Whether more frames can be handled now; if not, the connection waits. Messages of clients
-        share the slices of long work (rule 601); records, and what nodes send, wait for a turn.
+        share the slices of long work (rule turns.14); records, and what nodes send, wait for one
+        turn.
         """
         who, is_server = self.identity, self._endpoint.server_side
         if asked * 2 <= TURN_FRAMES or not is_server or who.startswith(NODE_PREFIX):

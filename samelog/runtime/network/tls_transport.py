@@ -102,7 +102,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         in_slice(self._host, partial(self._take_handshake, bytes(data)))
 
     def _take_handshake(self, data: bytes) -> None:
-        """It is the turn of this handshake (rule 600)."""
+        """It is the turn of this handshake (rule turns.13)."""
         if not self.is_closing():
             self._below.resume_reading()
             self._take(data)

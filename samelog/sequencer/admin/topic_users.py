@@ -4,7 +4,7 @@ In use is what has a connected subscriber (at any node), a group with a member t
 it or has it, committed or not, a publisher with an open run in it, or what is a mirror.
 
 Invariant: this module changes nothing; a member that is connected and does not answer counts as one
-that serves readers (invariants.md, rule 354).
+that serves readers (rule readers.23).
 """
 
 from __future__ import annotations

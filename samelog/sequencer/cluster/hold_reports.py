@@ -1,7 +1,7 @@
 """Reports to the other members what the publishers that are connected to this node hold.
 
 Invariant: a connected member has the newest report of each session, or gets it within a second of
-having room for it (invariants.md, rule 587).
+having room for it (rule sessions.51).
 """
 
 from __future__ import annotations

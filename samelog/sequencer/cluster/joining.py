@@ -2,7 +2,7 @@
 names which number it has, and who else there is.
 
 Whether its number was ever used it cannot know, so it counts for nothing until an entry of the
-cluster lets it in (invariants.md, rules 13 and 34). `--bootstrap` is refused where a member knows
+cluster lets it in (rules raft.1 and raft.7). `--bootstrap` is refused where a member knows
 that the node has started before.
 
 Invariant: nothing is written before some member has named this node.

@@ -5,7 +5,7 @@ have forgotten nothing.
 before it, all durable before the node says anything. It also names `node.id`, a file that was made
 once, by its place and time of birth: a directory in which that is another file is a copy, and the
 node suspect. So is one that did not bootstrap its directory: it may have had another one
-(invariants.md, rules 13 and 34).
+(rules raft.1 and raft.7).
 
 Invariant: two processes never use one directory; a directory of another cluster, node or newer
 format is never touched.

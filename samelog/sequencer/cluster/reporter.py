@@ -6,7 +6,7 @@ out once a second, together. A peer that (re)connects receives everything. What 
 told yet is kept as numbers, for each peer (`Untold`): what they stand at is looked up when it is
 told, so that a message that could not be sent is repeated, and nothing that did not change is
 looked at. Nothing is said before `state_all`: until this node has applied what was committed before
-it started, it cannot know what its files are worth (invariants.md, rule 14).
+it started, it cannot know what its files are worth (rule raft.2).
 
 Invariant: a position is stated only when this node can vouch for it: durable (with
 `fsync=interval`: written), or merged according to the replicated state. Whatever changed stays

@@ -135,7 +135,7 @@ class RoutedIntake:
         self, session: str, run: Run, topic: Topic, partition: int, replica: DataReplica
     ) -> OpenedInput | None:
         """Of a run that was over before the partition came to its group, which knows only of later
-        ones: the group has all of it (docs/invariants.md, rule 314).
+        ones: the group has all of it (rule sessions.16).
         """
         machine, number = replica.group_replica.logs.machine, topic.partition_numbers[partition]
         there, noted = machine.input_of(session, number), self._machine.input_of(session, number)

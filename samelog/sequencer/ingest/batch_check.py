@@ -1,4 +1,4 @@
-"""What a node looks at before it takes record batches from outside (invariants.md, rules 24, 30).
+"""What a node looks at before it takes record batches from outside (rules logs.3, operations.1).
 
 Bytes that were taken are merged, and whoever reads the partition has to get past them: a record
 that cannot be decoded would stop every subscriber for ever.

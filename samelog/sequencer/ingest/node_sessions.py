@@ -3,7 +3,7 @@ own session, `kafka-<number of the node>`.
 
 Such a session's run is closed once its node has been away for a while: what it took and could not
 have merged was never acknowledged, its clients have sent it elsewhere, and it must not appear when
-the node comes back (invariants.md, rule 20).
+the node comes back (rule sessions.6).
 
 Invariant: nobody but nodes may claim such a session; the leader alone closes its runs.
 """

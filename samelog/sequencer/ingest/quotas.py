@@ -1,5 +1,5 @@
 """Limits of each identity, so that one publisher cannot starve the others or fill a node
-(invariants.md, rule 30).
+(rule operations.1).
 
 Bytes are counted between recounts, which subtract what was merged. Peers' copies are
 not capped here: they are what lets a backlog be merged.

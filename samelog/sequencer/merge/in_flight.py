@@ -1,7 +1,7 @@
 """Entries that a leader has proposed and not seen applied, and the state as it will be behind them.
 
 Invariant: a speculative value lasts until the last entry in flight that changes it is applied, and
-no longer (invariants.md, rule 420).
+no longer (rule merge.16).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ It proposes nothing it would have to wait for: when idle, one record is an instr
 
 Invariant: an instruction is fully resolved. What the planner has proposed but not seen applied
 lives in `_places`, `_tails` and the views of dedup, mirrors and transactions. Each value is dropped
-with the last entry in flight that changes it, and all are dropped with leadership (invariants.md,
-rules 11 and 420).
+with the last entry in flight that changes it, and all are dropped with leadership (rules merge.6
+and merge.16).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The coordinator's part of the state says whether a batch belongs to a transaction that is open; the
 log's part, whether it begins there. Both are asked when the batch is planned, because the order is
 made then: a batch that was late when it came in may be behind its transaction's marker now
-(invariants.md, rule 75).
+(rule transactions.1).
 
 Invariant: a marker is planned once for each participant, unless its instruction was not applied.
 """

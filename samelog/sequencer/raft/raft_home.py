@@ -11,7 +11,7 @@ one's `raft.json`. The member list of the others tells an older data directory.
 
 Invariant: Raft's files are used only beside the data directory that they belong to. A node that
 does not find them where it is told to look does not begin: with empty ones it would vote as if it
-had promised nothing (invariants.md, rule 272). With older ones it is a suspect (rule 278).
+had promised nothing (rule raft.42). With older ones it is a suspect (rule raft.44).
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def move(
     and as what the old ones are kept. Raises RaftStoreError. `incarnation`: of its newest life.
 
     What the data directory's mark says counts until all is copied, so this may be begun again
-    (invariants.md, rule 273).
+    (rule raft.43).
     """
     told, wanted = _read(fs, config.data), home_of(config)
     here = config.data if told is None else told.other

@@ -2,9 +2,9 @@
 behind it.
 
 A snapshot counts only once the merged bytes it implies are on disk; the log is cut only behind the
-older of the two kept snapshots, and only behind what a majority has merged-durable (invariants.md,
-rule 4). The interval grows with the snapshot's size, so that writing them never takes more than a
-small share of the node's time.
+older of the two kept snapshots, and only behind what a majority has merged-durable (rule
+sessions.4). The interval grows with the snapshot's size, so that writing them never takes more than
+a small share of the node's time.
 
 Invariant: at any moment one of the kept snapshots, the log behind it and the merged files give the
 whole state.

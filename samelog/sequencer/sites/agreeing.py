@@ -5,7 +5,7 @@ asks the others of its site first, and promises to itself what they promise to i
 nobody else for a while. Who has more refuses.
 
 Invariant: a member agrees to one promotion at a time, its own included, and to none of a member
-that has less (invariants.md, rule 275).
+that has less (rule sites.11).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ acknowledgement, and is better than none. Once a voter in these sites has been w
 leadership goes back.
 
 Invariant: it goes only from a member outside of these sites to one inside that has been well for
-WELL_S without a break, so it never goes to and fro (invariants.md, rule 274).
+WELL_S without a break, so it never goes to and fro (rule sites.10).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A member that follows takes the cluster's new id before it has the state that th
 with. Until then its own state is of before, and names everybody.
 
 Invariant: that somebody stays is said only by who has the state of the promotion, and not of one
-that got more since (invariants.md, rules 276 and 279).
+that got more since (rules sites.12 and sites.14).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What is idle for so long that the cluster need not remember it: producer ids, transactional ids
 and sessions; and transactions that are open for longer than their producers said they might be.
 
-The leader judges by the majority's time (invariants.md, rule 373); what is forgotten is in a Raft
-entry, so that all nodes forget the same (rule 12). A session with an open run never expires: its
+The leader judges by the majority's time (rule operations.5); what is forgotten is in a Raft entry,
+so that all nodes forget the same (rule sessions.5). A session with an open run never expires: its
 publisher may come back with records. If more than ten times as many sessions of an identity are
 remembered as it may have open, those that ended longest ago expire early. Of one that expires, its
 name, its owner and a number above all its runs stay, so that a late sender of an old run and
@@ -109,7 +109,7 @@ def overdue(machine: StateMachine, now_ms: int) -> list[TimeOutTransaction]:
 def _looked_at(unit: TwoPhase, now_ms: int) -> int:
     """At which time a transaction is judged: now, or, if it began so far ahead of now that the
     clock of the leader of that time must have been wrong, when it is overdue by that clock
-    (invariants.md, rule 280).
+    (rule transactions.9).
     """
     overdue_ms = unit.began_ms + unit.timeout_ms
     return overdue_ms if unit.began_ms > now_ms + unit.timeout_ms + MOST_AHEAD_MS else now_ms

@@ -1,7 +1,7 @@
 """A query's filters as conditions that nodes evaluate (docs/typed.md, "Filters").
 
 Spark still applies every filter to what comes, so what has no exact counterpart stays with it.
-Invariant: a condition is true of the rows of which its filter is, and of no others (rule 296).
+Invariant: a condition is true of the rows of which its filter is, and of no others (rule typed.17).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ its run.
 Bytes are kept in pieces, which end at some size; each log's follow each other. A piece that is the
 oldest of all logs goes first, whichever log it is of.
 
-Invariant: what is read here is what the log's file has at that place (invariants.md, rule 270); all
-pieces together, with what they cost beside their bytes, never take more than the limit (rule 271).
+Invariant: what is read here is what the log's file has at that place (rule logs.8); all pieces
+together, with what they cost beside their bytes, never take more than the limit (rule logs.9).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pulls session bytes from a peer that has more of an input than this node.
 
 A node that sees a peer ahead on an input for a moment, with nothing coming from the publisher,
-pulls the difference, so that whatever reached one living node is merged (invariants.md, rule 7).
+pulls the difference, so that whatever reached one living node is merged (rule merge.3).
 
 Invariant: what is pulled passes the same checks as what is pushed; one pull at a time for each
 input.

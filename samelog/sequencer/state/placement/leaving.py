@@ -6,7 +6,7 @@ left here: an empty partition, and an input for each session that wrote to it, b
 waits for the ends of runs.
 
 Invariant: the table names a partition of group 0 only by the change with which its task has moved
-it; until then group 0 has it (docs/invariants.md, rule 310).
+it; until then group 0 has it (rule placement.15).
 """
 
 from __future__ import annotations

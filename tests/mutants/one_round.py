@@ -111,13 +111,6 @@ def cut_what_rotted() -> Iterator[None]:
 
 
 @contextmanager
-def plan_what_was_received_too_early() -> Iterator[None]:
-    """A leader plans what it has received while others may take entries without bytes."""
-    with patch.object(Coordinator, "_plans_directly", property(lambda self: True)):
-        yield
-
-
-@contextmanager
 def plan_what_nobody_has_shown() -> Iterator[None]:
     """A leader plans what it has received, whoever else the publisher reaches."""
 
@@ -259,11 +252,6 @@ ONE_ROUND = (
         "tests/runtime/test_syncer.py::test_a_failed_sync_is_heard_of_before_a_later_one_succeeds",
     ),
     ("raft.16", cut_what_rotted, _TESTS + "test_damage_is_no_reason_to_cut_an_entry"),
-    (
-        "merge.11",
-        plan_what_was_received_too_early,
-        _TESTS + "test_where_others_may_take_entries_without_bytes_reports_decide",
-    ),
     (
         "merge.11",
         plan_without_majority,

@@ -25,7 +25,7 @@ while os.getppid() == parent:
 pids=""
 end_burners() {
     # shellcheck disable=SC2086  # a list of numbers
-    [ -z "$pids" ] || { kill $pids && wait $pids; } 2>/dev/null
+    [ -z "$pids" ] || { kill -KILL $pids && wait $pids; } 2>/dev/null
     pids=""
 }
 trap end_burners EXIT

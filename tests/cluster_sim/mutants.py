@@ -231,7 +231,6 @@ FOCUS: dict[str, dict[str, Any]] = {
     "swap_without_sync": {"kinds": ("power_loss_all",), **COMPACTED, "nodes": 1},
     "go_on_inside": {"kinds": ("wipe", "kill", "split", "mend"), **COMPACTED},
     "leave_what_was_covered": {"kinds": ("kill_all",), **COMPACTED, "nodes": 1},
-    "begin_before_all_know": {"kinds": (), "upgrades": True, **IN_TRANSACTIONS},
     "merge_again_in_groups": {**FOLLOWED, "kinds": ("kill",), "resets": ((6.0, True),)},
     "epochs_of_groups_do_not_rise": {**FOLLOWED, "kinds": ("kill",), "resets": ((6.0, True),)},
     "release_what_one_of_a_group_has_merged": {

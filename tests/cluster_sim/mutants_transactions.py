@@ -12,7 +12,6 @@ from samelog.consensus import Effects
 from samelog.format.marks import LogCheckpoint
 from samelog.format.transactions import OpenTransactions
 from samelog.kafka.transactions import coordinator
-from samelog.kafka.transactions.coordinator import TransactionCoordinator
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.data_groups import stages
 from samelog.sequencer.raft.group import RaftGroup
@@ -71,13 +70,6 @@ def forget_what_is_open() -> Iterator[None]:
 
 
 @contextmanager
-def begin_before_all_know() -> Iterator[None]:
-    """Transactions begin as soon as the node that leads knows what they are."""
-    with patch.object(TransactionCoordinator, "is_there", property(lambda self: True)):
-        yield
-
-
-@contextmanager
 def ask_only_who_has_reported() -> Iterator[None]:
     """Bytes that a leader names are asked of it only when it has reported what it holds."""
     original = SessionRepair.__init__
@@ -113,7 +105,6 @@ def forget_who_waits() -> Iterator[None]:
 
 TRANSACTIONS = (
     ask_only_who_has_reported,
-    begin_before_all_know,
     end_in_one_partition,
     commit_what_is_overdue,
     forget_what_is_open,

@@ -65,7 +65,7 @@ def test_an_id_is_its_owners_unless_acls_say_otherwise(
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
         call, rights = call_to(node), node.member.rights
-        await call.broker.until_begun()
+        await node.raft.proposer.until_begun()
         monkeypatch.setattr(rights, "may_push", lambda who, _: not who.endswith("/eve"))
         monkeypatch.setattr(rights, "is_admin", lambda who: who.endswith("/root"))
         assert await init(call, "eve") is DENIED

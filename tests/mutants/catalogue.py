@@ -112,7 +112,6 @@ CLUSTER_RULES = {
     "commit_what_is_overdue": "rule transactions.1",
     "forget_what_is_open": "rule transactions.2",
     "forget_who_waits": "rule turns.4",
-    "begin_before_all_know": "rule raft.12",
     "ask_only_who_has_reported": "rule raft.14",
     "use_what_only_some_know": "rule raft.12",
     "finalize_by_a_majority": "rule raft.12",

@@ -42,7 +42,7 @@ class World:
         self.machine = StateMachine()
         for name in TOPICS:
             self.machine.apply(CreateTopicCommand(name, name[0], 2, {}, 1))
-        self.raft = SimpleNamespace(voters=list(NODES), leadership=None, commit=0)
+        self.raft = SimpleNamespace(voters=list(NODES), peers=[], leadership=None, commit=0)
         group: Any = SimpleNamespace(is_leader=False, raft=self.raft, applied_index=0, rounds_s=[])
         self.group = group
         self.told: dict[int, int] = {}

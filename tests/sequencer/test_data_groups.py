@@ -33,8 +33,11 @@ from tests.sequencer.cluster import RunWith, leader_of, make_node, until
 
 
 async def make_groups(nodes: list[Node], *groups: list[int]) -> None:
-    """Groups on these members, the first of which is to lead."""
+    """Groups on these members, the first of which is to lead: once the cluster has a feature level,
+    for which all members are needed.
+    """
     leader = await leader_of(nodes)
+    await leader.raft.proposer.until_begun()
     wanted = [NewGroup(len(members), tuple(members), members[0]) for members in groups]
     command = MakeGroups(leader.cluster.placement.version, wanted)
     outcome = await leader.raft.proposer.propose(command)

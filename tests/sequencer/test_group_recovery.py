@@ -53,7 +53,7 @@ def written(path: Path) -> MemberLog:
     """A replica with two entries, the newest of which nobody has committed."""
     log = log_of(path)
     entries = [
-        Entry(1, 4, encode_commands([SetReplicas(GROUP, 8, 0, "", [OWN, OTHER])])),
+        Entry(1, 4, encode_commands([SetReplicas(GROUP, 1, 0, "", [OWN, OTHER])])),
         Entry(2, 4, encode_commands([OpenPartition(7, TOPIC, "t", {}, 1, [7])])),
     ]
     store = RaftStore.open(FS, log, GROUP, OWN.replica)

@@ -199,7 +199,7 @@ def claim_nothing() -> Iterator[None]:
 _NATIVES = "tests/kafka/groups/test_natives.py::"
 _MEMBERS = "tests/subscriber/test_group_members.py::"
 
-NATIVE_GROUPS: tuple[tuple[int, Callable[[], Any], str], ...] = (
+NATIVE_GROUPS: tuple[tuple[str, Callable[[], Any], str], ...] = (
     ("readers.12", let_groups_mix, _NATIVES + "test_a_group_has_members_of_one_kind"),
     (
         "readers.13",

@@ -93,7 +93,7 @@ def let_anybody_tell() -> Iterator[None]:
 
 _EVENTS = "tests/sequencer/test_told_events.py::"
 
-TOPIC_CHANGES: tuple[tuple[int, Callable[[], Any], str], ...] = (
+TOPIC_CHANGES: tuple[tuple[str, Callable[[], Any], str], ...] = (
     ("readers.18", tell_of_every_election, _EVENTS + "test_an_election_is_told_once"),
     ("readers.18", number_what_waits, _EVENTS + "test_what_the_topic_has_waits_no_more"),
     ("readers.18", tell_what_was_refused, _EVENTS + "test_what_is_refused_did_not_happen"),

@@ -41,12 +41,27 @@ INDEX = """<!doctype html>
 
 
 def navigation(readme: str) -> list[dict[str, str | list[dict[str, str]]]]:
-    """README.md's list of documents, as mkdocs wants it."""
+    """README.md's list of documents, as mkdocs wants it. The pages beside a README.md of docs/
+    follow it.
+    """
     nav: list[dict[str, str | list[dict[str, str]]]] = [{"samelog": "README.md"}]
     for item in ITEM.finditer(readme):
-        pages = [{title[0].upper() + title[1:]: path} for title, path in LINK.findall(item[2])]
+        pages = [
+            {title[0].upper() + title[1:]: path}
+            for known in LINK.findall(item[2])
+            for title, path in (known, *_beside(known[1]))
+        ]
         nav.append({item[1]: pages})
     return nav
+
+
+def _beside(path: str) -> list[tuple[str, str]]:
+    """(title, path) of the pages in the directory of a README.md of docs/; else none."""
+    page = Path(path)
+    is_index = page.name == "README.md" and page.parts[0] == "docs"
+    beside = sorted((ROOT / page.parent).glob("*.md")) if is_index else []
+    others = [other.relative_to(ROOT) for other in beside if other.name != page.name]
+    return [(f"Rules: {other.stem}", str(other)) for other in others]
 
 
 def for_mkdocs(text: str) -> str:

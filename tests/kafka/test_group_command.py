@@ -20,6 +20,7 @@ def joined_at_the_leader(world: World, stack: ExitStack) -> Member:
         kafka = world.leader().kafka
         assert kafka is not None
         members.append(Member(stack.enter_context(Wire(kafka))))
+        members[-1].session_timeout_ms = 120_000  # it sends no heartbeats while commands run
         return bool(members[-1].try_join().error_code == 0)
 
     wait_for(joins, "a member joins at the leader")

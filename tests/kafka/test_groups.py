@@ -68,6 +68,7 @@ class Member:
         self.instance = instance
         self.member_id = ""
         self.generation = -1
+        self.session_timeout_ms = 10_000
 
     def ask(self, key: int, version: int, tree: Mapping[str, Any]) -> Any:
         """Ask, and fail on an error of the whole request."""
@@ -88,7 +89,7 @@ class Member:
     def try_join(self, version: int = 5) -> Any:
         """The answer to joining, whatever it is."""
         wish = {
-            "session_timeout_ms": 10_000,
+            "session_timeout_ms": self.session_timeout_ms,
             "rebalance_timeout_ms": 10_000,
             "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": b"\0\1\0\0\0\0"}],

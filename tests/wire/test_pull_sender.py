@@ -22,7 +22,7 @@ class _Log:
         return FileExtent(self.end()[1], None)
 
     def sealed(self, seal: Seal) -> RollSealed | SegmentSealed:
-        raise NotImplementedError
+        raise AssertionError("no file of this log is sealed")
 
     def end(self) -> tuple[int, int]:
         return self.base, self.records * BATCH

@@ -119,7 +119,7 @@ const feedRow = (each) => ofPartition(each, ["end_offset", "keys", "tombstones"]
 
 export function internal(name) {
   const known = live.document.internal?.[name];
-  if (!known) return [head(name), none("Nothing is in it yet. It needs feature level 8.")];
+  if (!known) return [head(name), none("Nothing is in it yet.")];
   const total = (field) => count(sum(known.feeds.map((each) => each[field])));
   return [
     head(name),

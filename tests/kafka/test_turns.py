@@ -18,8 +18,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from samelog.admin.group_answers import PositionsNoted
-from samelog.admin.group_requests import NotePositions
+from samelog.admin.group_answers import GroupBeaten, PositionsNoted
+from samelog.admin.group_requests import GROUP_TOPICS_MAX, BeatGroup, NotePositions, Position
 from samelog.cli.node_process import _group_desk, _kafka_parts
 from samelog.kafka.any_broker import KafkaClient
 from samelog.kafka.broker import Broker
@@ -163,6 +163,18 @@ def test_no_request_takes_a_long_turn(
 
 
 MANY_GROUPS = 2_000
+BY_EXPRESSION: dict[str, Any] = {
+    "group_id": "g",
+    "member_id": "m",
+    "member_epoch": 0,
+    "instance_id": None,
+    "rack_id": None,
+    "rebalance_timeout_ms": 30_000,
+    "subscribed_topic_names": None,
+    "server_assignor": None,
+    "topic_partitions": [],
+}
+"""ConsumerGroupHeartbeat."""
 ABOUT_GROUPS: dict[int, dict[str, Any]] = {
     16: {"states_filter": [], "types_filter": []},
     15: {"groups": [f"g{n}" for n in range(90)], "include_authorized_operations": False},
@@ -218,6 +230,73 @@ def test_many_noted_positions_take_no_long_turn(
         assert answer == PositionsNoted(noted=True)
         offsets = node.logs.machine.state.groups.by_id["g"].offsets.values()
         assert sorted(each.offset for each in offsets) == sorted(noted.values())
+
+    run_with(tmp_path, 1, body)
+    assert turns.most <= BOUND
+
+
+def test_a_long_heartbeat_takes_no_long_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
+) -> None:
+    """It joins, says that it owns all partitions, and commits a position in each."""
+    turns, found = Turns(), dict[str, int]()
+
+    async def body(nodes: list[Node]) -> None:
+        (node,) = nodes
+        node.services.group_desk = desk = _group_desk(node)
+        await desk.start()
+        await node.raft.proposer.propose(CreateTopicCommand("e" * 32, "wide", MANY_GROUPS, {}, 1))
+        for name in ("may_use_group", "may_subscribe"):
+            monkeypatch.setattr(node.member.rights, name, lambda *_: True)
+        monkeypatch.setattr(slices.slices(), "now", turns.now)
+        topics = ("wide", *(f"n{n}" for n in range(GROUP_TOPICS_MAX - 1)))
+        with turns:
+            joined = await answer_of(node, BeatGroup("g", "m", 0, topics), OPERATOR)
+        found["joins"] = turns.most
+        assert isinstance(joined, GroupBeaten)
+        assert joined.assigned is not None
+        numbers = [each.number for each in joined.assigned]
+        commits = tuple(Position(number, number) for number in numbers)
+        foreign = Position(max(numbers) + 1, 1)
+        said = BeatGroup(
+            "g", "m", joined.epoch, topics, owned=tuple(numbers), commits=(foreign, *commits)
+        )
+        with turns:
+            answer = await answer_of(node, said, OPERATOR)
+        found["commits"] = turns.most
+        assert isinstance(answer, GroupBeaten)
+        assert answer.not_committed == (foreign.partition,)
+        offsets = node.logs.machine.state.groups.by_id["g"].offsets
+        assert {number: known.offset for number, known in offsets.items()} == {
+            number: number for number in numbers
+        }
+        assert len(numbers) == MANY_GROUPS
+
+    run_with(tmp_path, 1, body)
+    assert not {what: most for what, most in found.items() if most > BOUND}
+
+
+def test_an_expression_over_many_topics_takes_no_long_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
+) -> None:
+    turns = Turns()
+
+    async def body(nodes: list[Node]) -> None:
+        dispatcher = await serve(nodes[0])
+        await nodes[0].raft.proposer.until_begun()
+        for name in ("may_use_group", "may_subscribe"):
+            monkeypatch.setattr(nodes[0].member.rights, name, lambda *_: True)
+        made = [CreateTopicCommand(f"{n:032d}", f"n{n}", 1, {}, 1) for n in range(MANY_GROUPS)]
+        await nodes[0].raft.proposer.propose_all(made, longer_s=60)
+        monkeypatch.setattr(slices.slices(), "now", turns.now)
+        asking = Asking(dispatcher, OPERATOR)
+        tree = BY_EXPRESSION | {"subscribed_topic_regex": "n.*"}
+        with turns:
+            asking.connection.data_received(request(68, 1, tree))
+            await asking.answered()
+        asking.connection.connection_lost(None)
+        state = nodes[0].logs.machine.state
+        assert len(state.groups.by_id["g"].consumers["m"].matched) == MANY_GROUPS
 
     run_with(tmp_path, 1, body)
     assert turns.most <= BOUND

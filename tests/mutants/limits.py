@@ -14,6 +14,8 @@ from samelog.archiver.shares import LogShares
 from samelog.consensus import Effects
 from samelog.format.steps import StepWork, finished
 from samelog.http import application
+from samelog.kafka.apis import group_members
+from samelog.kafka.groups import desk
 from samelog.replicator.pull.server import PullServer
 from samelog.runtime.descriptors import Descriptors
 from samelog.runtime.network import connection
@@ -209,6 +211,24 @@ def note_all_positions_at_once() -> Iterator[None]:
 
 
 @contextmanager
+def commit_a_heartbeat_at_once() -> Iterator[None]:
+    """All positions of a heartbeat are committed in one turn of the loop."""
+    with patch.object(desk, "COMMITTED_AT_ONCE", 1 << 30):
+        yield
+
+
+@contextmanager
+def match_topics_at_once() -> Iterator[None]:
+    """An expression is matched with all topics in one turn of the loop."""
+
+    async def paced(steps: StepWork[object]) -> object:
+        return finished(steps)
+
+    with patch.object(group_members, "paced", paced):
+        yield
+
+
+@contextmanager
 def keep_handlers_of_ended_channels() -> Iterator[None]:
     """A channel and its handler know each other after the last call."""
 
@@ -287,6 +307,16 @@ LIMITS = (
         "turns.16",
         note_all_positions_at_once,
         "tests/kafka/test_turns.py::test_many_noted_positions_take_no_long_turn",
+    ),
+    (
+        "turns.16",
+        commit_a_heartbeat_at_once,
+        "tests/kafka/test_turns.py::test_a_long_heartbeat_takes_no_long_turn",
+    ),
+    (
+        "turns.17",
+        match_topics_at_once,
+        "tests/kafka/test_turns.py::test_an_expression_over_many_topics_takes_no_long_turn",
     ),
     (
         "turns.8",

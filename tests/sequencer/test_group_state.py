@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.config.tables.kafka import GroupLimits
+from samelog.format.steps import finished
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.desk import as_answer
 from samelog.kafka.groups.requests import Beaten
@@ -224,7 +225,8 @@ def test_partitions_that_are_newer_than_a_native_group_are_told_as_new(
     def told() -> dict[tuple[str, int], bool]:
         numbers = tuple(sorted(machine.state.partitions))
         beaten = Beaten(ErrorCode.none, "m", 1, numbers)
-        assigned = as_answer(machine.state, GroupLimits(), "g", beaten).assigned or ()
+        answer = finished(as_answer(machine.state, GroupLimits(), "g", beaten))
+        assigned = answer.assigned or ()
         return {(each.topic, each.partition): each.is_new for each in assigned}
 
     native = NativeMember("samelog://me", 1, 1)

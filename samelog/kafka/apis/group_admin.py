@@ -225,8 +225,10 @@ def consumer_group_describe(call: NodeCall, request: Any) -> Reply:
     allowed = [name for name in names if call.broker.may_use_group(call.client, name)]
 
     def make(groups: Sequence[DescribedConsumers]) -> StepWork[KafkaResponse]:
-        told = yield from mapped(partial(_group, call, request), groups)
-        found = {group.group_id: group for group in told}
+        found = {}
+        for group in groups:
+            found[group.group] = yield from _group(call, request, group)
+            yield
         denied = ErrorCode.group_authorization_failed
         return ConsumerGroupDescribeResponse(
             [found.get(name) or ConsumerGroupDescribeResponseGroup(name, denied) for name in names]
@@ -244,8 +246,12 @@ def consumer_group_describe(call: NodeCall, request: Any) -> Reply:
 
 def _group(
     call: NodeCall, request: Any, group: DescribedConsumers
-) -> ConsumerGroupDescribeResponseGroup:
-    is_asked = wants_operations(request)
+) -> StepWork[ConsumerGroupDescribeResponseGroup]:
+    is_asked, members = wants_operations(request), []
+    for member, target in group.members:
+        has = yield from _assignment(call, member.assigned)
+        wants = yield from _assignment(call, target)
+        members.append(_member(member, has, wants))
     return ConsumerGroupDescribeResponseGroup(
         group.group,
         group.error,
@@ -253,13 +259,15 @@ def _group(
         group_epoch=group.epoch,
         assignment_epoch=group.epoch,
         assignor_name=group.assignor,
-        members=[_member(call, member, target) for member, target in group.members],
+        members=members,
         authorized_operations=_operations(call, group.group) if is_asked else NO_OPERATIONS,
     )
 
 
 def _member(
-    call: NodeCall, member: ConsumerMember, target: Iterable[int]
+    member: ConsumerMember,
+    has: ConsumerGroupDescribeResponseAssignment,
+    wants: ConsumerGroupDescribeResponseAssignment,
 ) -> ConsumerGroupDescribeResponseMember:
     return ConsumerGroupDescribeResponseMember(
         member.member_id,
@@ -269,15 +277,16 @@ def _member(
         member.client_host,
         subscribed_topic_names=member.topics,
         subscribed_topic_regex=member.pattern or None,
-        assignment=_assignment(call, member.assigned),
-        target_assignment=_assignment(call, target),
+        assignment=has,
+        target_assignment=wants,
     )
 
 
-def _assignment(call: NodeCall, numbers: Iterable[int]) -> ConsumerGroupDescribeResponseAssignment:
-    return ConsumerGroupDescribeResponseAssignment(
-        [
-            ConsumerGroupDescribeResponsePartitions(id_of(topic), topic.name, found)
-            for topic, found in with_topics(call, numbers)
-        ]
-    )
+def _assignment(
+    call: NodeCall, numbers: Iterable[int]
+) -> StepWork[ConsumerGroupDescribeResponseAssignment]:
+    told = []
+    for topic, indexes in (yield from with_topics(call, numbers)):
+        told.append(ConsumerGroupDescribeResponsePartitions(id_of(topic), topic.name, indexes))
+        yield
+    return ConsumerGroupDescribeResponseAssignment(told)

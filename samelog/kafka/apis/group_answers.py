@@ -84,10 +84,16 @@ def by_topic(partitions: Iterable[tuple[str, ResponseT]]) -> list[TopicAnswers[R
     return [TopicAnswers(*topic) for topic in topics.items()]
 
 
-def with_topics(call: NodeCall, numbers: Iterable[int]) -> list[tuple[Topic, Sequence[int]]]:
-    """(topic, indexes) of partitions by their cluster-wide numbers, without those that are gone."""
-    state = call.broker.machine.state
-    known = [place for number in numbers if (place := place_of(state, number)) is not None]
-    topics = {topic.topic_id: topic for topic, _ in known}
-    found = by_topic((topic.topic_id, index) for topic, index in known)
-    return [(topics[each.name], each.partitions) for each in found]
+def with_topics(
+    call: NodeCall, numbers: Iterable[int]
+) -> StepWork[Iterable[tuple[Topic, Sequence[int]]]]:
+    """Find (topic, indexes) of partitions by their cluster-wide numbers, without those that are
+    gone, one partition a step.
+    """
+    found: dict[str, tuple[Topic, list[int]]] = {}
+    for number in tuple(numbers):
+        place = place_of(call.broker.machine.state, number)
+        if place is not None:
+            found.setdefault(place[0].topic_id, (place[0], []))[1].append(place[1])
+        yield
+    return found.values()

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 from samelog.config.expressions import InvalidPattern, compiled
-from samelog.format.steps import StepWork, finished
+from samelog.format.steps import StepWork
 from samelog.kafka.api import NodeCall, Reply, kafka_api
 from samelog.kafka.apis.checks import id_of
 from samelog.kafka.apis.group_answers import as_it_is, ask_coordinator, check_group, with_topics
@@ -228,47 +227,36 @@ class ConsumerGroupHeartbeatResponse(ResponseBody, frozen=True):
     flexible_from=0,
     notes="Assignors `uniform` and `range`. Regular expressions are RE2's.",
 )
-def consumer_group_heartbeat(call: NodeCall, request: Any) -> Reply:
+async def consumer_group_heartbeat(call: NodeCall, request: Any) -> ConsumerGroupHeartbeatResponse:
     """A member joins, stays, moves to another assignment, or leaves."""
     interval_ms = _interval_ms(call, request.group_id)
-
-    def refuse(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
-        return ConsumerGroupHeartbeatResponse(
-            error, message, request.member_id, request.member_epoch, interval_ms
-        )
-
-    def make(answer: Beaten) -> ConsumerGroupHeartbeatResponse:
-        return ConsumerGroupHeartbeatResponse(
-            answer.error,
-            answer.message,
-            answer.member_id,
-            answer.epoch,
-            interval_ms,
-            _assignment(call, answer.assigned),
-        )
-
-    def ask(beat: GroupBeat | ApiError) -> Any:
-        if isinstance(beat, ApiError):
-            return refuse(beat.code, beat.message)
-        return ask_coordinator(call, lambda c, requester: c.beat(beat, requester), make, refuse)
-
-    async def ask_long() -> Any:
-        return ask(await paced(_beat(call, request)))
-
+    unchanged = request.member_id, request.member_epoch, None
     try:
         _check(call, request)
+        beat = await paced(_beat(call, request))
+        answer: Any = await call.broker.groups.ask(lambda c, waiter: c.beat(beat, waiter))
     except ApiError as error:
-        return refuse(error.code, error.message)
-    return ask_long() if call.is_long else ask(finished(_beat(call, request)))
+        answer = Beaten(error.code, *unchanged, error.message)
+    if answer is None:
+        answer = Beaten(ErrorCode.not_coordinator, *unchanged)
+    return ConsumerGroupHeartbeatResponse(
+        answer.error,
+        answer.message,
+        answer.member_id,
+        answer.epoch,
+        interval_ms,
+        await paced(_assignment(call, answer.assigned)),
+    )
 
 
-def _beat(call: NodeCall, request: Any) -> StepWork[GroupBeat | ApiError]:
-    """What a member says, or why it may not."""
+def _beat(call: NodeCall, request: Any) -> StepWork[GroupBeat]:
+    """What a member says. Raises ApiError."""
     for name in request.subscribed_topic_names or ():
         if not call.broker.may_read(call.client, name):
             text = f"topic {name!r} may not be read"
-            return ApiError(ErrorCode.topic_authorization_failed, text)
+            raise ApiError(ErrorCode.topic_authorization_failed, text)
         yield
+    found = yield from _topics(call, _pattern(call, request))
     owned = None
     if request.topic_partitions is not None:
         owned = yield from _numbers(call, request.topic_partitions)
@@ -286,8 +274,14 @@ def _beat(call: NodeCall, request: Any) -> StepWork[GroupBeat | ApiError]:
         assignor=request.server_assignor,
         owned=owned,
         pattern=getattr(request, "subscribed_topic_regex", None),
-        find=partial(_topics, call),
+        find=found.get,
     )
+
+
+def _pattern(call: NodeCall, request: Any) -> str:
+    """The expression by which a member subscribes, as it says now or said before."""
+    said: str | None = getattr(request, "subscribed_topic_regex", None)
+    return call.broker.groups.pattern(request.group_id, request.member_id) if said is None else said
 
 
 def _check(call: NodeCall, request: Any) -> None:
@@ -303,10 +297,16 @@ def _check(call: NodeCall, request: Any) -> None:
         raise ApiError(ErrorCode.invalid_regular_expression, str(fault)) from fault
 
 
-def _topics(call: NodeCall, pattern: str) -> list[str]:
-    """The topics that an expression means, of those that the client may read."""
-    found = call.broker.patterns.topics(pattern)
-    return [topic for topic in found if call.broker.may_read(call.client, topic)]
+def _topics(call: NodeCall, pattern: str) -> StepWork[dict[str, list[str]]]:
+    """By an expression, if there is one, the topics that it means and the client may read."""
+    if not pattern:
+        return {}
+    known, found = (yield from call.broker.patterns.topics(pattern)), []
+    for topic in known:
+        if call.broker.may_read(call.client, topic):
+            found.append(topic)
+        yield
+    return {pattern: found}
 
 
 def _numbers(call: NodeCall, owned: Iterable[Any]) -> StepWork[tuple[int, ...]]:
@@ -324,15 +324,14 @@ def _numbers(call: NodeCall, owned: Iterable[Any]) -> StepWork[tuple[int, ...]]:
 
 def _assignment(
     call: NodeCall, numbers: Iterable[int] | None
-) -> ConsumerGroupHeartbeatResponseAssignment | None:
+) -> StepWork[ConsumerGroupHeartbeatResponseAssignment | None]:
     if numbers is None:
         return None
-    return ConsumerGroupHeartbeatResponseAssignment(
-        [
-            ConsumerGroupHeartbeatResponsePartitions(id_of(topic), found)
-            for topic, found in with_topics(call, numbers)
-        ]
-    )
+    told = []
+    for topic, indexes in (yield from with_topics(call, numbers)):
+        told.append(ConsumerGroupHeartbeatResponsePartitions(id_of(topic), indexes))
+        yield
+    return ConsumerGroupHeartbeatResponseAssignment(told)
 
 
 def _interval_ms(call: NodeCall, group: str) -> int:

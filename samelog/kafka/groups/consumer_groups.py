@@ -14,7 +14,7 @@ up what it was asked to within its rebalance timeout is fenced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups import natives
 from samelog.kafka.groups.assignors import ASSIGNORS, DEFAULT
 from samelog.kafka.groups.outbox import Outbox, Requester
+from samelog.kafka.groups.patterns import topics_version
 from samelog.kafka.groups.requests import Beaten, Caller, GroupBeat
 from samelog.sequencer.state.access_state import SESSION_MS
 from samelog.sequencer.state.group_commands import (
@@ -36,7 +37,6 @@ from samelog.sequencer.state.group_commands import (
 )
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.types import State
-from samelog.sequencer.state.views.places import named_topic
 
 ValueT = TypeVar("ValueT")
 LEFT_FOR_A_WHILE = -2
@@ -59,6 +59,8 @@ class ConsumerGroup:
     natives: dict[str, NativeMember] = field(default_factory=dict)
     heard: dict[str, tuple[int, int]] = field(default_factory=dict)
     """When members were heard of last, and polled, since this coordinator is one."""
+    topics_seen: tuple[int, int] | None = None
+    """The version of topics whose partitions the targets have."""
     saved: GroupSaved = ({}, {}, {})
 
     @classmethod
@@ -136,28 +138,32 @@ class ConsumerGroup:
 
     def reconcile(self, member_id: str) -> None:
         """Take a member as far towards its target as the others allow."""
-        member, target = self.members[member_id], set(self.targets.get(member_id, ()))
-        if member.revoking:
+        member = self.members[member_id]
+        if member.revoking or (self.is_settled(member) and member.epoch == self.epoch):
             return
+        target = set(self.targets.get(member_id, ()))
         kept = [number for number in member.assigned if number in target]
         surplus = [number for number in member.assigned if number not in target]
         if surplus:
             self._set(member, assigned=kept, revoking=surplus)
             return
-        taken = {
+        assigned = sorted(target - self._held_by_others(member_id))
+        previous = member.previous_epoch if member.epoch == self.epoch else member.epoch
+        self._set(member, assigned=assigned, epoch=self.epoch, previous_epoch=previous)
+
+    def _held_by_others(self, member_id: str) -> set[int]:
+        """The partitions that other members have, or have not given up yet."""
+        return {
             number
             for name, other in self.members.items()
             if name != member_id
             for number in (*other.assigned, *other.revoking)
         }
-        assigned = sorted(target - taken)
-        previous = member.previous_epoch if member.epoch == self.epoch else member.epoch
-        self._set(member, assigned=assigned, epoch=self.epoch, previous_epoch=previous)
 
-    def confirm(self, member_id: str, owned: set[int]) -> bool:
+    def confirm(self, member_id: str, owned: Iterable[int]) -> bool:
         """A member says what it owns: whether it has given up what it was asked to."""
         member = self.members[member_id]
-        if not member.revoking or owned & set(member.revoking):
+        if not member.revoking or not set(member.revoking).isdisjoint(owned):
             return False
         self._set(member, revoking=[])
         return True
@@ -187,7 +193,11 @@ class ConsumerGroup:
 
 def _news(now: Mapping[str, ValueT], before: Mapping[str, ValueT]) -> list[tuple[str, ValueT]]:
     """What is new, or is not as it was."""
-    return [(name, value) for name, value in now.items() if before.get(name) != value]
+    return [
+        (name, value)
+        for name, value in now.items()
+        if (known := before.get(name)) is not value and known != value
+    ]
 
 
 CONSUMER, REVOKING = "consumer ", "revoking "
@@ -274,9 +284,9 @@ class ConsumerGroups:
     def _move(self, group: ConsumerGroup, request: GroupBeat) -> None:
         name = request.caller.member_id
         if request.caller.generation == JOIN:
-            group.confirm(name, set())
+            group.confirm(name, ())
         elif request.owned is not None:
-            group.confirm(name, set(request.owned))
+            group.confirm(name, request.owned)
         group.reconcile(name)
         member = group.members[name]
         if not member.revoking:
@@ -328,8 +338,8 @@ class ConsumerGroups:
         member = self._known(group, caller)
         if caller.generation == member.epoch:
             return member
-        owned = set(request.owned or ())
-        if caller.generation == member.previous_epoch and owned <= set(member.assigned):
+        is_late = caller.generation == member.previous_epoch
+        if is_late and set(member.assigned).issuperset(request.owned or ()):
             return member  # it has not got our last answer
         raise _HeartbeatRejected(ErrorCode.fenced_member_epoch, f"its epoch is {member.epoch}")
 
@@ -383,10 +393,23 @@ class ConsumerGroups:
 
     def _topics(self, group: ConsumerGroup) -> dict[str, Sequence[int]]:
         """The partitions of the topics that are subscribed to, as they are now."""
-        found = (named_topic(self._state, name) for name in sorted(group.subscriptions()))
-        return {topic.name: topic.partition_numbers for topic in found if topic is not None}
+        names, topics, known = group.subscriptions(), self._state.topics, self._state.names
+        found: dict[str, Sequence[int]] = {
+            name: topics[known[name]].partition_numbers for name in sorted(names & known.keys())
+        }
+        for view in map(self._state.schemas.view_named, sorted(names - known.keys())):
+            if view is not None:
+                found[view.name] = view.partition_numbers
+        return found
 
     def _topics_moved(self, group: ConsumerGroup) -> bool:
+        """Whether the topics have other partitions than the targets; looked for once each time that
+        topics change.
+        """
+        version = topics_version(self._state)
+        if group.topics_seen == version:
+            return False
+        group.topics_seen = version
         there = {number for numbers in self._topics(group).values() for number in numbers}
         return there != {number for hand in group.targets.values() for number in hand}
 
@@ -419,10 +442,15 @@ def _wishes(member: ConsumerMember) -> tuple[set[str], str | None]:
 
 
 def _matched(before: ConsumerMember | None, request: GroupBeat) -> list[str]:
-    """The topics that the member's expression means now."""
+    """The topics that the member's expression means now; those that it meant before if another
+    request has changed it meanwhile.
+    """
     known = "" if before is None else before.pattern
     pattern = known if request.pattern is None else request.pattern
-    return list(request.find(pattern)) if pattern else []
+    found = request.find(pattern) if pattern else ()
+    if found is None:
+        return [] if before is None else before.matched
+    return list(found)
 
 
 def _alike(

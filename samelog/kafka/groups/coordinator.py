@@ -197,6 +197,15 @@ class GroupCoordinator:
             left = self._commit_with_beat(group, request)
             self._consumers.beat(group, request, waiter, left)
 
+    def commit_ahead(self, request: GroupBeat, waiter: Requester) -> None:
+        """Commit some of the positions of a heartbeat that has too many for one turn of the loop;
+        answer with the partitions that are not committed.
+        """
+        group = self._consumers.groups.get(request.caller.group)
+        asked = tuple(each.partition for each in request.commits if each.partition is not None)
+        left = asked if group is None else self._commit_with_beat(group, request)
+        self._outbox.answer(waiter, left)
+
     def _commit_with_beat(self, group: ConsumerGroup, request: GroupBeat) -> tuple[int, ...]:
         """Have committed what a heartbeat commits; the partitions of which it may not be."""
         taken = natives.committable(group, request)
@@ -415,6 +424,12 @@ class GroupCoordinator:
             return None
         kind = "classic" if isinstance(group, ClassicGroup) else "consumer"
         return Listed(group_id, group.protocol_type, group.state_name, kind)
+
+    def pattern(self, group_id: str, member_id: str) -> str:
+        """The expression by which a member subscribes; empty: it has none, or is not there."""
+        group = self._consumers.groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        return "" if member is None else member.pattern
 
     def times(self, group_id: str, member_id: str) -> tuple[int, int]:
         """When a member by the consumer protocol was heard of last, and polled; -1: not known."""

@@ -149,6 +149,11 @@ class GroupDriver:
         coordinator = self._current()
         return ErrorCode.not_coordinator if coordinator is None else coordinator.may_fetch(caller)
 
+    def pattern(self, group: str, member: str) -> str:
+        """The expression by which a member subscribes; empty: it has none, as far as is known."""
+        coordinator = self._current()
+        return "" if coordinator is None else coordinator.pattern(group, member)
+
     def times(self, group: str, member: str) -> tuple[int, int]:
         """When a member was heard of last, and polled; -1: not known here."""
         coordinator = self._current()

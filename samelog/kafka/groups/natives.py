@@ -9,6 +9,7 @@ up: what is committed before a partition goes to another member is never overwri
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -66,8 +67,17 @@ def committable(group: MembersOfGroup, request: GroupBeat) -> Sequence[OffsetCom
         return ()
     if request.caller.generation not in (member.epoch, member.previous_epoch):
         return ()
-    held = {*member.assigned, *member.revoking}
-    return [commit for commit in request.commits if commit.partition in held]
+    return [
+        commit
+        for commit in request.commits
+        if _is_in(member.assigned, commit.partition) or _is_in(member.revoking, commit.partition)
+    ]
+
+
+def _is_in(numbers: Sequence[int], number: int | None) -> bool:
+    """Whether sorted numbers have this one: a member may have many, and commit a few of them."""
+    place = len(numbers) if number is None else bisect_left(numbers, number)
+    return place < len(numbers) and numbers[place] == number
 
 
 def note(

@@ -9,9 +9,17 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from samelog.config.expressions import compiled
+from samelog.format.steps import StepWork
 from samelog.sequencer.state.types import State
 
 CACHED = 1000
+
+
+def topics_version(state: State) -> tuple[int, int]:
+    """Return what changes with every topic, partition or view that is created or deleted: the first
+    number rises with each new one, and between two rises the second only falls.
+    """
+    return state.next_partition, len(state.names) + len(state.schemas.views)
 
 
 class TopicPatterns:
@@ -23,21 +31,23 @@ class TopicPatterns:
         self._version = (-1, -1)
         self._found: OrderedDict[str, list[str]] = OrderedDict()
 
-    def topics(self, pattern: str) -> list[str]:
-        """Names of topics, sorted. Raises InvalidPattern."""
+    def topics(self, pattern: str) -> StepWork[list[str]]:
+        """Find the names of topics, one name a step; return them sorted. Raises InvalidPattern."""
         state = self._state()
-        views = state.schemas.views.values()
-        count = len(state.names) + len(views)
-        version = state.next_partition, count  # the first rises with every new topic
+        version = topics_version(state)
         if version != self._version:
             self._found.clear()
             self._version = version
         found = self._found.get(pattern)
         if found is None:
-            expression = compiled(pattern)
-            names = [*state.names, *(view.name for view in views)]
-            found = sorted(name for name in names if expression.fullmatch(name))
-            self._found[pattern] = found
-            if len(self._found) > CACHED:
-                self._found.popitem(last=False)
+            expression, found = compiled(pattern), []
+            for name in [*state.names, *(view.name for view in state.schemas.views.values())]:
+                if expression.fullmatch(name):
+                    found.append(name)
+                yield
+            found.sort()
+            if version == self._version:
+                self._found[pattern] = found
+                if len(self._found) > CACHED:
+                    self._found.popitem(last=False)
         return found

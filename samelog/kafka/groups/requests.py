@@ -86,7 +86,7 @@ class OffsetCommit:
     metadata: str = ""
 
 
-def _nothing(pattern: str) -> Sequence[str]:
+def _nothing(pattern: str) -> Sequence[str] | None:
     return ()
 
 
@@ -94,7 +94,8 @@ def _nothing(pattern: str) -> Sequence[str]:
 class GroupBeat:
     """ConsumerGroupHeartbeat; the caller's generation is its epoch: 0 joins, -1 leaves, -2 leaves
     for a while. `topics`, `pattern` and `owned` (partition numbers) are None where nothing has
-    changed; `find` gives the topics that a pattern means and the client may read, sorted.
+    changed; `find` gives the topics that a pattern means and the client may read, sorted (None: it
+    was not looked for).
 
     `identity` is that of one of samelog's own subscribers, None if it is none. Only those commit
     with their heartbeats, say that they leave with `leaves`, and when their application asked for
@@ -109,7 +110,7 @@ class GroupBeat:
     assignor: str | None = None
     owned: Sequence[int] | None = None
     pattern: str | None = None
-    find: Callable[[str], Sequence[str]] = _nothing
+    find: Callable[[str], Sequence[str] | None] = _nothing
     identity: str | None = None
     commits: Sequence[OffsetCommit] = ()
     leaves: bool = False
@@ -183,6 +184,7 @@ AnyAnswer = (
     | Beaten
     | ErrorCode
     | tuple[ErrorCode, ...]
+    | tuple[int, ...]
     | StepWork[list[Described]]
     | StepWork[list[DescribedConsumers]]
     | StepWork[list[Listed | None]]

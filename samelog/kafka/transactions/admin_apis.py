@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from samelog.config.expressions import InvalidPattern, compiled
+from samelog.format.steps import StepWork
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, kafka_api
 from samelog.kafka.apis.checks import Turn, answer_topics, readable
@@ -18,6 +19,7 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 from samelog.kafka.parts import Parts
+from samelog.runtime.slices import paced
 from samelog.sequencer.state.transactions.state import LogTransactions, Transaction
 
 STATES = frozenset(
@@ -80,12 +82,13 @@ class DescribeTransactionsResponse(ResponseBody, frozen=True):
     parts=Parts(("transactional_ids",), ("transaction_states",)),
     notes="The Raft leader answers.",
 )
-def describe_transactions(call: NodeCall, request: Any) -> DescribeTransactionsResponse:
+async def describe_transactions(call: NodeCall, request: Any) -> DescribeTransactionsResponse:
     """What is known of transactional ids."""
-    return DescribeTransactionsResponse([_state(call, each) for each in request.transactional_ids])
+    asked = request.transactional_ids
+    return DescribeTransactionsResponse([await paced(_state(call, each)) for each in asked])
 
 
-def _state(call: NodeCall, transactional_id: str) -> DescribedTransaction:
+def _state(call: NodeCall, transactional_id: str) -> StepWork[DescribedTransaction]:
     transactions = call.broker.transactions
     if not may_describe(call, transactional_id):
         denied = ErrorCode.transactional_id_authorization_failed
@@ -96,6 +99,7 @@ def _state(call: NodeCall, transactional_id: str) -> DescribedTransaction:
     if known is None:
         return DescribedTransaction(ErrorCode.transactional_id_not_found, transactional_id)
     began_ms = known.unit.began_ms if known.unit is not None and known.is_open else -1
+    topics = yield from _topics(call, known)
     return DescribedTransaction(
         ErrorCode.none,
         transactional_id,
@@ -104,18 +108,19 @@ def _state(call: NodeCall, transactional_id: str) -> DescribedTransaction:
         began_ms,
         known.producer_id,
         known.epoch,
-        _topics(call, known),
+        topics,
     )
 
 
-def _topics(call: NodeCall, known: Transaction) -> list[TopicData]:
+def _topics(call: NodeCall, known: Transaction) -> StepWork[list[TopicData]]:
     """The partitions that take part, as far as the client may know of their topics."""
     numbers = () if known.unit is None else known.unit.unfinished()
-    return [
-        TopicData(topic.name, indexes)
-        for topic, indexes in with_topics(call, numbers)
-        if call.broker.may_describe(call.client, topic.name)
-    ]
+    told = []
+    for topic, indexes in (yield from with_topics(call, numbers)):
+        if call.broker.may_describe(call.client, topic.name):
+            told.append(TopicData(topic.name, indexes))
+        yield
+    return told
 
 
 # --- ListTransactions -----------------------------------------------------------------------------

@@ -388,7 +388,10 @@ def _committed(logs: LogParts, number: int, name: str) -> int:
 
 async def beat_group(node: ServedNode, request: BeatGroup, identity: str) -> GroupBeaten:
     """Raises ChangeRefused, NotLeader."""
-    _check(node, identity, request.group, request.topics)
+    _check(node, identity, request.group, ())
+    for topic in request.topics:
+        await give_way()
+        _check_topic(node, identity, topic)
     if not node.raft.group.is_leader:
         raise NotLeader(node.raft.group.raft.leader)
     return await _desk(node).beat(request, identity)
@@ -451,6 +454,11 @@ def _check(node: ServedNode, identity: str, group: str, topics: Iterable[str]) -
         text = f"{identity} may not use group {group!r}"
         raise ChangeRefused(FaultCode.NOT_AUTHORISED, text, "grant subscribe with this group")
     for topic in topics:
-        if not rights.may_subscribe(identity, topic):
-            text = f"{identity} may not subscribe to {topic!r}"
-            raise ChangeRefused(FaultCode.NOT_AUTHORISED, text, "grant subscribe with this topic")
+        _check_topic(node, identity, topic)
+
+
+def _check_topic(node: ServedNode, identity: str, topic: str) -> None:
+    """Raises ChangeRefused."""
+    if not node.member.rights.may_subscribe(identity, topic):
+        text = f"{identity} may not subscribe to {topic!r}"
+        raise ChangeRefused(FaultCode.NOT_AUTHORISED, text, "grant subscribe with this topic")

@@ -112,8 +112,8 @@ class DeleteGroups(Command, frozen=True, tag=43):
 
 class ConsumerMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One member of a group of the consumer protocol: what it said of itself, its epochs, the
-    partitions (by number) it may use, and those it was asked to give up and has not yet; the
-    expression it subscribes by, empty if it has none, and the topics that this meant last.
+    partitions (by number, sorted) it may use, and those it was asked to give up and has not yet;
+    the expression it subscribes by, empty if it has none, and the topics that this meant last.
     """
 
     member_id: str

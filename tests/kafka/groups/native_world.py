@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from samelog.admin.group_requests import BeatGroup
 from samelog.config.tables.kafka import GroupLimits
+from samelog.format.steps import finished
 from samelog.kafka.groups.coordinator import GroupCoordinator
 from samelog.kafka.groups.desk import as_answer, as_heartbeat
 from samelog.kafka.groups.requests import Beaten
@@ -146,12 +147,13 @@ class Member:
             if self.alive and leaves:
                 self.alive = False
 
-        beat = as_heartbeat(asked, f"samelog://user/{self.name}", self.world.wall_ms)
+        who = f"samelog://user/{self.name}"
+        beat = as_heartbeat(asked, who, self.world.wall_ms, asked.commits)
         self.world.ask(lambda c, w: c.beat(beat, w), answered)
 
     def told(self, asked: BeatGroup, answer: Beaten, sent_at: float) -> None:
         try:
-            said = as_answer(self.world.machine.state, LIMITS, GROUP, answer)
+            said = finished(as_answer(self.world.machine.state, LIMITS, GROUP, answer))
         except ChangeRefused as refused:
             raise AssertionError(f"{self.name} is told {refused}") from refused
         self.membership.answered(asked, said, sent_at)

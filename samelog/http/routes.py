@@ -23,6 +23,7 @@ from multidict import MultiMapping
 from samelog.admin.requests import AdminRequest
 from samelog.admin.table import STATUS_OF, Operation, WhoMayAsk
 from samelog.runtime.slices import paced
+from samelog.wire.conversion import convert_steps
 from samelog.wire.errors import FaultCode
 from samelog.wire.plain import TooManyValues, decode_steps
 
@@ -129,9 +130,8 @@ async def request_of_post(
         for name in path:
             if name in fields:
                 raise HttpProblem(HTTPStatus.BAD_REQUEST, f"{name} belongs in the path")
-        found: AdminRequest[Any] = msgspec.convert(
-            {**_whole_numbers(fields), **path}, operation.request
-        )
+        asked = {**_whole_numbers(fields), **path}
+        found: AdminRequest[Any] = await paced(convert_steps(asked, operation.request))
     except TooManyValues as error:
         raise HttpProblem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has {error}") from error
     except (msgspec.ValidationError, ValueError) as error:

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -30,6 +31,7 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
 from samelog.sequencer.state.transactions.commands import InitProducer
+from samelog.wire import conversion
 from samelog.wire.plain import TooManyValues, decode_steps, encode_steps, to_json
 from tests.http.test_server import LOOPBACK, NO_FILES, OneApi, serving
 from tests.kafka.test_turns import BOUND, Turns
@@ -147,12 +149,68 @@ def test_values_are_counted(text: bytes) -> None:
         finished(decode_steps(text, needed - 1))
 
 
+def count_values(value: Any) -> int:
+    """The values of a decoded text."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(count_values, inner))
+
+
+class Part(msgspec.Struct, forbid_unknown_fields=True):
+    """One element of a long list in a request."""
+
+    numbers: tuple[Annotated[int, msgspec.Meta(ge=0)], ...] = ()
+    name: str = ""
+
+
+class Whole(msgspec.Struct, forbid_unknown_fields=True):
+    """A request that may be long."""
+
+    parts: Annotated[tuple[Part, ...], msgspec.Meta(max_length=9)]
+    left_out: Annotated[tuple[int, ...] | msgspec.UnsetType, msgspec.Meta(description="d")] = (
+        msgspec.UNSET
+    )
+    by_name: Annotated[dict[str, int], msgspec.Meta(max_length=9)] = {}
+
+
+WRONG: st.SearchStrategy[Any] = st.sampled_from([None, -1, "x", {}, [], True])
+NUMBERS = st.lists(st.integers(0, 9) | WRONG, max_size=12)
+SOUND = st.lists(st.integers(0, 9), max_size=12)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["parts", "left_out", "by_name", "other"]), WRONG, max_size=1),
+    st.lists(st.fixed_dictionaries({"numbers": SOUND | NUMBERS}), max_size=11),
+    SOUND | NUMBERS,
+    st.dictionaries(st.text(max_size=2), st.integers() | WRONG, max_size=11),
+)
+def test_a_request_in_pieces_is_converted_as_at_once(
+    wrong: dict[str, Any], parts: list[Any], left_out: list[Any], by_name: dict[str, Any]
+) -> None:
+    value = {"parts": parts, "left_out": left_out, "by_name": by_name} | wrong
+
+    def outcome(convert: Callable[[], Whole]) -> object:
+        try:
+            return convert()
+        except msgspec.ValidationError as error:
+            return str(error)
+
+    with patch.object(conversion, "PIECE", 3):
+        in_pieces = outcome(lambda: finished(conversion.convert_steps(value, Whole)))
+    assert in_pieces == outcome(lambda: msgspec.convert(value, Whole))
+
+
 def test_no_body_is_decoded_in_a_long_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that is converted counts as a call, because one call converts any number."""
     turns, bodies = Turns(), {"numbers": [0] * 100_000, "objects": [{"x": [1]}] * 20_000}
-    found = dict[str, int]()
+    found, convert = dict[str, int](), msgspec.convert
+
+    def counted(value: Any, kind: Any, **more: Any) -> Any:
+        turns.calls += count_values(value)
+        return convert(value, kind, **more)
 
     async def main() -> None:
         monkeypatch.setattr(slices.slices(), "now", turns.now)
+        monkeypatch.setattr(msgspec, "convert", counted)
         async with serving(OneApi(), LOOPBACK, NO_FILES) as ask:
             for name, values in bodies.items():
                 with turns:

@@ -25,7 +25,7 @@ from samelog.sequencer.merge import merging
 from samelog.sequencer.raft import proposer
 from samelog.sequencer.state.transactions import changes
 from samelog.sequencer.state.transactions.commands import InitProducer
-from samelog.wire import plain
+from samelog.wire import conversion, plain
 
 
 @contextmanager
@@ -100,6 +100,13 @@ async def at_once(steps: StepWork[Any]) -> Any:
 def decode_bodies_at_once() -> Iterator[None]:
     """The body of an HTTP request is decoded before others have a turn."""
     with patch.object(routes, "paced", at_once):
+        yield
+
+
+@contextmanager
+def convert_bodies_at_once() -> Iterator[None]:
+    """The values of a body are checked in one call, however many there are."""
+    with patch.object(conversion, "PIECE", 1 << 30):
         yield
 
 
@@ -195,6 +202,7 @@ PACING = (
         _COPYING + "test_what_is_before_a_batch_that_cannot_be_held_is_mirrored_and_a_gap_leads_on",
     ),
     ("turns.9", decode_bodies_at_once, _TURNS + "test_no_body_is_decoded_in_a_long_turn"),
+    ("turns.9", convert_bodies_at_once, _TURNS + "test_no_body_is_decoded_in_a_long_turn"),
     ("turns.9", take_any_number_of_values, _TURNS + "test_values_are_counted"),
     (
         "turns.10",

@@ -25,6 +25,7 @@ from samelog.store.merged import partition_file
 from samelog.store.session import backlog_mark, dead_runs
 from samelog.store.session.log import InputLog
 from samelog.store.session.recovery import RunRecovery
+from samelog.wire.push.inputs import RunInputs
 from samelog.wire.push.sender import PushSender
 
 
@@ -216,6 +217,13 @@ def skip_damage_unnoted() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def insist_on_damaged_bytes() -> Iterator[None]:
+    """An end that was named stays, although damage is found in front of it."""
+    with patch.object(RunInputs, "has_named_damage", False):
+        yield
+
+
 _PUBLISHER = "tests/publisher/test_damage.py::"
 _STAGED = "tests/publisher/test_staged_damage.py::"
 _TAIL = "tests/replicator/test_session_tail.py::"
@@ -297,6 +305,11 @@ PUBLISHER_DAMAGE = (
         "sessions.54",
         skip_damage_unnoted,
         _PUSH + "test_damage_that_is_found_while_a_part_waits_is_reported",
+    ),
+    (
+        "sessions.56",
+        insist_on_damaged_bytes,
+        "tests/replicator/test_named_damage.py::test_an_end_is_named_again_if_damage_is_found_in_front_of_it",
     ),
 )
 """Rule, bug, and the test that finds it."""

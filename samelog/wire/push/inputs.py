@@ -43,6 +43,7 @@ from samelog.wire.push.effects import (
     PushEffect,
     Reached,
     RollByte,
+    RunEnds,
     RunFiles,
     ScanInput,
     SessionView,
@@ -107,6 +108,8 @@ class RunInputs:
         """Inputs whose files may hold more than is known."""
         self._early: dict[int, Ack] = {}
         """By handle: what the node told before the input was bound."""
+        self._named: RunEnds = {}
+        """The ends of the run in the newest EndRun."""
 
     def _send(self, message: AnyMessage) -> None:
         self._effects.append(Send(message))
@@ -500,6 +503,20 @@ class RunInputs:
             case _:
                 return False
 
+    def name_ends(self) -> tuple[RunEnd, ...]:
+        """Return the ends for EndRun, and note them."""
+        ends = self.ends()
+        self._named = by_name(ends)
+        return ends
+
+    @property
+    def has_named_damage(self) -> bool:
+        """Whether damage was found in front of an end in the newest EndRun. Without a smaller end,
+        the cluster would wait for bytes that no longer exist.
+        """
+        named = self._named
+        return any(end < named.get(name, end) for name, end in by_name(self.ends()).items())
+
     def ends(self) -> tuple[RunEnd, ...]:
         """Where the files end that the cluster is to have, whichever nodes have the partition."""
         return tuple(
@@ -507,6 +524,11 @@ class RunInputs:
             for name, shipped in sorted(self._inputs.items())
             if shipped.state is not InputState.GONE and not self._is_left_behind(shipped)
         )
+
+
+def by_name(ends: tuple[RunEnd, ...]) -> RunEnds:
+    """The same ends by input."""
+    return {(end.topic, end.partition): (end.roll, end.byte) for end in ends}
 
 
 def places_of(message: Ack) -> ProgressTold:

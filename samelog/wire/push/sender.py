@@ -59,7 +59,7 @@ from samelog.wire.push.effects import (
     StatusChanged,
     TopicTold,
 )
-from samelog.wire.push.inputs import OpenHandle, RunInputs, places_of
+from samelog.wire.push.inputs import OpenHandle, RunInputs, by_name, places_of
 from samelog.wire.push.layout import Layout
 from samelog.wire.refusals import RecordsRefused
 from samelog.wire.sender import Sender, SharedWindow
@@ -281,7 +281,7 @@ class PushSender:
         run = self._record
         if run is None or run.run_id != run_id:
             return  # told before
-        places = {(end.topic, end.partition): (end.roll, end.byte) for end in ends}
+        places = by_name(ends)
         self._closed.add(run.run_id)
         handles = self.inputs.leave_run()
         if self._session.is_current(run):
@@ -389,21 +389,23 @@ class PushSender:
     def rest(self, now: float) -> None:
         """Nothing to send just now: perhaps that was all of the run."""
         run = self.inputs.run
-        if self.phase is not PushPhase.SHIPPING or run is None:
-            return
-        if not self._session.is_over(run.run) or not self.inputs.is_complete:
-            return
-        if self._session.stays_open(run.run):
+        if self.phase is PushPhase.ENDING and self.inputs.has_named_damage:
+            self._enter(PushPhase.SHIPPING, now)
+        if self.phase is not PushPhase.SHIPPING or run is None or not self._may_end(run.run):
             return
         if not self._listed_at_end or self._session.has_unnoted_damage(run.run):
             self.effects.append(ListFiles(None))
             return
         self._enter(PushPhase.ENDING, now)
         self._asked_at = now
-        ends = self.inputs.ends()
+        ends = self.inputs.name_ends()
         for start in range(0, len(ends) or 1, ENDS_TOLD):
             stop = start + ENDS_TOLD
             self._send(EndRun(run.run_id, ends[start:stop], more=stop < len(ends)))
+
+    def _may_end(self, run: int) -> bool:
+        is_sent = self._session.is_over(run) and self.inputs.is_complete
+        return is_sent and not self._session.stays_open(run)
 
     def files_listed(self, shipped: ShippedInput | None, now: float, *, is_sure: bool) -> None:
         """The answer to ListFiles; `is_sure`: all could be listed."""

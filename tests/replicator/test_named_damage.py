@@ -1,0 +1,48 @@
+"""Damage that is found in front of the end of a run that the publisher has named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.replicator.fake_nodes import world
+from tests.replicator.session_files import FLIGHTS, SessionFiles
+from tests.replicator.test_push_damage import OTHER, SIZE, expected, flip, merged, write
+from tests.runtime.peers import in_loop, until
+
+
+def test_an_end_is_named_again_if_damage_is_found_in_front_of_it(tmp_path: Path) -> None:
+    """The node has lost bytes that were read before they were damaged, and nothing behind them
+    shows that yet when the damage of another partition ends the run.
+    """
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        for partition in (0, 1):
+            write(files, range(10, 14), 10, partition)
+        async with world(tmp_path) as made:
+            cluster, [node] = made.cluster, made.nodes
+            cluster.merges = cluster.closes = False
+            client = made.push(files.path)
+            await until(lambda: len(node.intake.held) == 2)
+            held = list(node.intake.held.values())
+            await until(lambda: all(len(each.files[0]) == 4 * SIZE for each in held))
+            await node.stop()
+            for each in held:
+                del each.files[0][2 * SIZE :]
+            data = bytearray(files.file().read_bytes())
+            data[SIZE + 8 :] = bytes(byte ^ 1 for byte in data[SIZE + 8 :])
+            files.file().write_bytes(data)
+            flip(files.file(name=OTHER), SIZE + 30)
+            await node.start()
+            run = cluster.runs["s"]["run-0"]
+            await until(lambda: run.asked_ends == {FLIGHTS: (0, 4 * SIZE), OTHER: (0, SIZE)})
+            write(files, range(14, 15), 20)
+            await until(lambda: run.asked_ends == {FLIGHTS: (0, SIZE), OTHER: (0, SIZE)})
+            cluster.merges = cluster.closes = True
+            cluster.move()
+            await until(lambda: merged(made) == expected(range(10, 15), 12, 13))
+            await until(lambda: merged(made, 1) == expected(range(10, 14)))
+            await until(lambda: [each.name for each in client.status.damaged] == [FLIGHTS])
+
+    in_loop(main)

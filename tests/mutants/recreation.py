@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from samelog.admin.known_schemas import KnownSchemas
 from samelog.config.tables.client import OnRecreate
 from samelog.format.directory_files import PartitionFile, RunFile, TopicFile
 from samelog.format.positions import SessionPosition
-from samelog.publisher.typed_rows import RowEncoder
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient
 from samelog.replicator.push.local_session import LocalSession
@@ -164,6 +164,34 @@ def wait_for_the_writers_next_run() -> Iterator[None]:
 
 
 @contextmanager
+def lose_what_no_run_took() -> Iterator[None]:
+    """Bytes that a closed run did not take are reported as lost."""
+    with patch.object(PushClient, "_is_untouched", lambda *_: False):
+        yield
+
+
+@contextmanager
+def carry_what_a_forgotten_run_took() -> Iterator[None]:
+    """A closed run without an end is believed to have taken nothing."""
+    with patch.object(PushClient, "_is_untouched", lambda *_: True):
+        yield
+
+
+@contextmanager
+def ship_before_the_carrying_run_is_noted() -> Iterator[None]:
+    """Later bytes are shipped although it is not noted which run carries those before them."""
+    with patch.object(LocalSession, "withhold", lambda *_, **__: None):
+        yield
+
+
+@contextmanager
+def carry_ids_above_theirs() -> Iterator[None]:
+    """A run carries records whose dedup ids are below its base."""
+    with patch.object(Recreation, "_takes", lambda *_: True):
+        yield
+
+
+@contextmanager
 def look_once_for_finished_runs() -> Iterator[None]:
     """Runs that are over because of a removal are not looked for."""
     original = PushClient._removed
@@ -224,7 +252,7 @@ def let_readers_of_views_sleep() -> Iterator[None]:
 @contextmanager
 def keep_schemas_of_deleted_topics() -> Iterator[None]:
     """A publisher encodes rows by the schema of a deleted topic."""
-    with patch.object(RowEncoder, "forget", lambda self, topic: None):
+    with patch.object(KnownSchemas, "forget", lambda self, topic, topic_id: None):
         yield
 
 
@@ -247,6 +275,7 @@ def take_any_input_for_the_same() -> Iterator[None]:
 
 _COPYING = "tests/subscriber/test_copying.py::"
 _INPUTS = "tests/wire/test_push_inputs.py::"
+_LEFT_OUT = "tests/replicator/test_left_out.py::"
 _RELEASE = "tests/replicator/test_push_release.py::"
 _TEST = "tests/replicator/test_recreation.py::"
 _ENDED = "tests/sequencer/test_ended_readings.py::"
@@ -312,6 +341,26 @@ RECREATION = (
         "sessions.43",
         forget_what_was_carried,
         _RELEASE + "test_what_a_run_carried_stays_merged_when_an_earlier_run_is_gone",
+    ),
+    (
+        "sessions.55",
+        lose_what_no_run_took,
+        _LEFT_OUT + "test_records_that_no_node_took_are_carried_by_a_later_run[1-False]",
+    ),
+    (
+        "sessions.55",
+        carry_what_a_forgotten_run_took,
+        _LEFT_OUT + "test_what_a_forgotten_run_took_is_not_shipped_again",
+    ),
+    (
+        "sessions.55",
+        ship_before_the_carrying_run_is_noted,
+        _LEFT_OUT + "test_nothing_later_is_shipped_before_it_is_noted",
+    ),
+    (
+        "sessions.55",
+        carry_ids_above_theirs,
+        _LEFT_OUT + "test_records_with_dedup_ids_wait_for_a_run_that_counts_from_below",
     ),
     (
         "readers.26",

@@ -402,26 +402,6 @@ def test_records_of_a_run_that_was_closed_after_the_deletion_are_held(tmp_path: 
     in_loop(main)
 
 
-def test_records_are_carried_on_if_their_run_is_closed_while_their_input_is_opened(
-    tmp_path: Path,
-) -> None:
-    """One node had given the records up, and another one opened their input before the close."""
-
-    async def main() -> None:
-        async with scene(tmp_path) as made:
-            await made.merge(b"a")
-            await made.hold(b"b")
-            made.decide(OnRecreate.CONTINUE)
-            session = made.client._session
-            await until(lambda: bool(session.shipping(FLIGHTS).former))
-            made.client.on_run_closed(session.runs[0], {FLIGHTS: (0, 0)})
-            assert made.client.status.lost == ()
-            assert session.shipping(FLIGHTS).held is not None
-            assert session.shipping(FLIGHTS).decision == OnRecreate.CONTINUE.value
-
-    in_loop(main)
-
-
 def test_a_decision_that_comes_late_concerns_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with scene(tmp_path) as made:

@@ -367,7 +367,7 @@ class PushClient:
             if run.stage is None:
                 self._session.damage.closed.add(run.run_id)
             for name in names:
-                self._close_input(run.run, name, ends)
+                self._close_input(run, name, ends)
         self._tell_soon()
         self._release_soon()
 
@@ -396,8 +396,8 @@ class PushClient:
     def _is_merged(self, run: int, name: InputName, end: RollByte) -> bool:
         return self._progress.is_gone(run, name) or self.merged(run, name) >= end
 
-    def _close_input(self, run: int, name: InputName, ends: RunEnds) -> None:
-        shipping = self._session.shipping(name)
+    def _close_input(self, record: RunFile, name: InputName, ends: RunEnds) -> None:
+        run, shipping = record.run, self._session.shipping(name)
         if shipping.holds(run) or shipping.drops(run) or shipping.carries(run):
             return
         try:
@@ -405,8 +405,9 @@ class PushClient:
                 self._session.unbind(name)
                 return
             end = ends.get(name, START)
-            if end == START and run == shipping.begin[0] and shipping.former:
-                self.beside.recreation.refused(name)  # opened too late, or not at all
+            is_left_out = end == START and self._is_untouched(run, name, ends)
+            if is_left_out and record.stage is None:
+                self.beside.recreation.left_out(name)  # opened too late, or not at all
                 return
             lost = find_lost(self._session, run, name, end)
         except LogFormatError as error:
@@ -420,6 +421,14 @@ class PushClient:
                 lost.start,
             )
             self._progress.lose(lost)
+
+    def _is_untouched(self, run: int, name: InputName, ends: RunEnds) -> bool:
+        """Whether no node took a byte of an input for its topic before this run. An input that a
+        node has opened is bound to a topic. A cluster that has forgotten a run names no ends.
+        """
+        if self._session.topic_id(name) is None:
+            return True
+        return name in ends and run == self._session.shipping(name).begin[0]
 
     def knows_cluster(self, cluster_id: str) -> bool:
         """Whether it is noted that the session was shipped to this cluster."""

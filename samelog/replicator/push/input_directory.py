@@ -40,6 +40,8 @@ class InputDirectory:
         """Of the topic that the input is shipped to, once that is known."""
         self.is_unwritten = False
         """Whether the disk had no room for the topic's id."""
+        self.is_withheld = False
+        """Whether it is yet to be noted how the input is shipped from now on."""
         self.names: dict[int, RunNames] = {}
         self.tails: dict[int, RunTail] = {}
         self.identity: tuple[int, int] | None = None

@@ -139,7 +139,7 @@ class LocalSession:
     def _may_ship(self, name: InputName, run: int) -> bool:
         each = self._inputs[name]
         shipping = each.shipping
-        if shipping.holds(run) or run < shipping.begin[0]:
+        if shipping.holds(run) or run < shipping.begin[0] or each.is_withheld:
             return False
         is_known = each.topic_id is not None or not shipping.former
         return is_known or run > shipping.begin[0] or each.has_fresh_bytes
@@ -156,6 +156,16 @@ class LocalSession:
             for each in self._inputs.values()
             if each.shipping.holds(run)
         )
+
+    def withhold(self, name: InputName, *, is_withheld: bool) -> None:
+        """Neither ship nor remove any of an input until it is noted how it is shipped."""
+        if name in self._inputs:
+            self._inputs[name].is_withheld = is_withheld
+
+    def keeps(self, run: int, name: InputName) -> bool:
+        """Whether no file of a run is removed for now."""
+        each = self._inputs[name]
+        return each.is_withheld or each.shipping.holds(run)
 
     def shipping(self, name: InputName) -> ShippingFile:
         """How an input is shipped."""
@@ -237,11 +247,8 @@ class LocalSession:
     @property
     def has_files(self) -> bool:
         """Whether any run that is known has files."""
-        for known in self.runs:
-            for directory in self._inputs.values():
-                if known.run in directory.names:
-                    return True
-        return False
+        inputs = self._inputs.values()
+        return any(known.run in each.names for known in self.runs for each in inputs)
 
     def tail(self, run: int, name: InputName) -> RunTail:
         """Follow one run of one input that has files of it; of a run that is shipped in parts, the
@@ -453,11 +460,6 @@ class LocalSession:
         known = self._inputs.get(name)
         return known is not None and topic_id in known.shipping.former
 
-    def _write_bindings(self) -> None:
-        for each in self._inputs.values():
-            if each.is_unwritten:
-                each.bind_at_once()
-
     def unbind(self, name: InputName) -> None:
         """What follows goes to another topic of this name."""
         self._inputs[name].unbind()
@@ -504,7 +506,9 @@ class LocalSession:
         for name in tuple(self._inputs):
             changed |= self._look_at_input(name, always=False)
         changed |= self._probe_writer()
-        self._write_bindings()
+        for each in self._inputs.values():
+            if each.is_unwritten:
+                each.bind_at_once()
         self._look_at_whole()
         if changed:
             self._on_change()

@@ -5,6 +5,8 @@ deletion becomes known, the bytes that follow go to the topic that has the name 
 unmerged bytes and all behind them are held, until an operator or the application decides whether
 they continue into the new topic or are discarded (docs/state-machine.md).
 
+If a run was closed before it took any of an input's bytes for its topic, a later run carries them.
+
 Invariant: no byte that was not merged is shipped to another topic, or given up, without that
 decision; each decision is durable before it is carried out.
 """
@@ -85,6 +87,8 @@ class Recreation:
         """Inputs whose shipping.json names the next topic's first byte, and whose topic.json may
         still name the deleted topic.
         """
+        self._untaken: set[InputName] = set()
+        """Inputs of runs that were closed without their bytes, until a later run carries these."""
 
     @property
     def held(self) -> Mapping[InputName, HeldBytes]:
@@ -113,8 +117,8 @@ class Recreation:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is held, and all deletions are noted."""
-        return not (self._gone or self._moving or self._session.held())
+        """Whether nothing is held, and all steps are done."""
+        return not (self._gone or self._moving or self._untaken or self._session.held())
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -124,14 +128,13 @@ class Recreation:
         self._attempt(self._leave, name, topic_id)
         self._attempt(self._carry_out, name)
 
-    def refused(self, name: InputName) -> None:
-        """A run was closed before it took the bytes of an input that it was to take."""
-        begin = self._first_unmerged(name)
-        if begin is not None:
-            shipping = msgspec.structs.replace(
-                self._session.shipping(name), held=begin, decision=OnRecreate.CONTINUE.value
-            )
-            self._ship_differently(name, shipping)
+    def left_out(self, name: InputName) -> None:
+        """The cluster has closed a run without the bytes of an input that none of its topic's runs
+        had before. They are not shipped before it is noted which later run carries them.
+        """
+        self._session.withhold(name, is_withheld=True)
+        self._untaken.add(name)
+        self._attempt(self._carry_on, name)
 
     def decide(self, decision: OnRecreate, topic_ids: Container[str]) -> None:
         """Continue or discard what is held for these deleted topics. A decision that comes late
@@ -155,6 +158,8 @@ class Recreation:
             self._attempt(self._move, name)
         for name, topic_id in tuple(self._gone):
             self._attempt(self._leave, name, topic_id)
+        for name in tuple(self._untaken):
+            self._attempt(self._carry_on, name)
         for name in self._session.held():
             self._attempt(self._carry_out, name)
 
@@ -162,7 +167,7 @@ class Recreation:
         try:
             step(name, *arguments)
         except LogFormatError as error:
-            text = "session %s: a step for the deleted topic of %s-%d is retried: %s"
+            text = "session %s: a change of how %s-%d is shipped is retried: %s"
             log.error(text, self._path, *name, error)
 
     def note_merged(self) -> None:
@@ -240,11 +245,8 @@ class Recreation:
 
     def _continue(self, name: InputName, shipping: ShippingFile, held: SessionPosition) -> bool:
         """Ship held bytes in the newest run; False: it takes nothing more."""
-        newest = self._session.runs[-1].run
-        if newest in self._progress.ends:
-            self._begin_run(held.run)
-            newest = self._session.runs[-1].run
-        if newest in self._progress.ends:
+        newest = self._open_run(held.run)
+        if newest is None:
             return False
         if held.run == newest:
             self._change_topic(name, shipping, held, ())
@@ -253,6 +255,52 @@ class Recreation:
             self._change_topic(name, shipping, SessionPosition(newest, 0, 0), carried)
         self._move(name)
         return True
+
+    def _open_run(self, held: int) -> int | None:
+        """The newest run, which is begun if all are closed; None: it takes nothing more."""
+        if self._session.runs[-1].run in self._progress.ends:
+            self._begin_run(held)
+        newest = self._session.runs[-1].run
+        return None if newest in self._progress.ends else newest
+
+    def _carry_on(self, name: InputName) -> None:
+        """Carry bytes that a closed run did not take in the newest run, for the same topic. Raises
+        LogFormatError: try again later.
+        """
+        shipping = self._session.shipping_if_known(name)
+        if shipping is not None and shipping.held is None:
+            self._session.look_again(name)
+            begin = self._first_unmerged(name)
+            if begin is not None:
+                newest = self._open_run(begin.run)
+                if newest is None or not self._takes(newest, begin.run, name):
+                    return
+                carried = tuple(self._files(name, begin, newest))
+                later = msgspec.structs.replace(shipping, begin=(newest, 0, 0), carried=carried)
+                self._session.ship_differently(name, later)
+                log.warning(
+                    "session %s, partition %s-%d: run %d was closed without these records, run %d "
+                    "carries them",
+                    self._path,
+                    *name,
+                    begin.run,
+                    newest,
+                )
+        self._untaken.discard(name)
+        self._session.withhold(name, is_withheld=False)
+        self._on_reset(name)
+
+    def _takes(self, newest: int, first: int, name: InputName) -> bool:
+        """Whether a run may carry an input's bytes of the runs from `first` on: dedup ids count
+        from where the run begins.
+        """
+        own = self._session.runs[-1]
+        return all(
+            each.dedup_id is None
+            or (own.dedup_id == each.dedup_id and (own.dedup_base or 0) <= (each.dedup_base or 0))
+            for each in self._session.runs
+            if first <= each.run < newest and self._session.has_bytes(each.run, name)
+        )
 
     def _begin_run(self, held: int) -> None:
         """Begin a run that takes held bytes, with the dedup id of the run that they are of. If the

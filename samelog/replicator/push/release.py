@@ -95,7 +95,7 @@ def _is_done(session: LocalSession, progress: SessionProgress, run: int, name: I
     shipping = session.shipping(name)
     if shipping.drops(run):
         return True
-    if shipping.holds(run):
+    if session.keeps(run, name):
         return False
     carried = [(each.roll, each.stop) for each in shipping.carried if each.run == run]
     if carried:

@@ -29,6 +29,7 @@ from samelog.publisher import (
 from samelog.publisher.options import PublisherKeywords
 from samelog.publisher.sidecar import RESCAN_S, PublisherSidecar, find_sessions, rescan_pause_s
 from samelog.replicator.interfaces import RequestRefused
+from samelog.replicator.push import connections as push_connections
 from samelog.replicator.push.client import PushClient
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.network.tls import ReloadingContext
@@ -538,6 +539,7 @@ def test_partitions_that_are_added_count_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sender, "TOPICS_AGAIN_S", 0.0)
+    monkeypatch.setattr(push_connections, "POLLS_PER_LOOK", 1)
     with running(tmp_path) as nodes:
         config = nodes.world.config()
         with Publisher("t", session="s", directory=tmp_path, config=config) as publisher:

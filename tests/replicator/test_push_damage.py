@@ -457,7 +457,7 @@ def test_nothing_behind_damage_in_a_stage_is_shipped(tmp_path: Path) -> None:
             await until(lambda: client.status.lost)
             assert merged(made) == expected(range(10, 20))
             assert files.file(2).exists()
-            client.look()
+            client.look(is_whole=True)
             assert client.status.damaged == (lost,)
 
     in_loop(main)

@@ -17,6 +17,8 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.push import connections as push_connections
 from samelog.replicator.push import served_session, server
 from samelog.replicator.push.client import PushClient
+from samelog.replicator.push.conversation import PushConversation
+from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.server import PushServer
 from samelog.runtime.network.connection import Connection
 from samelog.runtime.network.tls import ReloadingContext
@@ -444,9 +446,9 @@ def test_a_session_at_rest_is_looked_at_once_in_a_while(
     reloads: list[ReloadingContext] = []
     look, reload = PushClient.look, ReloadingContext.reload_if_changed
 
-    def count_look(self: PushClient) -> None:
+    def count_look(self: PushClient, *, is_whole: bool) -> None:
         looks.append(self)
-        look(self)
+        look(self, is_whole=is_whole)
 
     def count_reload(self: ReloadingContext) -> bool:
         reloads.append(self)
@@ -473,6 +475,44 @@ def test_a_session_at_rest_is_looked_at_once_in_a_while(
     in_loop(main)
 
 
+def test_the_directory_of_a_session_that_waits_for_a_node_is_not_polled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push_connections, "POLLS_PER_LOOK", 1 << 30)
+    polls: list[LocalSession] = []
+    passed: list[PushConversation] = []
+    poll, time_passed = LocalSession.poll, PushConversation.time_passed
+
+    def count_poll(self: LocalSession) -> None:
+        polls.append(self)
+        poll(self)
+
+    def count_time(self: PushConversation) -> None:
+        passed.append(self)
+        time_passed(self)
+
+    monkeypatch.setattr(LocalSession, "poll", count_poll)
+    monkeypatch.setattr(PushConversation, "time_passed", count_time)
+
+    async def main() -> None:
+        async with world(tmp_path) as made:
+            asked, open_run = asyncio.Event(), made.nodes[0].intake.open_run
+
+            async def open_later(**given: Any) -> Any:
+                await asked.wait()
+                return await open_run(**given)
+
+            monkeypatch.setattr(made.nodes[0].intake, "open_run", open_later)
+            files = session(tmp_path, "s")
+            files.append(batch(b"a"))
+            made.push(files.path, poll_s=0.01)
+            await until(lambda: len(passed) >= 20)
+            assert len(polls) == 1, "at the start"
+            asked.set()
+
+    in_loop(main)
+
+
 def test_what_fails_in_a_look_at_one_session_stops_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -485,11 +525,11 @@ def test_what_fails_in_a_look_at_one_session_stops_no_other(
             first, second = made.push(one.path), made.push(other.path)
             looked = []
 
-            def fail() -> None:
+            def fail(**_: bool) -> None:
                 raise ValueError("made up")
 
             monkeypatch.setattr(first, "look", fail)
-            monkeypatch.setattr(second, "look", lambda: looked.append(1))
+            monkeypatch.setattr(second, "look", lambda **_: looked.append(1))
             await until(lambda: len(failures) > 1 and len(looked) > 1)
 
     in_loop(main)

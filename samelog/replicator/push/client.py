@@ -119,13 +119,16 @@ class PushClient:
         )
         self._nodes = KnownNodes(config)
         self._is_started = False
-        self._look_wanted = True
+        self._look_wanted = False
+        """Whether something that happened needs another look at the directory."""
         self._links = [self._make_link(each) for each in self._nodes.all]
         self._leaving: set[asyncio.Task[None]] = set()
         """Connections that end, because this was the last session that used them."""
         self._releaser: asyncio.Task[None] | None = None
         self._release_wanted = False
         self._stopped: ProtocolFault | None = None
+        self._has_told_holds = False
+        """Whether something was held or damaged when that was told last."""
         self._to_tell: bool | None = None
         """Whether the status has changed, too, when progress is reported at the end of this turn of
         the loop; None: no report is due.
@@ -230,12 +233,13 @@ class PushClient:
             and all(link.is_at_rest for link in self._links)
         )
 
-    def look(self) -> None:
-        """Look at everything, and do what is due: about once a second while it does not rest, else
-        once in a while.
+    def look(self, *, is_whole: bool) -> None:
+        """Do what is due, about once a second while the session does not rest. `is_whole`: poll the
+        directory although nothing asks for that.
         """
-        self._look_wanted = False
-        self._session.poll()
+        if is_whole or self._look_wanted or not self._session.is_at_rest:
+            self._look_wanted = False
+            self._session.poll()
         self._go_on()
         self.beside.recreation.settle()
         self.beside.marks.look()
@@ -486,7 +490,10 @@ class PushClient:
 
     def _tell_holds(self) -> None:
         """Tell all nodes what is held and what is damaged, for people who look there."""
-        parts = self.beside.recreation.told()
+        parts, has_told = self.beside.recreation.told(), self._has_told_holds
+        self._has_told_holds = bool(parts)
+        if not (parts or has_told):
+            return
         for link in self._links:
             if link.conversation is not None:
                 link.conversation.tell_holds(parts)

@@ -48,8 +48,9 @@ class LookedAt(Protocol):
     def is_at_rest(self) -> bool:
         """Whether there is nothing that time alone changes."""
 
-    def look(self) -> None:
-        """Look at everything, and do what is due."""
+    def look(self, *, is_whole: bool) -> None:
+        """Do what is due. `is_whole`: look at the directory although no event says that it changed.
+        """
 
 
 class _ConnectionKey(NamedTuple):
@@ -166,29 +167,36 @@ class PushConnections:
         while True:
             blind = [each for each in self._sessions if each.is_blind]
             await asyncio.sleep(min(BLIND_POLL_S, self._poll_s) if blind else due - loop.time())
-            await self._look_at(blind)
+            await self._look_at(blind, is_whole=True)
             if loop.time() >= due:
                 due = loop.time() + self._poll_s
                 self.reload()
-                await self._look_at(self._due())
+                whole = self._due_whole()
+                await self._look_at(self._due_soon(), is_whole=False)
+                await self._look_at(whole, is_whole=True)
 
-    def _due(self) -> list[LookedAt]:
-        """Those that do not rest, and some of the others in turn."""
+    def _due_soon(self) -> list[LookedAt]:
+        """Those that do not rest."""
         for session in [each for each in self._awake if each.is_at_rest]:
             del self._awake[session]
+        return [*self._awake]
+
+    def _due_whole(self) -> list[LookedAt]:
+        """Some of all, in turn."""
         self._looks_due += len(self._sessions) / POLLS_PER_LOOK
         count = int(self._looks_due)
         self._looks_due -= count
-        return [*{**self._awake, **dict.fromkeys(islice(self._sessions, count))}]
+        return [*islice(self._sessions, count)]
 
-    async def _look_at(self, sessions: Iterable[LookedAt]) -> None:
+    async def _look_at(self, sessions: Iterable[LookedAt], *, is_whole: bool) -> None:
         loop = asyncio.get_running_loop()
         for session in sessions:
             if session not in self._sessions:
                 continue
-            self._sessions[session] = self._sessions.pop(session)
+            if is_whole:
+                self._sessions[session] = self._sessions.pop(session)
             try:
-                session.look()
+                session.look(is_whole=is_whole)
             except Exception as error:  # noqa: BLE001 - the seam: the other sessions go on
                 text = "the check of a session failed"
                 loop.call_exception_handler({"message": text, "exception": error})

@@ -34,16 +34,17 @@ class ClusterPin:
         self._path = os.path.join(directory, CLUSTER_FILE)
         self._unwritten = ""
         """The id that could not be written so far."""
-        self._written = ""
-        """The id that the file had when it was read or written last."""
+        self._written: str | None = None
+        """The id that the file had when it was read or written last, empty if there was none; None:
+        it was not read yet.
+        """
 
     def knows(self, cluster_id: str) -> bool:
         """Whether `meet` would write nothing. Raises LogFormatError if the file cannot be read."""
-        if cluster_id in ("", self._written):
-            return True
-        file = read_json_file(self._fs, self._path, ClusterFile)
-        self._written = file.cluster_id if file else ""
-        return file is not None and file.cluster_id == cluster_id
+        if cluster_id and self._written is None:
+            file = read_json_file(self._fs, self._path, ClusterFile)
+            self._written = file.cluster_id if file else ""
+        return cluster_id in ("", self._written)
 
     def meet(self, cluster_id: str) -> None:
         """A node's cluster has this id (empty: none yet). Raises ProtocolFault if it is another one

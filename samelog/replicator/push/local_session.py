@@ -543,14 +543,15 @@ class LocalSession:
             raise DirectoryGone(self.path)
         elif not self._watch.needs_listing() and not always:
             return False
-        changed = self._look_at_runs(self._directory)
-        return self._add_inputs(self._directory) or changed
+        names = self._directory.names()
+        changed = self._look_at_runs(self._directory, names)
+        return self._add_inputs(self._directory, names) or changed
 
-    def _look_at_runs(self, directory: SessionDirectory) -> bool:
+    def _look_at_runs(self, directory: SessionDirectory, names: list[str]) -> bool:
         """Read the records of the runs; whether there is news. Runs are shipped in their order, so
         one whose record is unreadable stops those behind it.
         """
-        found, damaged = directory.readable_runs()
+        found, damaged = directory.readable_runs(names)
         fault = damaged[0] if damaged else None
         runs: list[RunFile] = []
         for run in found:
@@ -572,8 +573,8 @@ class LocalSession:
             for run in directory.tails:
                 self._look_at_end(run, directory)
 
-    def _add_inputs(self, directory: SessionDirectory) -> bool:
-        new = [name for name in directory.inputs() if name not in self._inputs]
+    def _add_inputs(self, directory: SessionDirectory, names: list[str]) -> bool:
+        new = [name for name in directory.inputs(names) if name not in self._inputs]
         for name in new:
             path = directory.input_path(*name)
             self.watch.add(path, name)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Self
 
@@ -151,12 +151,18 @@ class SessionDirectory:
             raise damaged[0]
         return runs
 
-    def readable_runs(self) -> tuple[list[RunFile], list[CorruptLog]]:
-        """All runs whose files can be read, by number, and what is wrong with the others. Raises
-        UnsupportedFormat.
+    def names(self) -> list[str]:
+        """List the directory, for both `readable_runs` and `inputs`."""
+        return self._fs.list_directory(self.path)
+
+    def readable_runs(
+        self, names: Iterable[str] | None = None
+    ) -> tuple[list[RunFile], list[CorruptLog]]:
+        """All runs whose files can be read, by number, and what is wrong with the others. `names`:
+        of the directory, if they are listed already. Raises UnsupportedFormat.
         """
         runs, damaged = [], []
-        for number in self._run_numbers():
+        for number in self._run_numbers(names):
             try:
                 found = self.run(number)
             except CorruptLog as damage:
@@ -165,9 +171,9 @@ class SessionDirectory:
                 runs += [] if found is None else [found]
         return runs, damaged
 
-    def _run_numbers(self) -> list[int]:
-        names = self._fs.list_directory(self.path)
-        return sorted({int(match[1]) for name in names if (match := _RUN_FILE.fullmatch(name))})
+    def _run_numbers(self, names: Iterable[str] | None = None) -> list[int]:
+        found = self.names() if names is None else names
+        return sorted({int(match[1]) for name in found if (match := _RUN_FILE.fullmatch(name))})
 
     def run(self, number: int) -> RunFile | None:
         """One run; None if there is none of this number. Where its file is damaged or missing, its
@@ -275,10 +281,10 @@ class SessionDirectory:
 
     # --- inputs --------------------------------------------------------------------------------
 
-    def inputs(self) -> list[tuple[str, int]]:
-        """(topic, partition) of every input, sorted."""
-        names = self._fs.list_directory(self.path)
-        return sorted(found for name in names if (found := parse_input_name(name)) is not None)
+    def inputs(self, names: Iterable[str] | None = None) -> list[tuple[str, int]]:
+        """(topic, partition) of every input, sorted. `names`: as in `readable_runs`."""
+        listed = self.names() if names is None else names
+        return sorted(found for name in listed if (found := parse_input_name(name)) is not None)
 
     def input_path(self, topic: str, partition: int) -> str:
         """The directory of an input. Raises InvalidName."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from samelog.admin.requests import AdminRequest
 from samelog.admin.table import Operation, WhoMayAsk
 from samelog.format.positions import SessionPosition
 from samelog.http.metrics.common import Gather
-from samelog.http.metrics.sidecar import Side, copying, shipping, sidecar_metrics
+from samelog.http.metrics.sidecar import FileSizes, Side, copying, shipping, sidecar_metrics
 from samelog.http.metrics.table import PUBLISHER, SUBSCRIBER, Metric
 from samelog.http.probes import probe_routes
 from samelog.http.routes import VALUES_FEW, Route
@@ -255,7 +256,7 @@ def publisher_api(
         GetShipping,
         lambda: shipping_view(sidecar, fault(), side.config_problem()),
         PUBLISHER,
-        lambda: shipping(sidecar, budget),
+        partial(shipping, sidecar, budget, FileSizes()),
         fault,
     )
     return SidecarApi("samelog publisher sidecar", side, kind)

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from samelog.format.positions import SessionPosition
+from samelog.http.metrics import sidecar
+from samelog.http.metrics.sidecar import FileSizes
 from samelog.replicator.push import connections as push_connections
 from samelog.replicator.push import input_directory, node_connection
+from samelog.replicator.push.conversation import PushConversation
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.recreation import Recreation
 from samelog.replicator.push.session_tail import RunTail
@@ -233,5 +236,82 @@ def test_sessions_are_polled_in_turn_when_the_kernel_has_lost_events(
             assert polled == []
             monkeypatch.setattr(LocalSession, "poll", note_poll)
             await until(lambda: {id(each) for each in polled} == {id(c._session) for c in clients})
+
+    in_loop(main)
+
+
+def test_bytes_of_files_are_counted_again_only_where_files_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+    count = sidecar._size
+
+    def size(path: str) -> int:
+        counted.append(path)
+        return count(path)
+
+    monkeypatch.setattr(sidecar, "_size", size)
+
+    async def main() -> None:
+        async with world(tmp_path) as made:
+            files = {name: session(tmp_path, name) for name in ("a", "b")}
+            clients = {name: made.push(each.path) for name, each in files.items()}
+            for name, each in files.items():
+                await until_merged(clients[name], SessionPosition(0, *each.append(batch(b"x"))))
+            await until(lambda: not made.connections._awake)
+            held = FileSizes()
+
+            def sizes() -> dict[str, int]:
+                found = {name: str(each.path) for name, each in files.items()}
+                return {name: held.of(found[name], clients[name]) for name in found}
+
+            before = sizes()
+            counted.clear()
+            assert (sizes(), counted) == (before, [])
+            changes = clients["a"].file_changes
+            files["a"].append(batch(b"y" * 1000))
+            await until(lambda: clients["a"].file_changes != changes)
+            assert sizes()["a"] > before["a"] + 1000
+            assert set(counted) == {str(files["a"].path)}
+            held.keep([clients["a"]])
+            assert held._known.keys() == {clients["a"]}
+
+    in_loop(main)
+
+
+def test_the_directory_of_a_session_that_waits_for_a_node_is_not_polled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push_connections, "POLLS_PER_LOOK", 1 << 30)
+    polls: list[LocalSession] = []
+    passed: list[PushConversation] = []
+    poll, time_passed = LocalSession.poll, PushConversation.time_passed
+
+    def count_poll(self: LocalSession) -> None:
+        polls.append(self)
+        poll(self)
+
+    def count_time(self: PushConversation) -> None:
+        passed.append(self)
+        time_passed(self)
+
+    monkeypatch.setattr(LocalSession, "poll", count_poll)
+    monkeypatch.setattr(PushConversation, "time_passed", count_time)
+
+    async def main() -> None:
+        async with world(tmp_path) as made:
+            asked, open_run = asyncio.Event(), made.nodes[0].intake.open_run
+
+            async def open_later(**given: Any) -> Any:
+                await asked.wait()
+                return await open_run(**given)
+
+            monkeypatch.setattr(made.nodes[0].intake, "open_run", open_later)
+            files = session(tmp_path, "s")
+            files.append(batch(b"a"))
+            made.push(files.path, poll_s=0.01)
+            await until(lambda: len(passed) >= 20)
+            assert len(polls) == 1, "at the start"
+            asked.set()
 
     in_loop(main)

@@ -17,8 +17,6 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.push import connections as push_connections
 from samelog.replicator.push import served_session, server
 from samelog.replicator.push.client import PushClient
-from samelog.replicator.push.conversation import PushConversation
-from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.server import PushServer
 from samelog.runtime.network.connection import Connection
 from samelog.runtime.network.tls import ReloadingContext
@@ -471,44 +469,6 @@ def test_a_session_at_rest_is_looked_at_once_in_a_while(
             assert set(looks) == set(clients)
             assert len(looks) <= len(reloads) + 1, "one in a poll, of 30 that rest"
             assert not made.connections._awake
-
-    in_loop(main)
-
-
-def test_the_directory_of_a_session_that_waits_for_a_node_is_not_polled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(push_connections, "POLLS_PER_LOOK", 1 << 30)
-    polls: list[LocalSession] = []
-    passed: list[PushConversation] = []
-    poll, time_passed = LocalSession.poll, PushConversation.time_passed
-
-    def count_poll(self: LocalSession) -> None:
-        polls.append(self)
-        poll(self)
-
-    def count_time(self: PushConversation) -> None:
-        passed.append(self)
-        time_passed(self)
-
-    monkeypatch.setattr(LocalSession, "poll", count_poll)
-    monkeypatch.setattr(PushConversation, "time_passed", count_time)
-
-    async def main() -> None:
-        async with world(tmp_path) as made:
-            asked, open_run = asyncio.Event(), made.nodes[0].intake.open_run
-
-            async def open_later(**given: Any) -> Any:
-                await asked.wait()
-                return await open_run(**given)
-
-            monkeypatch.setattr(made.nodes[0].intake, "open_run", open_later)
-            files = session(tmp_path, "s")
-            files.append(batch(b"a"))
-            made.push(files.path, poll_s=0.01)
-            await until(lambda: len(passed) >= 20)
-            assert len(polls) == 1, "at the start"
-            asked.set()
 
     in_loop(main)
 

@@ -6,7 +6,7 @@ Invariant: reading a sample changes nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from samelog.config.tables.client import ClientConfig
     from samelog.config.tables.shared import HttpConfig
     from samelog.publisher.sidecar import PublisherSidecar
+    from samelog.replicator.push.client import PushClient
     from samelog.subscriber.sidecar import SubscriberSidecar
 
 
@@ -57,9 +58,30 @@ def sidecar_metrics(
     return Metrics(by_name(COMMON, SIDECAR, table), gathers)
 
 
-def shipping(sidecar: PublisherSidecar, budget_bytes: int) -> Iterator[Sample]:
+class FileSizes:
+    """Bytes of the files of sessions. They are counted again only where files may have changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[PushClient, tuple[int, int]] = {}
+        """`file_changes` when they were counted, and the bytes."""
+
+    def keep(self, clients: Collection[PushClient]) -> None:
+        """Forget all other sessions."""
+        if len(self._known) > len(clients):
+            self._known = {each: self._known[each] for each in clients if each in self._known}
+
+    def of(self, path: str, client: PushClient) -> int:
+        """Return the bytes of a session's files, of which `path` is the directory."""
+        known, changes = self._known.get(client), client.file_changes
+        if known is None or known[0] != changes or client.is_blind:
+            known = self._known[client] = changes, _size(path)
+        return known[1]
+
+
+def shipping(sidecar: PublisherSidecar, budget_bytes: int, held: FileSizes) -> Iterator[Sample]:
     """Samples of a publisher sidecar."""
     clients = sidecar.clients
+    held.keep(clients.values())
     yield "samelog_sidecar_directory_faulty", (), bool(sidecar.directory.fault)
     yield "samelog_sidecar_sessions_not_shipped", (), len(sidecar.faults)
     yield "samelog_sidecar_sessions", (), len(clients)
@@ -73,7 +95,7 @@ def shipping(sidecar: PublisherSidecar, budget_bytes: int) -> Iterator[Sample]:
         yield "samelog_sidecar_session_connected_nodes", name, there
         yield "samelog_sidecar_session_refused", name, len(refused)
         yield "samelog_sidecar_session_damaged", name, len(status.damaged)
-        yield "samelog_sidecar_held_bytes", name, _size(path)
+        yield "samelog_sidecar_held_bytes", name, held.of(path, client)
 
 
 def _size(directory: str) -> int:

@@ -127,8 +127,6 @@ class PushClient:
         self._releaser: asyncio.Task[None] | None = None
         self._release_wanted = False
         self._stopped: ProtocolFault | None = None
-        self._has_told_holds = False
-        """Whether something was held or damaged when that was told last."""
         self._to_tell: bool | None = None
         """Whether the status has changed, too, when progress is reported at the end of this turn of
         the loop; None: no report is due.
@@ -158,6 +156,11 @@ class PushClient:
             self._progress.gone(),
             self.beside.recreation.held,
         )
+
+    @property
+    def file_changes(self) -> int:
+        """Another number whenever the session's files may have changed, unless `is_blind`."""
+        return self._session.watch.changes
 
     @property
     def is_released(self) -> bool:
@@ -490,9 +493,8 @@ class PushClient:
 
     def _tell_holds(self) -> None:
         """Tell all nodes what is held and what is damaged, for people who look there."""
-        parts, has_told = self.beside.recreation.told(), self._has_told_holds
-        self._has_told_holds = bool(parts)
-        if not (parts or has_told):
+        parts = self.beside.recreation.told()
+        if parts is None:
             return
         for link in self._links:
             if link.conversation is not None:

@@ -49,8 +49,7 @@ class LookedAt(Protocol):
         """Whether there is nothing that time alone changes."""
 
     def look(self, *, is_whole: bool) -> None:
-        """Do what is due. `is_whole`: look at the directory although no event says that it changed.
-        """
+        """Do what is due. `is_whole`: poll the directory although no event says that it changed."""
 
 
 class _ConnectionKey(NamedTuple):

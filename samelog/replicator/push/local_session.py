@@ -473,6 +473,7 @@ class LocalSession:
 
     def poll(self) -> None:
         """Look at everything; also whether the writer of the newest run is still there."""
+        self.watch.changes += 1
         self._guarded(self._look_at_all)
 
     def look_again(self, name: InputName | None = None) -> bool:
@@ -654,6 +655,7 @@ class LocalSession:
     # --- inotify ------------------------------------------------------------------------------
 
     def _on_events(self, events: list[Event]) -> None:
+        self.watch.changes += 1
         try:
             changes: dict[int, int] = {}
             for event in itertools.filterfalse(self._is_own, events):

@@ -81,6 +81,8 @@ class Recreation:
         self._progress = progress
         self._clock = clock
         self._on_reset = on_reset
+        self._has_told = False
+        """Whether `told` last found anything."""
         self._gone: set[tuple[InputName, str]] = set()
         """Inputs, and the ids of their deleted topics, until that is noted on the disk."""
         self._moving: set[InputName] = set()
@@ -102,8 +104,10 @@ class Recreation:
         session = (self._session.identity or (self._path,))[0]
         return HeldBytes(*name, topic_id, begin, size, shipping.decision, session)
 
-    def told(self) -> tuple[HeldPart, ...]:
-        """The same for nodes, and the damaged ranges: of many inputs those with the most bytes."""
+    def told(self) -> tuple[HeldPart, ...] | None:
+        """The same for nodes, and the damaged ranges: of many inputs those with the most bytes.
+        None: there is nothing, and there was nothing when this was called last.
+        """
         damaged = Counter(each.name for each in self._session.damaged())
         parts = [
             HeldPart(
@@ -112,6 +116,9 @@ class Recreation:
             for name, each in self.held.items()
         ]
         parts += (HeldPart(*name, "", 0, count) for name, count in damaged.items())
+        if not (parts or self._has_told):
+            return None
+        self._has_told = bool(parts)
         parts.sort(key=lambda part: (-part.size_bytes, part))
         return tuple(parts[:HELD_PARTS_TOLD])
 

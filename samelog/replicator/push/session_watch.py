@@ -21,6 +21,8 @@ class SessionWatch:
     def __init__(self, new_inotify: Callable[[], LoopInotify]) -> None:
         self.linger_s = 0.0
         """The shortest linger of changes that follow each other closely."""
+        self.changes = 0
+        """Another number whenever files may have changed since it was read last."""
         self.inputs: dict[int, InputName | None] = {}
         """Watch -> its input, or None for the session's own directory."""
         self._new_inotify = new_inotify

@@ -89,12 +89,12 @@ class PartitionChecksum(NamedTuple):
     checksum: Unsigned32
 
 
-ENDS_TOLD = 1000
-"""In one EndRun; decoding more would take a long turn of a node's loop."""
+ENDS_TOLD = 200
+"""In one EndRun; taking more would be a long turn of a node's loop."""
 
 
 ACKS_TOLD = 1000
-"""In one Acks, likewise."""
+"""In one Acks; decoding more would take a long turn of a process."""
 MEMBERS_REACHED = 1000
 
 
@@ -153,8 +153,8 @@ class RowsAsked(NamedTuple):
 
 def check_run_ends(ends: tuple[RunEnd, ...]) -> None:
     """Raises InvalidName for the first topic name that none may have."""
-    for end in ends:
-        check_topic_name(end.topic)
+    for topic in {end.topic for end in ends}:
+        check_topic_name(topic)
 
 
 def check_optional_session_name(name: str | None) -> None:

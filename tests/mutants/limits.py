@@ -27,6 +27,7 @@ from samelog.sequencer.admin import groups
 from samelog.sequencer.cluster.archiving import MemberViews
 from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.merge import merging, session_store
+from samelog.sequencer.raft import closing
 from samelog.sequencer.raft.group import CommitNotKept, RaftGroup
 from samelog.sequencer.raft.store import RaftStore
 from samelog.store.disk import dirty_files, disk_errors
@@ -229,6 +230,13 @@ def match_topics_at_once() -> Iterator[None]:
 
 
 @contextmanager
+def check_all_inputs_at_once() -> Iterator[None]:
+    """All inputs of an ended run are checked in one turn of the leader's loop."""
+    with patch.object(closing, "CHECKED", 1 << 30):
+        yield
+
+
+@contextmanager
 def keep_handlers_of_ended_channels() -> Iterator[None]:
     """A channel and its handler know each other after the last call."""
 
@@ -312,6 +320,11 @@ LIMITS = (
         "turns.16",
         commit_a_heartbeat_at_once,
         "tests/kafka/test_turns.py::test_a_long_heartbeat_takes_no_long_turn",
+    ),
+    (
+        "turns.18",
+        check_all_inputs_at_once,
+        "tests/sequencer/test_ending.py::test_a_run_of_many_inputs_is_checked_in_bounded_turns",
     ),
     (
         "turns.17",

@@ -104,6 +104,8 @@ def worst_messages() -> Iterator[WorstMessages]:
     yield WorstMessages("OpenTopic", push, run, lambda n: OpenTopic(TOPIC, PARTITIONS))
     yield WorstMessages("Close", push, run, Close)
     yield WorstMessages("EndRun", push, run, lambda n: EndRun(RUN, ends, more=True))
+    named = tuple(RunEnd(TOPIC, n % PARTITIONS, 0, 9) for n in range(ENDS_TOLD))
+    yield WorstMessages("EndRun.named", push, run, lambda n: EndRun(RUN, named, more=False))
     yield WorstMessages("SessionHolds", push, run, lambda n: SessionHolds(held))
     for message in (RollSealed(0, 0, 0), SessionReleased(0, 0, 0), RefusalsKept(0, 0, 0)):
         yield WorstMessages(type(message).__name__, push, in_run, always(message))

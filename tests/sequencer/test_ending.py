@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from samelog.format.positions import SessionPosition
 from samelog.placement.values import NewGroup
 from samelog.sequencer.data_groups.ending import (
     ALL_S,
@@ -16,7 +17,8 @@ from samelog.sequencer.data_groups.ending import (
     groups_of,
     overtaken,
 )
-from samelog.sequencer.raft.closing import HELD_UP_S, RunCloser
+from samelog.sequencer.raft.closing import CHECKED, HELD_UP_S, RunCloser
+from samelog.sequencer.raft.views import NodeView
 from samelog.sequencer.state.commands import (
     CloseRun,
     CreateTopicCommand,
@@ -74,8 +76,12 @@ class World:
     def __init__(self, machine: StateMachine | None = None) -> None:
         self.machine, self.proposed, self.now = machine or group_0(), list[Any](), 0.0
         anything: Any = SimpleNamespace(
-            closing=lambda session: None, wall_ms=lambda: 7, now=lambda: self.now
+            closing=lambda session: None,
+            wall_ms=lambda: 7,
+            now=lambda: self.now,
+            place=lambda entry: entry.place,
         )
+        self.views = dict[int, NodeView]()
         raft = SimpleNamespace(peers=[], commit=0)
         group: Any = SimpleNamespace(propose=self._propose, raft=raft, applied_index=0)
         self.group = group
@@ -84,7 +90,7 @@ class World:
             planner=anything,
             sessions=anything,
             group=group,
-            views={},
+            views=self.views,
             clock=anything,
             is_there=lambda node: True,
             events=anything,
@@ -126,6 +132,68 @@ def test_a_run_stays_open_while_a_topic_that_it_names_may_be_new(*, is_deleted: 
     world.group.applied_index = 1
     world.closer.close()
     assert bool(world.proposed) is is_deleted, "of a deleted topic there is nothing to wait for"
+
+
+def wide_world(inputs: int) -> World:
+    """A session has an open run, with nothing in many inputs."""
+    machine = StateMachine()
+    machine.apply(CreateTopicCommand(TOPIC, "t", inputs + 1, {}, 0))
+    open_run(machine, 0)
+    for index in range(inputs):
+        machine.apply(OpenInputCommand(SESSION, TOPIC, index))
+    return World(machine)
+
+
+def test_a_run_of_many_inputs_is_checked_in_bounded_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn of the leader's loop does not look at all of them (rule turns.18)."""
+    inputs = 3 * CHECKED + 1
+    world, looked = wide_world(inputs), list[int]()
+    whole = RunCloser._is_merged
+
+    def counted(self: RunCloser, session: Any, number: int, ends: Any) -> bool:
+        looked.append(number)
+        return whole(self, session, number, ends)
+
+    monkeypatch.setattr(RunCloser, "_is_merged", counted)
+    ends = {("t", index): (0, 0) for index in range(inputs)}
+    world.closer.run_ended(SESSION, "0", ends)
+    for turns in range(1, 4):
+        world.closer.close()
+        world.closer.run_ended(SESSION, "0", dict(ends))  # it is told again each second
+        assert (len(looked), world.closer.goes_on) == (turns * CHECKED, True)
+    world.closer.close()
+    assert [type(each) for each in world.proposed] == [CloseRun]
+    assert sorted(looked) == list(range(1, inputs + 1))
+    assert not world.closer.goes_on
+
+
+def test_an_input_that_moves_is_checked_again_before_its_run_is_closed() -> None:
+    world = wide_world(CHECKED + 1)
+    world.closer.run_ended(SESSION, "0", {})
+    world.closer.close()
+    world.views[0] = NodeView()
+    world.views[0].places[1] = SessionPosition(0, 0, 9)  # one that was looked at
+    world.closer.moved([1])
+    for _ in range(4):
+        world.closer.close()
+    assert not world.proposed
+    world.machine.state.inputs[1].byte = 9
+    for _ in range(2):
+        world.closer.close()
+    assert [type(each) for each in world.proposed] == [CloseRun]
+
+
+def test_an_input_that_is_opened_meanwhile_is_checked_before_its_run_is_closed() -> None:
+    world = wide_world(CHECKED + 1)
+    world.closer.run_ended(SESSION, "0", {})
+    world.closer.close()
+    world.machine.apply(OpenInputCommand(SESSION, TOPIC, CHECKED + 1))
+    world.closer.close()
+    assert not world.proposed
+    assert world.closer.goes_on
+    for _ in range(2):
+        world.closer.close()
+    assert [type(each) for each in world.proposed] == [CloseRun]
 
 
 def test_a_group_that_holds_up_sessions_is_named() -> None:

@@ -22,6 +22,9 @@ Work = Callable[[], "Coroutine[Any, Any, None] | None"]
 
 
 STARTED_IN_TURN = 64
+"""Requests that start in a turn of the event loop; those that name many inputs count for more."""
+INPUTS_OF_ONE = 16
+"""Named inputs that count as one more request."""
 
 
 class _Queued(NamedTuple):
@@ -72,7 +75,8 @@ class Requests:
 
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        for _ in range(STARTED_IN_TURN):
+        left = STARTED_IN_TURN
+        while left > 0:
             if not self._queue or self._one_is_alone:
                 return
             work, alone, inputs = self._queue[0]
@@ -80,6 +84,7 @@ class Requests:
                 return
             self._queue.popleft()
             self._inputs -= inputs
+            left -= 1 + inputs // INPUTS_OF_ONE
             coroutine = work()
             if coroutine is not None:
                 self._one_is_alone = alone

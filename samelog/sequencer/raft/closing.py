@@ -3,12 +3,16 @@
 A run may have bytes in data groups, too. Each of these ends its part by itself; group 0 closes the
 run once all have (docs/groups.md).
 
+A run may have thousands of inputs: a turn of the event loop checks a bounded number of them, and
+the next one continues there.
+
 Invariant: what a run's sender named, or a reachable node holds, is merged before the run is closed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from samelog.consensus import Busy, NotLeader
 from samelog.format.positions import SessionPosition
@@ -25,6 +29,24 @@ from samelog.sequencer.state.types import Input, Session
 
 HELD_UP_S = 10.0
 """A data group that is well closes its part of a run in a second or two."""
+CHECKED = 200
+"""Ends and inputs of an ended run that are checked in one turn of the loop."""
+
+
+@dataclass(slots=True)
+class _Check:
+    """How far the check is whether everything of an ended run is merged."""
+
+    ends: Ends
+    named: list[tuple[str, int]]
+    """Partitions of which the sender named an end, and that are not known to be opened."""
+    inputs: list[int]
+    place: int = 0
+    """The next one of `inputs`."""
+    passed: int = 0
+    """Inputs before it, in a row, that are merged up to what is known of them."""
+    there: frozenset[int] = field(default_factory=frozenset)
+    """The nodes whose positions count."""
 
 
 class RunCloser:
@@ -58,6 +80,10 @@ class RunCloser:
         """Session -> the nodes that have spoken since they were asked how much of its run, which
         has ended, they hold.
         """
+        self.checks: dict[str, _Check] = {}
+        """By session, of those in `ended`."""
+        self.goes_on = False
+        """Whether a check has more to look at in the next turn of the loop."""
         self._since: dict[str, tuple[str, float]] = {}
         """Session -> (run id, since when it is known to have ended), of those in `ended`."""
         self._elsewhere: dict[str, tuple[str, dict[int, tuple[int, int]]]] = {}
@@ -71,13 +97,15 @@ class RunCloser:
         if run is None or run.closed:
             self._forget(session)
             return False
-        self.ended[session] = (run_id, ends)
+        if self.ended.get(session) != (run_id, ends):  # it is told again each second
+            self.ended[session] = (run_id, ends)
         if self._since.get(session, ("", 0.0))[0] != run_id:
             self._since[session] = run_id, self._clock.now()
         return True
 
     def _forget(self, session: str) -> None:
         self.ended.pop(session, None)
+        self.checks.pop(session, None)
         self._since.pop(session, None)
 
     def closed_elsewhere(self, session: str, run_id: str, ends: Ends) -> None:
@@ -98,6 +126,15 @@ class RunCloser:
         if run is not None and run.closed:
             self._forget(session)
 
+    def moved(self, numbers: Iterable[int]) -> None:
+        """A node has told positions of inputs: checks of their sessions begin again."""
+        inputs = self._machine.state.inputs
+        for number in numbers:
+            entry = inputs.get(number)
+            check = None if entry is None else self.checks.get(entry.session)
+            if check is not None:
+                check.passed = 0
+
     def hear(self, node: int) -> None:
         """A node has said how much it holds of what it was asked for."""
         for answered in self.answered.values():
@@ -109,6 +146,7 @@ class RunCloser:
         """
         self.answered.clear()
         self._elsewhere.clear()
+        self.checks.clear()
 
     # --- what it tells ----------------------------------------------------------------------------
 
@@ -136,6 +174,7 @@ class RunCloser:
 
     def close(self) -> None:
         """Propose to close what can be closed."""
+        self.goes_on = False
         if not self._is_current():
             return
         for name, (run_id, ends) in list(self.ended.items()):
@@ -189,34 +228,71 @@ class RunCloser:
 
     def _wholly_merged(self, session: Session, ends: Ends) -> bool:
         """Whether every byte of the open run that a reachable node holds, or the sender named, is
-        merged. What the sender named may have no input here yet.
+        merged. What the sender named may have no input here yet. False, too, while the check has to
+        continue in the next turn.
         """
-        if self._unopened(session, ends):
+        check = self._check_of(session.name, ends)
+        if not (self._passes_named(session, check) and self._passes_inputs(session, check)):
             return False
-        placed, run_id = self._machine.state.placement.partitions, session.runs[-1].run_id
-        for entry in self._machine.inputs_of(session.name):
-            if entry.partition in placed:
-                if entry.partition not in self._ends_elsewhere(session.name, run_id):
-                    return False
-                continue
-            if self._planner.place(entry) != entry.place:
+        is_whole = not check.named and check.passed >= len(check.inputs)
+        if is_whole:
+            check.passed = 0  # a later call checks all again
+        if is_whole and self._machine.index.inputs_of(session.name) != check.inputs:
+            del self.checks[session.name]  # some were opened meanwhile
+            is_whole = False
+        self.goes_on |= not is_whole
+        return is_whole
+
+    def _check_of(self, session: str, ends: Ends) -> _Check:
+        """The check that is under way, or a new one."""
+        check = self.checks.get(session)
+        if check is None or check.ends is not ends:
+            named = [name for name, end in ends.items() if end != (0, 0)]
+            check = _Check(ends, named, self._machine.index.inputs_of(session))
+            self.checks[session] = check
+        there = frozenset(filter(self._is_there, self._views))
+        if check.there != there:
+            check.there, check.passed = there, 0
+        return check
+
+    def _passes_named(self, session: Session, check: _Check) -> bool:
+        """Continue with what the sender named, until a partition that it has yet to open."""
+        for _ in range(min(CHECKED, len(check.named))):
+            if self._is_unopened(session, *check.named[-1]):
                 return False
-            for end in self._known_ends(entry, ends):
-                if not self._reached(entry, end):
-                    return False
+            check.named.pop()
         return True
 
-    def _unopened(self, session: Session, ends: Ends) -> bool:
+    def _passes_inputs(self, session: Session, check: _Check) -> bool:
+        """Continue with the inputs, until one that is not merged."""
+        for _ in range(min(CHECKED, len(check.inputs) - check.passed)):
+            if not self._is_merged(session, check.inputs[check.place], check.ends):
+                check.passed = 0
+                return False
+            check.place = (check.place + 1) % len(check.inputs)
+            check.passed += 1
+        return True
+
+    def _is_merged(self, session: Session, number: int, ends: Ends) -> bool:
+        """Whether every byte of an input of the open run is merged, as `_wholly_merged`."""
+        entry = self._machine.state.inputs.get(number)
+        if entry is None:  # its topic was deleted
+            return True
+        if entry.partition in self._machine.state.placement.partitions:
+            run_id = session.runs[-1].run_id
+            return entry.partition in self._ends_elsewhere(session.name, run_id)
+        if self._planner.place(entry) != entry.place:
+            return False
+        return all(self._reached(entry, end) for end in self._known_ends(entry, ends))
+
+    def _is_unopened(self, session: Session, name: str, index: int) -> bool:
         """Whether the sender named bytes of a partition that it has yet to open."""
         machine = self._machine
-        for (name, index), end in ends.items():
-            topic = machine.topic_named(name)
-            partition = None if topic is None else machine.partition_of(topic.topic_id, index)
-            if partition is None or end == (0, 0):
-                continue
-            if machine.input_of(session.name, partition.number) is None:
-                return True
-        return False
+        topic = machine.topic_named(name)
+        partition = None if topic is None else machine.partition_of(topic.topic_id, index)
+        if partition is None:
+            return False
+        return machine.input_of(session.name, partition.number) is None
 
     def _known_ends(self, entry: Input, ends: Ends) -> list[SessionPosition]:
         partition = self._machine.state.partitions[entry.partition]

@@ -120,6 +120,8 @@ class Coordinator(InLoop):
             self._unsettled.merged.update(view.merged_durable)
             view = self.views[node] = NodeView(boot)
         view.places.update(places)
+        if self.closer.checks:
+            self.closer.moved(places)
         if self.direct.open or self.closer.answered:
             self._hear(node, places)
         self._unsettled.to_plan.update(places)
@@ -281,6 +283,8 @@ class Coordinator(InLoop):
                 break
         if self.closer.ended:
             self.closer.close()
+            if self.closer.goes_on:
+                self.plan_soon()
 
     def _plan_once(self) -> bool:
         available = self._available()

@@ -176,7 +176,7 @@ class ArchiveHistory:
         """A partition's file, opened if need be. Raises LogFormatError."""
         known = self._open.get(number)
         if known is None:
-            partition = self._machine.state.partitions[number]
+            partition = self._machine.state.partitions.by_number[number]
             log_id = self._machine.state.topics[partition.topic_id].log_id
             name = f"{log_id}-{partition.index}"
             path = os.path.join(self._directory, name)
@@ -241,7 +241,7 @@ class ArchiveHistory:
 
     def lacks(self, number: int) -> bool:
         """Whether files were archived that are not in the history here. Raises LogFormatError."""
-        start = self._machine.state.partitions[number].start_segment
+        start = self._machine.state.partitions.by_number[number].start_segment
         if start == 0:
             return False
         if number not in self._ends:
@@ -252,7 +252,7 @@ class ArchiveHistory:
         """Up to `limit` archived files from the one on that begins at `offset` or behind it. Raises
         LogFormatError.
         """
-        if self._machine.state.partitions[number].start_segment == 0:
+        if self._machine.state.partitions.by_number[number].start_segment == 0:
             return []
         return self._file(number).read(offset, limit)
 
@@ -288,7 +288,7 @@ class ArchiveHistory:
 
     def fetch_missing(self) -> None:
         """Ask for what is lacking, and let go of deleted topics; once a second."""
-        partitions = self._machine.state.partitions
+        partitions = self._machine.state.partitions.by_number
         for number in [number for number in self._paths if number not in partitions]:
             self._remove(number)
         ends = self._ends
@@ -329,7 +329,7 @@ class ArchiveHistory:
     def answer(self, node: int, message: HistoryAsked) -> None:
         """Send a peer the part of the history that it lacks."""
         files: list[ArchivedFile] = []
-        if message.partition in self._machine.state.partitions:
+        if message.partition in self._machine.state.partitions.by_number:
             files = self.read(message.partition, message.offset, PAGE_FILES)
         records = b"".join(map(encode_record, files))
         self._cluster.send(node, HistoryTold(message.partition, records))
@@ -337,7 +337,7 @@ class ArchiveHistory:
     def answered(self, message: HistoryTold) -> None:
         """Take over the part of the history that a peer has sent."""
         files = decode_records(message.records)
-        partition = self._machine.state.partitions.get(message.partition)
+        partition = self._machine.state.partitions.by_number.get(message.partition)
         if partition is None or files is None:
             return
         files = [file for file in files if file.next_offset <= partition.start_segment]

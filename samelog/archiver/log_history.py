@@ -84,7 +84,7 @@ class LogHistoryReader:
         state = self._machine.state
         topic = state.topics.get(state.names.get(name, ""))
         for number in () if topic is None else tuple(topic.partition_numbers):
-            if (partition := state.partitions.get(number)) is not None:
+            if (partition := state.partitions.by_number.get(number)) is not None:
                 yield partition
 
     def _archived(

@@ -137,7 +137,7 @@ class Truncation:
 
     def log_start_changed(self, number: int) -> None:
         """A partition was opened, or some of it archived: readers see that at once."""
-        known = self._machine.state.partitions[number]
+        known = self._machine.state.partitions.by_number[number]
         if known.log_start == 0:
             return
         partition, start = self._merging.partitions[number], (known.log_start, known.start_segment)
@@ -178,7 +178,7 @@ class Truncation:
             log_event(log, logging.ERROR, "not archived", partition=number, error=error)
 
     async def _truncate(self, number: int) -> None:
-        known = self._machine.state.partitions.get(number)
+        known = self._machine.state.partitions.by_number.get(number)
         partition = self._merging.partitions.get(number)
         if known is None or partition is None or partition.fault is not None:
             self._carried_out.pop(number, None)

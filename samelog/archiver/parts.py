@@ -64,11 +64,18 @@ class TopicView(Protocol):
     def partition_numbers(self) -> Sequence[int]: ...
 
 
+class PartitionsView(Protocol):
+    """The partitions of a group."""
+
+    @property
+    def by_number(self) -> Mapping[int, PartitionView]: ...
+
+
 class StateView(Protocol):
     """The replicated state."""
 
     @property
-    def partitions(self) -> Mapping[int, PartitionView]: ...
+    def partitions(self) -> PartitionsView: ...
     @property
     def topics(self) -> Mapping[str, TopicView]: ...
     @property

@@ -112,7 +112,7 @@ class ArchiveRounds:
 
     def _waits(self, each: ArchiveProposal) -> bool:
         """Whether it is being compacted, and that goes on. What is needed at once goes before."""
-        order = self._parts.machine.state.partitions[each.partition].compactions.order
+        order = self._parts.machine.state.partitions.by_number[each.partition].compactions.order
         progress = self._parts.merging.partitions[each.partition].compaction
         if order is None or progress is None or {LIMIT, DISK} & set(each.reason.split("+")):
             return False
@@ -170,7 +170,7 @@ class ArchiveRounds:
             first_ms, sha256 = await self._parts.in_thread(*work)
         else:
             first_ms, sha256 = copy.first_ms, bytes.fromhex(copy.sha256)
-        partition = self._parts.machine.state.partitions.get(each.partition)
+        partition = self._parts.machine.state.partitions.by_number.get(each.partition)
         rolled = None if partition is None else rolled_ms(partition, segment)
         return ArchivedSegment(
             segment.base_offset,
@@ -219,7 +219,7 @@ class ArchiveRounds:
             return
         state, limited, spared = self._parts.machine.state, 0, 0
         for number, here in self._parts.merging.partitions.items():
-            partition = state.partitions.get(number)
+            partition = state.partitions.by_number.get(number)
             if partition is None or here.fault is not None:
                 continue
             size = sum(segment.size for segment in here.log.segments())
@@ -232,7 +232,7 @@ class ArchiveRounds:
         there = self._parts.merging.partitions
         merged = self._parts.cluster.majority_merged(there)
         for number in sorted(there):
-            partition = self._parts.machine.state.partitions.get(number)
+            partition = self._parts.machine.state.partitions.by_number.get(number)
             if partition is not None and there[number].fault is None:
                 yield self._facts_of(partition, merged.get(number, 0))
 

@@ -287,7 +287,7 @@ class Broker(AnyBroker):
     def committed(self, topic: Topic, index: int) -> int:
         """The offset behind everything that is committed in a partition, executed here or not."""
         machine = self.machine_of(topic, index) if topic.is_placed else self.machine
-        known = machine.state.partitions.get(topic.partition_numbers[index])
+        known = machine.state.partitions.by_number.get(topic.partition_numbers[index])
         if known is None and topic.is_generated:
             return self.state_topics.end(topic, index)
         if known is None and self.views.of(topic) is not None:
@@ -302,8 +302,8 @@ class Broker(AnyBroker):
         """The offset below which every transaction is decided, with its marker committed."""
         topic = base_topic(self.machine.state, topic)
         state = self.machine_of(topic, index).state
-        number, transactions = topic.partition_numbers[index], state.transactions
-        stable = transactions.stable_offset(number, self.committed(topic, index))
+        number, committed = topic.partition_numbers[index], self.committed(topic, index)
+        stable = state.open_transactions.stable_offset(number, committed)
         first_open = state.mirrors.first_open(number)
         stable = stable if first_open is None else min(stable, first_open)
         return max(stable, self.log_start(topic, index))
@@ -311,7 +311,9 @@ class Broker(AnyBroker):
     def log_start(self, topic: Topic, index: int) -> int:
         """The offset below which a partition is archived."""
         topic = base_topic(self.machine.state, topic)
-        known = self.machine_of(topic, index).state.partitions.get(topic.partition_numbers[index])
+        known = self.machine_of(topic, index).state.partitions.by_number.get(
+            topic.partition_numbers[index]
+        )
         return 0 if known is None else known.log_start
 
     # --- partitions of data groups ----------------------------------------------------------------
@@ -324,7 +326,7 @@ class Broker(AnyBroker):
 
     def epoch_of(self, topic: Topic, index: int) -> int:
         if not topic.is_placed:
-            bases = self.machine.state.placement.epoch_bases
+            bases = self.machine.state.epochs.by_partition
             return (
                 self.epoch + bases.get(topic.partition_numbers[index], 0) if bases else self.epoch
             )

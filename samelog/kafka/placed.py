@@ -22,7 +22,6 @@ from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.leaving import epoch_base
 from samelog.sequencer.state.types import Topic
 
 MAKE_S = 3.0
@@ -81,13 +80,13 @@ class PlacedPartitions:
         """What a partition's leader epoch is more than its group's term."""
         state, number = self._machine.state, topic.partition_numbers[index]
         known = state.placement.partitions.get(number)
-        return epoch_base(state, number) if known is None else known.epoch_base
+        return state.epochs.base_of(number) if known is None else known.epoch_base
 
     def here(self, topic: Topic, index: int) -> GroupReplica:
         """This member's replica. Raises ApiError: it has none, or does not know of it yet."""
         replica = self._groups.replica_of(self.group_of(topic, index))
         number = topic.partition_numbers[index]
-        if replica is None or number not in replica.logs.machine.state.partitions:
+        if replica is None or number not in replica.logs.machine.state.partitions.by_number:
             text = f"partition {index} of topic {topic.name!r} is on other nodes"
             raise ApiError(ErrorCode.not_leader_or_follower, text)
         return replica
@@ -102,7 +101,7 @@ class PlacedPartitions:
         """The replica of a partition's group that is here, and does not know of it yet."""
         replica = self._groups.replica_of(self.group_of(topic, index))
         number = topic.partition_numbers[index]
-        is_known = replica is None or number in replica.logs.machine.state.partitions
+        is_known = replica is None or number in replica.logs.machine.state.partitions.by_number
         return None if is_known else replica
 
     async def made(self, topic: Topic, index: int) -> ProducerLog:

@@ -146,7 +146,7 @@ class ProducerLog(InLoop):
         raise ApiError(ErrorCode.not_leader_or_follower, "this node cannot take records now")
 
     async def _open_run(self) -> _ProducerRun:
-        known = self._machine.state.sessions.get(self._session)
+        known = self._machine.state.sessions.by_name.get(self._session)
         last = known.runs[-1].number if known is not None and known.runs else -1
         number = 1 + max(last, -1 if known is None else known.forgotten)
         run_id = uuid.uuid4().hex
@@ -273,7 +273,7 @@ class ProducerLog(InLoop):
         run = self._run
         if run is None:
             return
-        inputs = self._machine.state.inputs
+        inputs = self._machine.state.sessions.inputs
         for number, queue in self._waiting.items():
             entry = inputs.get(number)
             while queue and entry is not None and (run.number, *queue[0].at) < entry.place:

@@ -37,12 +37,7 @@ from samelog.kafka.broker import Broker
 from samelog.kafka.transactions.producer_apis import TIMEOUT_MS_MAX
 from samelog.sequencer.state.access_state import HEARTBEAT_MS, SESSION_MS
 from samelog.sequencer.state.feeds.feed import PARTITIONS as FEED_PARTITIONS
-from samelog.sequencer.state.keys.key_state import (
-    DEDUP_KEY,
-    DEDUP_KEY_HORIZON,
-    NONE,
-    UNLIMITED,
-)
+from samelog.sequencer.state.tables.keys import DEDUP_KEY, DEDUP_KEY_HORIZON, NONE, UNLIMITED
 from samelog.sequencer.state.topic_settings import (
     ADVICE,
     COMPRESSION_TYPE,

@@ -181,44 +181,16 @@ class NumbersLeftOut(msgspec.Struct):
 
 
 class OwnPlacement(msgspec.Struct):
-    """What the state of a data group has of placement. Group 0's has `passing`, while partitions
-    leave it, and `epoch_bases`.
-    """
+    """What the state of a data group has of placement."""
 
     own: list[PlacedReplica] = []
     """Its replicas. `Placement.version` is that of its configuration."""
-    passing: PartitionPass | None = None
-    """The newest task that moves, or moved, a partition of it."""
-    left: list[Unsigned32] = []
-    """Partitions that went to other groups. They come back by a task only."""
-    epoch_bases: dict[int, int] = {}
-    """By partition: see PlacedPartition."""
     recovered: int = 0
     """With which version of the configuration one replica went on alone last: what others had
     committed before may be missing.
     """
     ends: dict[int, int] | None = None
     """By partition: where its log ended then; None: that is not known."""
-
-    def pass_of(self, task: int) -> PassStage | None:
-        """How far this group is with what a task moves; None: it has not begun."""
-        return None if self.passing is None or self.passing.task != task else self.passing.stage
-
-    def is_sealed(self, partition: int) -> bool:
-        """Whether it leaves this group, so that nothing is merged into it here any more."""
-        known = self.passing
-        if known is None or known.partition != partition:
-            return False
-        return known.stage is PassStage.SEALED
-
-    def is_on_its_way(self, partition: int) -> bool:
-        """Whether nothing may be merged into a partition in this group: it comes, or has gone."""
-        known = self.passing
-        return (
-            known is not None
-            and known.partition == partition
-            and known.stage in (PassStage.COPYING, PassStage.SEALED)
-        )
 
 
 class BegunAnew(OwnPlacement):

@@ -399,7 +399,7 @@ class GroupReplica:
         held = self.raft.group.raft.backing.held
         if held is not None and self.raft.entry_bytes.may_back(held.entries[0], number):
             self.raft.group.bytes_came()
-        self.logs.merging.wake(self.logs.machine.state.inputs[number].partition)
+        self.logs.merging.wake(self.logs.machine.state.sessions.inputs[number].partition)
         stream = self.logs.source.session_logs.get(number)
         if stream is not None:
             stream.changed()

@@ -227,7 +227,7 @@ def history_here(logs: LogParts) -> History:
     """Of a replica here."""
     there = logs.merging.partitions
     ends = {number: each.log.next_offset for number, each in there.items()}
-    return history_of(logs.machine.state.partitions, ends)
+    return history_of(logs.machine.state.partitions.by_number, ends)
 
 
 def phase_of(logs: LogParts, raft: RaftParts) -> str:

@@ -310,14 +310,16 @@ def _leave_numbers_out(state: State) -> None:
     """
     table = state.placement
     leave_out = table.skipped.leave_out
-    state.next_partition = leave_out("partition", state.next_partition, NUMBERS_LEFT_OUT)
-    state.next_input += NUMBERS_LEFT_OUT
+    state.partitions.next_number = leave_out(
+        "partition", state.partitions.next_number, NUMBERS_LEFT_OUT
+    )
+    state.sessions.next_input += NUMBERS_LEFT_OUT
     table.next_group = leave_out("group", table.next_group, NUMBERS_LEFT_OUT)
     table.next_replica = leave_out("replica", table.next_replica, NUMBERS_LEFT_OUT)
     table.next_task += NUMBERS_LEFT_OUT
     table.version += NUMBERS_LEFT_OUT
     state.transactions.spanning.last += NUMBERS_LEFT_OUT
-    for session in state.sessions.values():
+    for session in state.sessions.by_name.values():
         session.next_run = session.next_number + NUMBERS_LEFT_OUT
 
 

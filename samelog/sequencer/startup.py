@@ -91,7 +91,7 @@ async def come_up(
     life.settle()
     raft.replica.forget_deleted()
     logs.sessions.set_gaps_aside()
-    partitions = logs.machine.state.partitions
+    partitions = logs.machine.state.partitions.by_number
     wanted = {number: partition.next_offset for number, partition in partitions.items()}
     group_replica.reporter.state_all()
     for service in services:

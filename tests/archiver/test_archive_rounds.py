@@ -28,7 +28,7 @@ def policy_of(node: Node, path: Path, text: str) -> None:
 
 
 def start(node: Node) -> int:
-    return node.raft.replica.machine.state.partitions[1].log_start
+    return node.raft.replica.machine.state.partitions.by_number[1].log_start
 
 
 async def until_planned(node: Node, *wanted: tuple[int, str]) -> None:
@@ -160,10 +160,10 @@ def test_state_of_an_older_version_has_no_time_of_rolls(tmp_path: Path, run_with
         await write(nodes, Session("a"), 4)
         leader = await leader_of(nodes)
         await alter(leader, retention__ms="0")
-        state = leader.raft.replica.machine.state.partitions[1]
+        state = leader.raft.replica.machine.state.partitions.by_number[1]
         assert [base for base, _ in state.rolls] == [1, 2, 3]
         state.rolls = state.rolls[:1]
         await until_planned(leader, (1, "time"))
 
     run_with(tmp_path, 1, body)
-    assert StateMachine().state.partitions == {}
+    assert StateMachine().state.partitions.by_number == {}

@@ -16,7 +16,8 @@ from samelog.sequencer.state.commands import (
     encode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import STATE_VERSION, Partition, Rejection
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.types import STATE_VERSION, Rejection
 
 
 def make_machine(*, rolls: int = 3) -> StateMachine:
@@ -26,7 +27,7 @@ def make_machine(*, rolls: int = 3) -> StateMachine:
     for number in range(rolls + 1):
         part = Merge(1, 10 * number, 1, 100 * number, number > 0, [])
         machine.apply(part)
-        machine.state.partitions[1].next_offset = 10 * (number + 1)
+        machine.state.partitions.by_number[1].next_offset = 10 * (number + 1)
     return machine
 
 
@@ -36,7 +37,7 @@ def files(first: int, behind: int) -> list[ArchivedSegment]:
 
 
 def partition(machine: StateMachine) -> Partition:
-    return machine.state.partitions[1]
+    return machine.state.partitions.by_number[1]
 
 
 def test_the_start_and_the_time_of_rolls_survive_encoding() -> None:

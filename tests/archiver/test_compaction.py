@@ -26,7 +26,7 @@ from samelog.archiver.compaction_progress import PATIENCE_S, CompactionProgress
 from samelog.format.compaction import CompactedSegment
 from samelog.format.segment import SealedSegment
 from samelog.sequencer.raft.proposer import FORWARD_BYTES
-from samelog.sequencer.state.types import Partition
+from samelog.sequencer.state.tables.partitions import Partition
 
 COMPACT = {"cleanup.policy": "compact"}
 WANTED = 1 << 20

@@ -23,7 +23,8 @@ from samelog.archiver.copies.targets import Target, open_target
 from samelog.format import _kernels as kernels
 from samelog.format.segment import Segment
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
-from samelog.sequencer.state.types import Partition, State, Topic
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.types import State, Topic
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.typed.schema import parse_schema

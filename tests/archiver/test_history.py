@@ -14,7 +14,8 @@ from samelog.archiver.history import PAGE_FILES, ArchiveHistory
 from samelog.format.history import ArchivedFile, CopyNote
 from samelog.format.steps import finished
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.types import Partition, State, Topic
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.types import State, Topic
 from samelog.store.disk.files import OsFileSystem
 from tests.archiver.test_archive_rounds import policy_of
 from tests.archiver.test_truncation import BATCH, archive, write
@@ -103,7 +104,7 @@ def archive_of(path: Path, targets: list[str], start_segment: int) -> ArchiveHis
     path.mkdir()
     state = State(copy_targets=targets)
     state.topics["id"] = Topic("id", "t", {}, 1, [1])
-    state.partitions[1] = Partition(1, "id", 0, start_segment=start_segment)
+    state.partitions.by_number[1] = Partition(1, "id", 0, start_segment=start_segment)
     given = SimpleNamespace(
         fs=OsFileSystem(),
         config=SimpleNamespace(data=str(path)),

@@ -293,7 +293,7 @@ def test_what_was_deleted_is_not_copied(tmp_path: Path, run_with: RunWith) -> No
 
         def is_gone() -> bool:
             node.care.archive.rounds.start_soon()  # what is deleted may not be durable yet
-            return node.raft.replica.machine.state.partitions[1].start_segment == 2
+            return node.raft.replica.machine.state.partitions.by_number[1].start_segment == 2
 
         await until(is_gone, "archived")
         assert [file.copy for file in node.care.archive.history.read(1, 0, 9)] == [None, None]

@@ -72,7 +72,7 @@ def sizes(node: Node) -> list[tuple[int, int]]:
 def is_archived(node: Node, below: int) -> bool:
     """Whether a node has nothing left that may go."""
     log = node.logs.merging.partitions[1].log
-    segment = node.raft.replica.machine.state.partitions[1].start_segment
+    segment = node.raft.replica.machine.state.partitions.by_number[1].start_segment
     is_empty = all(size == 0 for base, size in sizes(node) if base < segment)
     return log.log_start.offset == below and log.log_start.segment == segment and is_empty
 
@@ -100,7 +100,7 @@ def test_every_node_truncates_the_same_files_and_keeps_their_names(
     async def again(nodes: list[Node]) -> None:
         for node in nodes:
             state, log = (
-                node.raft.replica.machine.state.partitions[1],
+                node.raft.replica.machine.state.partitions.by_number[1],
                 node.logs.merging.partitions[1].log,
             )
             await until(lambda log=log: log.next_offset == 9, "all is there")  # type: ignore[misc]
@@ -174,7 +174,10 @@ def test_a_halted_partition_keeps_everything(tmp_path: Path, run_with: RunWith) 
         node = await leader_of(nodes)
         await node.raft.proposer.propose(command_for(nodes[1], 4))
         await until(lambda: all(is_archived(other, 4) for other in others), "archived elsewhere")
-        await until(lambda: halted.raft.replica.machine.state.partitions[1].log_start == 4, "known")
+        await until(
+            lambda: halted.raft.replica.machine.state.partitions.by_number[1].log_start == 4,
+            "known",
+        )
         assert sizes(halted) == before
 
     run_with(tmp_path, 3, body)

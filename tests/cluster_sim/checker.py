@@ -98,7 +98,7 @@ class Checker:
 
     def _plans(self, actor: NodeActor, node: Node) -> None:
         """What it failed to plan is there: disks fail, and bits rot."""
-        coordinator, inputs = node.raft.coordinator, node.logs.machine.state.inputs
+        coordinator, inputs = node.raft.coordinator, node.logs.machine.state.sessions.inputs
         own = coordinator.views.get(node.member.directory.record.number)
         for number, reason in coordinator.damaged_inputs().items():
             held = None if own is None else own.places.get(number)
@@ -258,7 +258,7 @@ class Checker:
         """Whether a partition is leaving group 0: what is planned when it is sealed is rejected,
         and what was planned behind that is planned once more.
         """
-        passing = actor.node.cluster.placement.passing  # type: ignore[union-attr]
+        passing = actor.node.cluster.transfers.passing  # type: ignore[union-attr]
         return passing is not None and passing.stage is PassStage.SEALED
 
     def died_applying(self, actor: NodeActor, entry: Entry, state: State) -> None:
@@ -282,11 +282,11 @@ class Checker:
 
     def _merge_committed(self, actor: NodeActor, part: Range) -> None:
         machine = actor.node.raft.replica.machine  # type: ignore[union-attr]
-        entry = machine.state.inputs.get(part.input)
+        entry = machine.state.sessions.inputs.get(part.input)
         if entry is None or entry.place < (part.run, part.roll, part.stop):
             return  # rejected
-        session = machine.state.sessions[entry.session]
-        partition = machine.state.partitions[entry.partition]
+        session = machine.state.sessions.by_name[entry.session]
+        partition = machine.state.partitions.by_number[entry.partition]
         name = (machine.state.topics[partition.topic_id].name, partition.index)
         run_id = next(run.run_id for run in session.runs if run.number == part.run)
         own_id, place = self._own(entry.session, run_id, name, (part.roll, part.stop))
@@ -304,7 +304,7 @@ class Checker:
     def _ordered(self, actor: NodeActor, command: CompactCommand) -> None:
         """Only what is closed, and what a majority has merged durably, is compacted."""
         state = actor.node.raft.replica.machine.state  # type: ignore[union-attr]
-        partition = state.partitions[command.partition]
+        partition = state.partitions.by_number[command.partition]
         topic = state.topics[partition.topic_id]
         log = self.lineage.logs.get((topic.log_id, partition.index))
         if log is None or command.number in log.compacted.orders:
@@ -317,7 +317,7 @@ class Checker:
     def _archived(self, actor: NodeActor, command: ArchiveCommand) -> None:
         """Files are archived: none that grows, and a majority has them merged and durable."""
         state = actor.node.raft.replica.machine.state  # type: ignore[union-attr]
-        partition = state.partitions[command.partition]
+        partition = state.partitions.by_number[command.partition]
         name = (state.topics[partition.topic_id].name, partition.index)
         log_id = state.topics[partition.topic_id].log_id
         log = self.lineage.logs.get((log_id, partition.index))

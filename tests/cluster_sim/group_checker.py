@@ -106,13 +106,15 @@ class GroupChecker:
         self._configured.setdefault(group, {})[command.version] = voters
 
     def _log_changed(self, state: State, command: Any) -> None:
-        if isinstance(command, PassPartition) and command.partition in state.partitions:
+        if isinstance(command, PassPartition) and command.partition in state.partitions.by_number:
             self._moved.add(_name_of(state, command.partition))
-        elif isinstance(command, OpenNewLog) and command.opening.number in state.partitions:
+        elif (
+            isinstance(command, OpenNewLog) and command.opening.number in state.partitions.by_number
+        ):
             self._begun_anew(_name_of(state, command.opening.number), command.log_id)
         elif isinstance(command, BeginAnew):
             new = {each.topic_id: each.log_id for each in command.logs}
-            for number, partition in state.partitions.items():
+            for number, partition in state.partitions.by_number.items():
                 if partition.topic_id in new:
                     self._begun_anew(_name_of(state, number), new[partition.topic_id])
 
@@ -123,12 +125,12 @@ class GroupChecker:
             self._world.trace.event("group", f"restarts {name} as {log_id}")
 
     def _merge_committed(self, group: int, state: State, epoch: int, part: Range) -> None:
-        entry = state.inputs.get(part.input)
-        if entry is None or entry.partition not in state.partitions:
+        entry = state.sessions.inputs.get(part.input)
+        if entry is None or entry.partition not in state.partitions.by_number:
             return
         if entry.place < (part.run, part.roll, part.stop):
             return  # rejected
-        runs = state.sessions[entry.session].runs
+        runs = state.sessions.by_name[entry.session].runs
         run_id = next((run.run_id for run in runs if run.number == part.run), None)
         name, committed = _name_of(state, entry.partition), self._world.checker.committed
         if run_id is None:
@@ -201,7 +203,7 @@ def _keeps(path: str, size: int) -> Callable[[NodeActor], bool]:
 
 
 def _name_of(state: State, number: int) -> InputName:
-    partition = state.partitions[number]
+    partition = state.partitions.by_number[number]
     return state.topics[partition.topic_id].name, partition.index
 
 

@@ -25,7 +25,7 @@ from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.snapshots import Snapshotter
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.store.disk.batch_walk import ValidExtent
 from samelog.store.disk.dirty_files import DirtyFiles
 from samelog.store.disk.files import DiskFault, File

@@ -13,15 +13,16 @@ from samelog.sequencer.state.placement import changes
 from samelog.sequencer.state.placement.commands import BeginAnew
 from samelog.sequencer.state.types import State
 
+_begin = reset_state.begin_group_anew
+
 
 @contextmanager
 def merge_again_in_groups() -> Iterator[None]:
     """A data group that restarts its logs forgets how far sessions were merged."""
-    original = reset_state.begin_group_anew
 
     def begin(state: State, command: BeginAnew) -> Any:
-        problem = original(state, command)
-        for entry in state.inputs.values() if problem is None else ():
+        problem = _begin(state, command)
+        for entry in state.sessions.inputs.values() if problem is None else ():
             entry.roll = entry.byte = 0
         return problem
 
@@ -32,15 +33,14 @@ def merge_again_in_groups() -> Iterator[None]:
 @contextmanager
 def epochs_of_groups_do_not_rise() -> Iterator[None]:
     """The logs that a data group restarts have the leader epochs of the old ones."""
-    original = reset_state._renumber
 
-    def renumber(state: State, topic: Any, log: Any) -> dict[int, int]:
-        moved = original(state, topic, log)
-        for number in moved.values():
-            state.placement.epoch_bases[number] = 0
-        return moved
+    def begin(state: State, command: BeginAnew) -> Any:
+        problem = _begin(state, command)
+        for number in state.epochs.by_partition:
+            state.epochs.by_partition[number] = 0
+        return problem
 
-    with patch.object(reset_state, "_renumber", renumber):
+    with patch.dict(changes.PLACEMENT_CHANGES, {BeginAnew: begin}):
         yield
 
 

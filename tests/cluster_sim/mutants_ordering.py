@@ -22,7 +22,8 @@ from samelog.sequencer.raft.views import NodeView
 from samelog.sequencer.state import machine as state
 from samelog.sequencer.state.commands import Merge, OpenRunCommand, Range, Verdict
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input, Rejection, Run, Session
+from samelog.sequencer.state.tables.sessions import Input, Run, Session
+from samelog.sequencer.state.types import Rejection
 from samelog.store.merged.log import MergedLog
 
 
@@ -144,7 +145,7 @@ def close_beside_plans() -> Iterator[None]:
     """Bytes of a run are planned while its close is under way, and merged behind it."""
 
     def open_run_of(self: StateMachine, session: str) -> Run | None:
-        known = self.state.sessions.get(session)
+        known = self.state.sessions.by_name.get(session)
         return known.runs[-1] if known is not None and known.runs else None
 
     def takes(self: StateMachine, session: str, *, staged: bool = False) -> bool:
@@ -172,7 +173,7 @@ def acknowledge_what_is_durable() -> Iterator[None]:
     """Publishers hear that what one node holds is acknowledged."""
 
     def tell(self: Intake, numbers: Iterable[int]) -> None:
-        inputs = self._replica.machine.state.inputs
+        inputs = self._replica.machine.state.sessions.inputs
         for number, place in self.vouched(numbers).items():
             entry, durable = inputs[number], place[1:]
             for listener in self.watchers.of_input(known := self.first_input | number):
@@ -187,7 +188,7 @@ def release_what_is_committed() -> Iterator[None]:
     """Publishers and nodes let go of bytes that are committed, but not merged on a majority."""
 
     def tell(self: Intake, numbers: Iterable[int]) -> None:
-        inputs = self._replica.machine.state.inputs
+        inputs = self._replica.machine.state.sessions.inputs
         for number, place in self.vouched(numbers).items():
             entry = inputs[number]
             durable, merged = place[1:], (entry.roll, entry.byte)
@@ -231,7 +232,7 @@ def forget_runs() -> Iterator[None]:
     original = StateMachine._open_run
 
     def open_run(self: StateMachine, command: OpenRunCommand) -> Run | Rejection:
-        session = self.state.sessions.get(command.session)
+        session = self.state.sessions.by_name.get(command.session)
         if session is not None:
             session.forgotten = -1
         return original(self, command)

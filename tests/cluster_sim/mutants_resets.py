@@ -25,7 +25,7 @@ def merge_again_after_resets() -> Iterator[None]:
 
     def hard_reset(state: State, command: HardReset) -> bool:
         is_news = original(state, command)
-        for entry in state.inputs.values() if is_news else ():
+        for entry in state.sessions.inputs.values() if is_news else ():
             entry.roll = entry.byte = 0
         return is_news
 

@@ -12,10 +12,11 @@ from samelog.sequencer.spanning.steps import UnitSteps
 from samelog.sequencer.state import machine as state_machine
 from samelog.sequencer.state.commands import PinStage, Range
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.open_transactions import JoinedInLog
 from samelog.sequencer.state.transactions import stage_changes
 from samelog.sequencer.state.transactions.commands import CarriedOut, End, SettleUnit, UnitStep
 from samelog.sequencer.state.transactions.spanning import Spanning, StagedUnit
-from samelog.sequencer.state.transactions.state import JoinedInLog, Transactions
+from samelog.sequencer.state.transactions.state import Transactions
 from samelog.sequencer.state.transactions.two_phase import Decision, Step, TwoPhase
 from samelog.sequencer.state.types import State
 
@@ -54,7 +55,9 @@ def carry_out_a_part() -> Iterator[None]:
     """Of what is pinned, partitions with an odd number are left out."""
 
     def left(state: State, pin: PinStage) -> dict[int, list[Range]]:
-        return {n: ranges for n, ranges in pin.ranges if n in state.partitions and n % 2 == 0}
+        return {
+            n: ranges for n, ranges in pin.ranges if n in state.partitions.by_number and n % 2 == 0
+        }
 
     with (
         patch.object(stage_changes, "ranges_left", left),

@@ -8,7 +8,7 @@ open, and in no other one.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from samelog.placement import operations
 from samelog.placement.changes import AnyChange, PauseTasks, WantGroup
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused, TaskState
-from samelog.placement.values import OwnPlacement, PassStage, Placement
+from samelog.placement.values import PassStage, Placement
 from samelog.sequencer.admin.placement import other_copies
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.placement.commands import ChangePlacement, PlaceTopic
@@ -168,14 +168,14 @@ class Operator:
                 return f"{node.member.config.name}: {left}"
             for number, replica in node.data_groups.replicas.items():
                 own = replica.group_replica.logs.machine.state
-                if waits := _misplaced(node.cluster, number, own.placement, own.partitions):
+                if waits := _misplaced(node.cluster, number, own):
                     return f"{node.member.config.name}: {waits}"
         return ""
 
 
 def _left_behind(node: Node, table: Placement) -> str:
     """What group 0 has open of what the table has elsewhere, or on its way there."""
-    own = node.cluster.placement.passing
+    own = node.cluster.transfers.passing
     if own is not None and own.stage is PassStage.SEALED and _exists(node.cluster, own.partition):
         return f"group 0 has sealed partition {own.partition}"
     left = node.logs.merging.partitions.keys() & table.partitions.keys()
@@ -189,9 +189,9 @@ def _exists(cluster: State, partition: int) -> bool:
     return any(partition in topic.partition_numbers for topic in cluster.topics.values())
 
 
-def _misplaced(cluster: State, group: int, own: OwnPlacement, partitions: Collection[int]) -> str:
+def _misplaced(cluster: State, group: int, own: State) -> str:
     """What one group has, or lacks, against the table."""
-    table, passing = cluster.placement, own.passing
+    table, passing, partitions = cluster.placement, own.transfers.passing, own.partitions.by_number
     wanted = {each.number for each in table.partitions.values() if each.group == group}
     if wanted != set(partitions):
         return f"group {group} has partitions {sorted(partitions)}, not {sorted(wanted)}"

@@ -91,7 +91,7 @@ class StagingClient(RemoteClient):
     def _is_left(self, attempt: Staged) -> bool:
         """Whether any node knows of a run of it that is held and open."""
         nodes = [actor.node for actor in self.world.nodes if actor.node is not None]
-        found = [node.cluster.sessions.get(attempt.session) for node in nodes]
+        found = [node.cluster.sessions.by_name.get(attempt.session) for node in nodes]
         newest = [each.runs[-1] for each in found if each is not None and each.runs]
         return any(run.is_held and not run.closed for run in newest)
 
@@ -330,12 +330,12 @@ def _unfinished(actor: NodeActor) -> str:
         return f"has units {list(units)}"
     for number, replica in node.data_groups.replicas.items():
         logs = replica.group_replica.logs
-        known = logs.machine.state.transactions
-        if known.spanning.pins:
-            return f"has pinned {list(known.spanning.pins)} in group {number}"
-        if any(log.open for log in known.logs.values()):
+        state = logs.machine.state
+        if pins := state.transactions.spanning.pins:
+            return f"has pinned {list(pins)} in group {number}"
+        if any(log.open for log in state.open_transactions.by_partition.values()):
             return f"has open transactions in group {number}"
-        for partition in logs.machine.state.partitions.values():
+        for partition in logs.machine.state.partitions.by_number.values():
             merged = logs.merging.partitions.get(partition.number)
             held = 0 if merged is None else merged.log.next_offset
             if held < partition.next_offset and not actor.has_rotten:

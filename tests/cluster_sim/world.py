@@ -24,14 +24,15 @@ from samelog.sequencer.keys import keeper
 from samelog.sequencer.merge import merger
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft import member_log, snapshots
-from samelog.sequencer.state import types as state
 from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.sequencer.state.keys import key_state
-from samelog.sequencer.state.keys.key_state import DEDUP_KEY, DEDUP_KEY_HORIZON, FIRST
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
+from samelog.sequencer.state.tables import keys as key_table
+from samelog.sequencer.state.tables import sessions as session_table
+from samelog.sequencer.state.tables.keys import DEDUP_KEY, DEDUP_KEY_HORIZON, FIRST
 from samelog.store.merged.log import MergedLog
 from samelog.typed.enforcing import ENFORCE, Enforce
 from tests import tiers
+from tests.cluster_sim import rejections
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import CanonicalLog
 from tests.cluster_sim.checked import Misfits, lacks_schema
@@ -358,10 +359,11 @@ def _knobs(options: Options) -> Iterator[None]:
         stack.enter_context(patch.object(snapshots, "TAIL_ENTRIES", options.kept_entries))
         stack.enter_context(patch.object(member_log, "FILE_BYTES", options.wal_bytes))
         stack.enter_context(patch.object(merger, "SAMPLE_RECORDS", SAMPLE_RECORDS))
-        stack.enter_context(patch.object(state, "RUNS_REMEMBERED", options.runs_remembered))
+        stack.enter_context(patch.object(session_table, "RUNS_REMEMBERED", options.runs_remembered))
         stack.enter_context(patch.object(compactor, "INTERVAL_S", 0.3))
         stack.enter_context(patch.object(keeper, "STORE_AFTER_S", 0.3))
-        stack.enter_context(patch.object(key_state, "BLOCK_RECORDS", BLOCK_RECORDS))
+        stack.enter_context(patch.object(key_table, "BLOCK_RECORDS", BLOCK_RECORDS))
         stack.enter_context(patch.object(compactor, "MEMORY_BYTES", 0))
         stack.enter_context(known())
+        stack.enter_context(rejections.watched())
         yield

@@ -192,7 +192,7 @@ def test_what_is_refused_is_told_in_the_instruction() -> None:
         (1, "a", "int32"),
         (2, "", "a JSON object"),
     ]
-    assert world.machine.state.inputs[1].refused == [refused]
+    assert world.machine.state.sessions.inputs[1].refused == [refused]
     assert world.schemas.refused_records == 2
 
 
@@ -218,7 +218,7 @@ def test_a_kafka_clients_batch_is_refused_as_a_whole_and_teaches_no_sequence() -
     assert (part.verdict, part.records, part.size) == (Verdict.REFUSED, 0, 0)
     assert world.extras[0].refused[part.detail].told[0].record == 1
     assert world.merged[0].sequences == []
-    assert world.machine.state.inputs[1].refused == [], "its client has its answer"
+    assert world.machine.state.sessions.inputs[1].refused == [], "its client has its answer"
     world.put(1, batch(GOOD, BAD, producer=PRODUCER, sequence=0))  # the answer was lost
     world.put(1, batch(GOOD, GOOD, producer=PRODUCER, sequence=0))
     world.put(1, batch(GOOD, GOOD, producer=PRODUCER, sequence=0))
@@ -320,7 +320,7 @@ def test_a_twin_moves_on_behind_what_is_refused() -> None:
 
     world.put(1, numbered(GOOD, BAD, GOOD, first=0))
     world.run_dry()
-    assert world.machine.state.watermarks["feed"][1] == 2
+    assert world.machine.state.watermarks.by_dedup_id["feed"][1] == 2
     world.put(2, numbered(GOOD, BAD, GOOD, GOOD, first=0))
     world.run_dry()
     assert world.values == [GOOD, GOOD, GOOD]
@@ -355,12 +355,12 @@ def test_more_is_refused_only_when_what_was_before_is_kept(
         if not world.work:
             break
         world.check()
-    refused = world.machine.state.inputs[1].refused
+    refused = world.machine.state.sessions.inputs[1].refused
     assert sum(each.weight for each in refused) <= REFUSED_MOST + 128
     assert world.values == [GOOD], "the other session goes on"
     place = refused[-1].place
     world.apply(ForgetRefused(1, *place))
-    assert world.machine.state.inputs[1].refused == []
+    assert world.machine.state.sessions.inputs[1].refused == []
     world.work[:] = waiting
     world.check()
     assert world.asked_for[-1] == 1
@@ -405,7 +405,7 @@ def test_a_snapshot_has_what_was_refused_and_which_topics_are_checked() -> None:
     world.run_dry()
     read = StateMachine.decode(world.machine.encode())
     assert read.state.schemas.enforced == {"t": None}
-    assert read.state.inputs[1].refused == world.machine.state.inputs[1].refused
+    assert read.state.sessions.inputs[1].refused == world.machine.state.sessions.inputs[1].refused
 
 
 def test_a_verdict_is_of_the_very_bytes() -> None:

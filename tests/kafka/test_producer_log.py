@@ -26,7 +26,8 @@ from samelog.sequencer.merge.drafts import Draft
 from samelog.sequencer.merge.filters import GivenBatch
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CloseRun, CreateTopicCommand, DeleteTopicCommand
-from samelog.sequencer.state.types import Input, Topic
+from samelog.sequencer.state.tables.sessions import Input
+from samelog.sequencer.state.types import Topic
 from samelog.wire.errors import FaultCode
 from tests.kafka.batches import batch
 from tests.patience import PATIENCE_S
@@ -94,7 +95,7 @@ def test_what_a_closed_run_did_not_merge_is_not_taken(tmp_path: Path, run_with: 
         node = await leader_of(nodes)
         topic = await make_topic(node)
         log = await opened(node, topic)
-        session = node.raft.replica.machine.state.sessions[f"kafka-{node.peers.number}"]
+        session = node.raft.replica.machine.state.sessions.by_name[f"kafka-{node.peers.number}"]
         _, closing = node.raft.group.ask([CloseRun(session.name, session.runs[-1].run_id)])
         lost = log.append(topic, 0, memoryview(batch(b"lost")), 1)
         await closing
@@ -138,7 +139,7 @@ def test_batches_that_a_snapshot_decides_are_answered(tmp_path: Path, run_with: 
         first, second = memoryview(batch(b"a")), memoryview(batch(b"b"))
         log._intake.unwatch_verdicts(log)
         decided = log.append(topic, 0, first, 1)
-        [entry] = node.raft.replica.machine.state.inputs.values()
+        [entry] = node.raft.replica.machine.state.sessions.inputs.values()
         await until(lambda: entry.byte == len(first), "the first batch is merged")
         log.start()
         undecided = log.append(topic, 0, second, 1)
@@ -146,7 +147,7 @@ def test_batches_that_a_snapshot_decides_are_answered(tmp_path: Path, run_with: 
         node.group_replica.snapshot_installed()
         assert await outcome(decided) == UNKNOWN_FATE
         assert await outcome(undecided) == AppendResult(ErrorCode.none, 1)
-        session = node.raft.replica.machine.state.sessions[f"kafka-{node.peers.number}"]
+        session = node.raft.replica.machine.state.sessions.by_name[f"kafka-{node.peers.number}"]
         closing = CloseRun(session.name, session.runs[-1].run_id)
         lost = log.append(topic, 0, first, 1)
         node.raft.replica.machine.apply(closing)
@@ -227,7 +228,9 @@ def test_what_is_not_written_when_the_run_ends_is_not_taken(
         topic = await make_topic(node)
         log = await opened(node, topic)
         sizes = note_writes(node, monkeypatch)
-        run = node.raft.replica.machine.state.sessions[f"kafka-{node.peers.number}"].runs[-1]
+        run = node.raft.replica.machine.state.sessions.by_name[f"kafka-{node.peers.number}"].runs[
+            -1
+        ]
         lost = log.append(topic, 0, memoryview(batch(b"lost")), 1)
         log.on_run_closed("", run.run_id, {})
         assert await outcome(lost) == NOT_TAKEN

@@ -257,7 +257,9 @@ def test_a_read_is_bounded() -> None:
         machine.state.groups.by_id["billing"].offsets[1000 + generation] = CommittedOffset(
             1, -1, "m" * 50, 1
         )
-        machine.state.partitions[1000 + generation] = machine.state.partitions[1]
+        machine.state.partitions.by_number[1000 + generation] = machine.state.partitions.by_number[
+            1
+        ]
         machine.apply(commit("billing", 1000 + generation, 1))
     log = FeedLog(machine, StateTopic.OFFSETS, partition_for("billing"))
     assert 0 < len(log.view(0, 0, 1 << 30)) <= 16 << 10

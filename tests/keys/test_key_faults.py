@@ -32,14 +32,9 @@ from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge import filters
 from samelog.sequencer.merge.drafts import JOINED_BYTES
 from samelog.sequencer.state.commands import Verdict, VoidRecordsCommand
-from samelog.sequencer.state.keys.key_state import (
-    BLOCK_RECORDS,
-    KeyedPartition,
-    TellKeys,
-    horizon_of,
-)
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
+from samelog.sequencer.state.tables.keys import BLOCK_RECORDS, KeyedPartition, TellKeys, horizon_of
 from samelog.sequencer.state.types import Rejection
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
@@ -284,12 +279,12 @@ def test_digests_of_blocks_with_void_records_count_no_more() -> None:
     world = World("a")
     world.put(1, b"a", b"b")
     world.run_dry()
-    machine, keyed = world.machine, world.machine.state.keyed[1]
+    machine, keyed = world.machine, world.machine.state.keys.by_partition[1]
     for block in (0, 1):
         for member in (1, 2):
             assert machine.apply(TellKeys(1, block, member, 5, [1, 2, 3])) is not None
     assert keyed.agreed == {0: 5, 1: 5}
-    machine.state.partitions[1].next_offset = 3 * BLOCK_RECORDS
+    machine.state.partitions.by_number[1].next_offset = 3 * BLOCK_RECORDS
     void = VoidRecordsCommand(1, BLOCK_RECORDS, BLOCK_RECORDS + 5, 0, 1, 5, 5)
     assert not isinstance(machine.apply(void), Rejection)
     for member in (1, 2, 3):

@@ -10,8 +10,8 @@ import pytest
 
 from samelog.sequencer.keys import fetching
 from samelog.sequencer.keys.fetching import KeyFetches, sums_of
-from samelog.sequencer.state.keys import key_state
-from samelog.sequencer.state.keys.key_state import KeyedPartition
+from samelog.sequencer.state.tables import keys as key_table
+from samelog.sequencer.state.tables.keys import KeyedPartition
 from samelog.store.keys.key_store import LmdbKeys, stored_keys
 from samelog.wire.peer_messages import KeysAsked, KeysTold, PeerMessage
 from tests.keys.looking import at_once
@@ -51,7 +51,7 @@ class Pair:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "LOOKED_AT", 7)
     monkeypatch.setattr(fetching, "TOLD_BYTES", 40)
-    monkeypatch.setattr(key_state, "BLOCK_RECORDS", BLOCK)
+    monkeypatch.setattr(key_table, "BLOCK_RECORDS", BLOCK)
 
 
 def test_all_entries_of_what_is_archived_come_and_no_others(tmp_path: Any) -> None:

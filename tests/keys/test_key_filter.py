@@ -29,10 +29,10 @@ from samelog.sequencer.state.commands import (
     OpenRunCommand,
     Verdict,
 )
-from samelog.sequencer.state.keys import key_state
-from samelog.sequencer.state.keys.key_state import TellKeys
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
+from samelog.sequencer.state.tables import keys as key_table
+from samelog.sequencer.state.tables.keys import TellKeys
 from samelog.sequencer.state.transactions.commands import AddToTransaction, InitProducer
 from samelog.sequencer.state.types import Rejection
 from samelog.store.keys.key_store import NoKeys, stored_keys
@@ -217,7 +217,9 @@ def test_a_producers_retry_is_known_by_its_sequences_as_sent() -> None:
     sent = batch(b"a", b"b", producer=7, sequence=0)
     world.bytes.put(2, sent)
     world.run_dry()
-    assert [(each.first, each.last) for each in world.machine.state.producers[7][1]] == [(0, 1)]
+    assert [(each.first, each.last) for each in world.machine.state.producers.batches[7][1]] == [
+        (0, 1)
+    ]
     world.bytes.put(2, sent)
     (merge,) = world.plan()
     assert [part.verdict for part in merge.ranges] == [Verdict.DUPLICATE]
@@ -247,7 +249,7 @@ def test_a_key_counts_for_so_many_records() -> None:
         world.put(1, key)
         world.run_dry()
     assert world.log == [b"a", b"b", b"c", b"d", b"a", b"e"]
-    assert world.machine.state.keyed[1].floor == 3
+    assert world.machine.state.keys.by_partition[1].floor == 3
 
 
 def test_a_key_counts_for_so_long() -> None:
@@ -477,7 +479,7 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
         assert isinstance(machine.apply(refused), Rejection), refused
     changed = AlterTopicCommand("t", {"dedup.key.horizon": "7d"}, [])
     assert not isinstance(machine.apply(changed), Rejection)
-    assert StateMachine.decode(machine.encode()).state.keyed.keys() == {1}
+    assert StateMachine.decode(machine.encode()).state.keys.by_partition.keys() == {1}
 
 
 def test_staged_records_are_refused() -> None:
@@ -492,7 +494,7 @@ def test_staged_records_are_refused() -> None:
 def test_a_digest_counts_once_a_majority_tells_the_same() -> None:
     machine = StateMachine()
     machine.apply(CreateTopicCommand("t", "a", 1, KEYED, 0))
-    keyed = machine.state.keyed[1]
+    keyed = machine.state.keys.by_partition[1]
     for member, digest in ((1, 5), (2, 6), (2, 6)):
         machine.apply(TellKeys(1, 0, member, digest, [1, 2, 3]))
         assert keyed.agreed == {}
@@ -503,7 +505,7 @@ def test_a_digest_counts_once_a_majority_tells_the_same() -> None:
 
 
 def test_digests_do_not_depend_on_how_a_log_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_state, "BLOCK_RECORDS", 4)
+    monkeypatch.setattr(key_table, "BLOCK_RECORDS", 4)
     keys = stored_keys([b"%d" % at if at % 3 else None for at in range(23)])
     whole, pieces = PartitionKeys(NoKeys()), PartitionKeys(NoKeys())
     whole.read(keys)

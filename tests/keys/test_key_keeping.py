@@ -102,7 +102,7 @@ def lead(kept: Kept) -> None:
     """Let the log begin at offset 10, and its node lead another voter."""
     kept.log.start_at(10, checksum=0)
     kept.append(b"a")
-    kept.machine.state.partitions[1].next_offset = 11
+    kept.machine.state.partitions.by_number[1].next_offset = 11
     kept.group.is_leader = True
     kept.group.pump = lambda: None
     kept.group.raft = SimpleNamespace(
@@ -154,7 +154,7 @@ def test_a_leader_gives_the_leadership_away_while_it_fetches(tmp_path: Path) -> 
 def test_what_is_archived_and_counts_no_more_is_not_fetched(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "log")
     lead(kept)
-    kept.machine.state.keyed[1].floor = 10
+    kept.machine.state.keys.by_partition[1].floor = 10
     kept.look()
     kept.look()
     known = kept.filter.partitions[1]

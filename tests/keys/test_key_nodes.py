@@ -13,7 +13,7 @@ from samelog.format.compression import decompress
 from samelog.sequencer.keys import keeper
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.sequencer.state.keys import key_state
+from samelog.sequencer.state.tables import keys as key_table
 from samelog.store.keys.key_store import FOLDER, LmdbKeys
 from tests.keys.test_key_filter import batch
 from tests.sequencer.cluster import (
@@ -119,7 +119,7 @@ def test_an_index_that_is_lost_is_made_anew_from_the_log(tmp_path: Path, run_wit
 def test_an_index_that_differs_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: RunWith
 ) -> None:
-    monkeypatch.setattr(key_state, "BLOCK_RECORDS", 4)
+    monkeypatch.setattr(key_table, "BLOCK_RECORDS", 4)
     monkeypatch.setattr(keeper, "INTERVAL_S", 0.02)
 
     async def body(nodes: list[Node]) -> None:
@@ -127,7 +127,7 @@ def test_an_index_that_differs_is_made_anew(
         await Session("a").send(nodes, batch(b"a", b"b", b"c", b"d", b"e"))
         await indexed(nodes, 5)
         state = nodes[0].logs.machine.state
-        await until(lambda: 0 in state.keyed[1].agreed, "a digest that is agreed")
+        await until(lambda: 0 in state.keys.by_partition[1].agreed, "a digest that is agreed")
         damaged = nodes[1].raft.keys.partitions[1]
         damaged.sums[0] ^= 1
         await until(lambda: nodes[1].raft.keys.partitions.get(1) is not damaged, "a new index")

@@ -191,7 +191,9 @@ class Brought:
         world = self._world
         if not world.bytes.files:
             return True
-        return world.machine.state.inputs[world.input].place == world.bytes.end(world.input)
+        return world.machine.state.sessions.inputs[world.input].place == world.bytes.end(
+            world.input
+        )
 
     async def settled(self, topic: str, partition: int) -> None:
         while not self.is_settled():  # noqa: ASYNC110
@@ -247,7 +249,7 @@ class World:
     @property
     def begins_later(self) -> bool:
         """Whether the mirror was empty when its source had begun later."""
-        return self.mirror.machine.state.partitions[self.mirror.number].start_segment > 0
+        return self.mirror.machine.state.partitions.by_number[self.mirror.number].start_segment > 0
 
     async def moment(self) -> None:
         """The sidecar runs on, and begins again if it has ended."""
@@ -411,7 +413,7 @@ class World:
 
     def check_dedup(self) -> None:
         """Nothing that is mirrored counts before the promotion."""
-        if self.promoted_at is None and self.mirror.machine.state.producers:
+        if self.promoted_at is None and self.mirror.machine.state.producers.batches:
             raise Harm("dedup has learnt of producers of the source")
 
     def check_empty(self, batch: bytes) -> None:

@@ -27,7 +27,6 @@ from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state import machine as state
-from samelog.sequencer.state import sequences
 from samelog.sequencer.state.commands import (
     CreateTopicCommand,
     DeleteTopicCommand,
@@ -41,7 +40,9 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.group_commands import CommitOffsets
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.session_index import SessionIndex
-from samelog.sequencer.state.types import Session, Topic
+from samelog.sequencer.state.tables import producers
+from samelog.sequencer.state.tables.sessions import Session
+from samelog.sequencer.state.types import Topic
 from tests.mutants.archiving import ARCHIVING
 from tests.mutants.asking import ASKING
 from tests.mutants.clocks import CLOCKS
@@ -126,7 +127,7 @@ def void_anything() -> Iterator[None]:
     """Any offsets can be given up, planned or not, and twice."""
 
     def void(self: StateMachine, command: VoidRecordsCommand) -> VoidRecordsCommand:
-        partition = self.state.partitions[command.partition]
+        partition = self.state.partitions.by_number[command.partition]
         partition.voids = (*partition.voids, command)
         return command
 
@@ -174,8 +175,10 @@ def expire_what_is_used() -> Iterator[None]:
 
     def forget(self: StateMachine, command: Expire) -> list[Any]:
         for producer, _ in command.producers:
-            self.state.producers.pop(producer, None)
-        known = [self.state.sessions[name] for name, _ in command.sessions if name != "nobody"]
+            self.state.producers.batches.pop(producer, None)
+        known = [
+            self.state.sessions.by_name[name] for name, _ in command.sessions if name != "nobody"
+        ]
         return [entry for session in known for entry in self._forget_runs(session)]
 
     with patch.dict(state._APPLY, {Expire: forget}):
@@ -189,7 +192,7 @@ def expire_open_runs() -> Iterator[None]:
 
     def open_run(self: StateMachine, command: OpenRunCommand) -> Any:
         run = original(self, command)
-        self.state.sessions[command.session].idle_since_ms = 0
+        self.state.sessions.by_name[command.session].idle_since_ms = 0
         return run
 
     def note(self: SessionIndex, session: Session) -> None:
@@ -240,7 +243,7 @@ def take_retries() -> Iterator[None]:
 @contextmanager
 def remember_one_batch() -> Iterator[None]:
     """Only the newest batch of a producer is known again."""
-    with patch.object(sequences, "BATCHES_REMEMBERED", 1):
+    with patch.object(producers, "BATCHES_REMEMBERED", 1):
         yield
 
 

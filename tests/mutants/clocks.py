@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from unittest.mock import PropertyMock, patch
 
 from samelog.sequencer.cluster.agreed_clock import AgreedClock
-from samelog.sequencer.state.keys.key_state import KeyedPartition
+from samelog.sequencer.state.tables.keys import KeyedPartition
 
 
 @contextmanager

@@ -219,7 +219,7 @@ def trust_topics_to_stay() -> Iterator[None]:
     """A partition is looked up as if no topic could be deleted meanwhile."""
 
     def known(self: Compactor, number: int, here: Any) -> Any:
-        return self._parts.machine.state.partitions[number]
+        return self._parts.machine.state.partitions.by_number[number]
 
     with patch.object(Compactor, "_known", known):
         yield

@@ -18,7 +18,9 @@ from samelog.sequencer.raft import coordinator
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.state.placement import leaving, passing
-from samelog.sequencer.state.types import Input, State
+from samelog.sequencer.state.placement.leaving import Stub
+from samelog.sequencer.state.tables.sessions import Input
+from samelog.sequencer.state.types import State
 from samelog.store.merged.topic_dirs import TopicDirs
 
 
@@ -38,10 +40,8 @@ def forget_who_wrote() -> Iterator[None]:
     """Group 0 forgets sessions' inputs with the partition: their runs end without the new group."""
     original = leaving.keep_stub
 
-    def keep_stub(state: State, number: int) -> None:
-        original(state, number)
-        for entry in [each for each in state.inputs.values() if each.partition == number]:
-            del state.inputs[entry.number]
+    def keep_stub(state: State, stub: Stub) -> None:
+        original(state, (stub[0], []))
 
     with patch.object(passing, "keep_stub", keep_stub):
         yield
@@ -51,10 +51,15 @@ def forget_who_wrote() -> Iterator[None]:
 def keep_what_was_merged() -> Iterator[None]:
     """Group 0 still says how far a partition is merged that has left it."""
 
-    def keep_stub(state: State, number: int) -> None:
-        """The partition stays as it was."""
+    def stub_of(state: State, number: int) -> Stub:
+        return state.partitions.by_number[number], state.sessions.of_partition(number)
 
-    with patch.object(passing, "keep_stub", keep_stub):
+    def keep_stub(state: State, stub: Stub) -> None:
+        state.partitions.put(stub[0])
+        state.sessions.inputs.update((entry.number, entry) for entry in stub[1])
+
+    as_it_was = patch.object(passing, "stub_of", stub_of)
+    with as_it_was, patch.object(passing, "keep_stub", keep_stub):
         yield
 
 
@@ -70,7 +75,7 @@ def need_what_has_left() -> Iterator[None]:
     """Members change only once what has left group 0 is on a majority in it, which nobody tells."""
 
     def has(self: Changes, merged: dict[int, int], wanted: dict[int, int]) -> bool:
-        here = self._machine.state.partitions
+        here = self._machine.state.partitions.by_number
         return all(merged.get(n, 0) >= offset for n, offset in wanted.items() if n in here)
 
     with (
@@ -86,7 +91,7 @@ def take_what_is_for_others() -> Iterator[None]:
     original: Any = Intake._open_entry
 
     def open_entry(self: Intake, number: int, run_number: int) -> Input:
-        entry = self._machine.state.inputs.get(number)
+        entry = self._machine.state.sessions.inputs.get(number)
         return entry if entry is not None else original(self, number, run_number)
 
     with patch.object(Intake, "_open_entry", open_entry):

@@ -23,7 +23,8 @@ from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import OpenPlacedInput
-from samelog.sequencer.state.types import Input, Run, Session, State
+from samelog.sequencer.state.tables.sessions import Input, Run, Session
+from samelog.sequencer.state.types import State
 from samelog.wire.bounds import Holder, RunEnd
 from samelog.wire.member_beats import MemberBeats, Silence
 from samelog.wire.push.effects import InputName, InputState
@@ -295,7 +296,7 @@ def look_among_all_inputs() -> Iterator[None]:
     """The inputs of a session are looked for among those of all sessions."""
 
     def inputs_of(self: StateMachine, session: str) -> list[Input]:
-        return [each for each in self.state.inputs.values() if each.session == session]
+        return [each for each in self.state.sessions.inputs.values() if each.session == session]
 
     with patch.object(StateMachine, "inputs_of", inputs_of):
         yield
@@ -313,7 +314,7 @@ def begin_any_run() -> Iterator[None]:
     """A data group opens whichever run it is asked for."""
 
     def begin(state: State, command: OpenPlacedInput) -> Run:
-        return state.sessions[command.session].begin(command, command.number, command.asked)
+        return state.sessions.by_name[command.session].begin(command, command.number, command.asked)
 
     with patch("samelog.sequencer.state.machine.begin_run", begin):
         yield

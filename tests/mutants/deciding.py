@@ -13,8 +13,9 @@ from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state import expiry
 from samelog.sequencer.state.commands import MergeExtras, Verdict
 from samelog.sequencer.state.group_commands import CommitOffsets
+from samelog.sequencer.state.tables.open_transactions import LogTransactions
 from samelog.sequencer.state.transactions import changes
-from samelog.sequencer.state.transactions.state import LogTransactions, Transaction, Transactions
+from samelog.sequencer.state.transactions.state import Transaction, Transactions
 from samelog.sequencer.state.transactions.two_phase import Decision
 from samelog.sequencer.state.types import State
 
@@ -80,7 +81,7 @@ def abort_with_offsets() -> Iterator[None]:
 
     def decide(state: State, name: str, known: Transaction, *more: Any) -> None:
         commits = [(group, list(offsets.items())) for group, offsets in known.groups.items()]
-        state.groups.apply(CommitOffsets(commits), state.partitions)
+        state.groups.apply(CommitOffsets(commits), state.partitions.by_number)
         original(state, name, known, *more)
 
     with patch.object(changes, "_decide", decide):

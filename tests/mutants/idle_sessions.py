@@ -11,7 +11,7 @@ from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.ingest.node_sessions import RunKeeper
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.direct import QuietInputs
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.store.disk.files import File
 from samelog.store.session.new_input import NewInput
 
@@ -23,7 +23,7 @@ def look_at_every_session() -> Iterator[None]:
 
     def tick(self: RunKeeper, now: float, *, is_leader: bool) -> None:
         machine = self._machine
-        with patch.object(machine.index, "of_nodes", dict.fromkeys(machine.state.sessions)):
+        with patch.object(machine.index, "of_nodes", dict.fromkeys(machine.state.sessions.by_name)):
             original(self, now, is_leader=is_leader)
 
     with patch.object(RunKeeper, "tick", tick):
@@ -35,7 +35,7 @@ def count_every_input() -> Iterator[None]:
     """All inputs are looked at to count what is not merged."""
 
     def take_grown(self: SessionStore) -> dict[int, None]:
-        return dict.fromkeys(self._machine.state.inputs)
+        return dict.fromkeys(self._machine.state.sessions.inputs)
 
     with patch.object(SessionStore, "take_grown", take_grown):
         yield

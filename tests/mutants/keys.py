@@ -18,8 +18,8 @@ from samelog.sequencer.merge.bookings import Bookings
 from samelog.sequencer.merge.drafts import EntryBudget
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.state import setting_state
-from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.state.placement import topics
+from samelog.sequencer.state.tables.keys import KeyedPartition
 from samelog.store.keys import key_store
 from samelog.store.keys.key_pages import KeySnapshot
 from samelog.store.keys.key_store import FOLDER, LmdbKeys
@@ -132,11 +132,11 @@ def take_transactions() -> Iterator[None]:
     original = Planner._judge_producer
 
     def judge(self: Planner, entry: Any, facts: Any, draft: Any) -> Any:
-        keyed, self._machine.state.keyed = self._machine.state.keyed, {}
+        keyed, self._machine.state.keys.by_partition = self._machine.state.keys.by_partition, {}
         try:
             return original(self, entry, facts, draft)
         finally:
-            self._machine.state.keyed = keyed
+            self._machine.state.keys.by_partition = keyed
 
     with patch.object(Planner, "_judge_producer", judge):
         yield

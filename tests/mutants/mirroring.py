@@ -30,7 +30,6 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors import changes
 from samelog.sequencer.state.mirrors.state import MirrorPlace
 from samelog.sequencer.state.placement import topics
-from samelog.sequencer.state.sequences import remember
 from samelog.sequencer.state.types import State
 
 
@@ -51,7 +50,7 @@ def believe_headers_without_a_sum() -> Iterator[None]:
 @contextmanager
 def anybody_opens_a_mirror() -> Iterator[None]:
     """Publishers may write to mirrors."""
-    with patch.object(machine, "why_no_mirror_input", lambda *given: None):
+    with patch.object(topics, "why_no_mirror_input", lambda *given: None):
         yield
 
 
@@ -78,12 +77,10 @@ def merge_into_mirrors() -> Iterator[None]:
 def teach_dedup_what_is_mirrored() -> Iterator[None]:
     """Producers of the source are remembered as if they were here."""
 
-    def learn(state: State, command: Merge) -> None:
-        for sequence in command.sequences:
-            known = state.producers.setdefault(sequence.producer_id, {})
-            remember(known.setdefault(command.partition, []), sequence)
+    def learn(self: StateMachine, command: Merge) -> None:
+        self.state.producers.learn(command.partition, command.sequences, command.append_ms)
 
-    with patch.object(machine, "learn", learn):
+    with patch.object(StateMachine, "_learn", learn):
         yield
 
 

@@ -23,54 +23,73 @@ from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.state import machine, setting_state
 from samelog.sequencer.state.placement import changes, passing
 from samelog.sequencer.state.placement.commands import OpenPartition, PassPartition
+from samelog.sequencer.state.tables import epochs
+from samelog.sequencer.state.tables.producers import ProducersTable
+from samelog.sequencer.state.tables.sessions import SessionsTable
+from samelog.sequencer.state.tables.transfers import TransfersTable
+from samelog.sequencer.state.tables.watermarks import WatermarksTable
 from samelog.sequencer.state.types import State
 
 
 @contextmanager
 def merge_behind_the_seal() -> Iterator[None]:
     """A partition that is on its way takes records in both groups."""
-    with patch.object(Placement, "is_on_its_way", lambda self, partition: False):
+    with patch.object(TransfersTable, "is_on_its_way", lambda self, partition: False):
+        yield
+
+
+@contextmanager
+def leave_a_table_out() -> Iterator[None]:
+    """Nothing tells the watermarks what happens to partitions."""
+    original = State.partition_tables
+
+    def most(self: State) -> dict[str, Any]:
+        tables = original.__get__(self)
+        return {name: table for name, table in tables.items() if name != "watermarks"}
+
+    with patch.object(State, "partition_tables", property(most)):
         yield
 
 
 @contextmanager
 def forget_the_inputs() -> Iterator[None]:
     """The new group does not learn how far sessions are merged."""
-    with patch.object(passing, "_take_up_input", lambda *_: None):
+    with patch.object(SessionsTable, "import_", lambda *_: None):
         yield
 
 
 @contextmanager
 def forget_the_batches() -> Iterator[None]:
     """The new group does not learn which batches and ids were merged."""
-    with patch.object(passing, "_take_up_knowledge", lambda *_: None):
+    nothing = patch.object(ProducersTable, "import_", lambda *_: None)
+    with nothing, patch.object(WatermarksTable, "import_", lambda *_: None):
         yield
 
 
 @contextmanager
 def forget_the_epochs() -> Iterator[None]:
     """Leader epochs of a partition begin with the terms of its new group."""
-    with patch.object(passing, "EPOCHS_PER_MOVE", 0):
+    with patch.object(epochs, "EPOCHS_PER_MOVE", 0):
         yield
 
 
 @contextmanager
 def end_runs_for_good() -> Iterator[None]:
     """A run that has ended in the new group takes no input that comes later."""
-    original = passing._run_here
+    original = SessionsTable._run_here
 
-    def run_here(state: State, carried: Any) -> Any:
-        run = original(state, carried)
+    def run_here(self: SessionsTable, carried: Any) -> Any:
+        run = original(self, carried)
         return None if run is not None and run.closed and not carried.run.closed else run
 
-    with patch.object(passing, "_run_here", run_here):
+    with patch.object(SessionsTable, "_run_here", run_here):
         yield
 
 
 @contextmanager
 def begin_runs_twice() -> Iterator[None]:
     """A partition is opened though an older run of one of its sessions is open in the new group."""
-    with patch.object(passing, "_newest_run", lambda state, session: None):
+    with patch.object(SessionsTable, "in_the_way", lambda *_: None):
         yield
 
 
@@ -96,7 +115,7 @@ def number_targets_as_before() -> Iterator[None]:
 @contextmanager
 def seal_what_is_staged() -> Iterator[None]:
     """A partition goes while records of it wait to be published with others."""
-    with patch.object(passing, "_is_staged", lambda *_: False):
+    with patch.object(SessionsTable, "holds_staged", lambda *_: False):
         yield
 
 
@@ -117,8 +136,8 @@ def seal_what_is_forbidden() -> Iterator[None]:
     original = passing._seal
 
     def seal(state: State, command: PassPartition) -> Any:
-        if state.placement.pass_of(command.task) is PassStage.FORBIDDEN:
-            state.placement.passing = None
+        if state.transfers.pass_of(command.task) is PassStage.FORBIDDEN:
+            state.transfers.passing = None
         return original(state, command)
 
     with patch.dict(passing._STEPS, {Action.SEAL_PARTITION: seal}):
@@ -131,8 +150,8 @@ def copy_what_was_given_up() -> Iterator[None]:
     original = passing._copy
 
     def copy(state: State, command: PassPartition) -> Any:
-        if state.placement.pass_of(command.task) is PassStage.GONE:
-            state.placement.passing = None
+        if state.transfers.pass_of(command.task) is PassStage.GONE:
+            state.transfers.passing = None
         return original(state, command)
 
     with patch.dict(passing._STEPS, {Action.COPY_PARTITION: copy}):
@@ -238,7 +257,7 @@ def compact_on_the_way() -> Iterator[None]:
     """The old group goes on compacting what the new one copies."""
 
     def compact(state: State, command: Any) -> Any:
-        return apply_order(state.partitions[command.partition], command)
+        return apply_order(state.partitions.by_number[command.partition], command)
 
     changed = {**setting_state.CHANGES, CompactCommand: compact}
     with patch.object(machine, "CHANGES", changed):
@@ -258,6 +277,7 @@ _OPEN = "test_a_partition_with_an_open_transaction_is_not_sealed"
 _LEFTOVERS = "tests/sequencer/test_leftovers.py::test_files_of_unknown_groups_are_kept_and_shown"
 _PHASES = "tests/sequencer/test_catching_up.py::test_phases_come_in_order"
 _HISTORY = "tests/archiver/test_history.py::test_it_goes_along_to_another_group"
+_TABLES = "tests/sequencer/test_partition_tables.py::"
 _LATE = "tests/placement/test_passing.py::test_steps_that_come_late_change_nothing"
 _RUNS = "tests/placement/test_passing.py::test_a_run_goes_on_where_its_partition_is"
 _LEFT = "tests/placement/test_passing.py::test_what_left_is_not_opened_by_an_old_table"
@@ -286,5 +306,6 @@ PASSING = (
     ("raft.12", ask_too_early, _IN + "test_a_group_that_has_just_been_made_is_asked_again"),
     ("placement.8", remove_unknown_groups, _LEFTOVERS),
     ("placement.8", say_that_all_is_here, _PHASES),
+    ("placement.19", leave_a_table_out, _TABLES + "test_every_table_of_the_state_is_told"),
 )
 """Rule, bug, and the test that finds it."""

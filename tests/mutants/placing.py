@@ -366,7 +366,7 @@ def keep_replicas_that_lag() -> Iterator[None]:
     original = ReplicaKeeper._is_over
 
     def is_over(self: ReplicaKeeper, replica: DataReplica) -> bool:
-        partitions = replica.group_replica.logs.machine.state.partitions
+        partitions = replica.group_replica.logs.machine.state.partitions.by_number
         return original(self, replica) and not partitions
 
     with patch.object(ReplicaKeeper, "_is_over", is_over):

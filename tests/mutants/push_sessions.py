@@ -20,7 +20,7 @@ from samelog.runtime.faults import fault_of
 from samelog.runtime.network.channel import Channel
 from samelog.runtime.network.connection import Connection
 from samelog.sequencer.ingest.intake import Intake
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.wire import sender
 from samelog.wire.push.acks import Acknowledgements
 from samelog.wire.push.receiver import PushReceiver
@@ -64,7 +64,7 @@ def take_bytes_into_the_open_run() -> Iterator[None]:
     original = Intake._open_entry
 
     def open_entry(self: Intake, number: int, run_number: int) -> Input:
-        entry = self._machine.state.inputs.get(number)
+        entry = self._machine.state.sessions.inputs.get(number)
         return original(self, number, run_number if entry is None else entry.run)
 
     with patch.object(Intake, "_open_entry", open_entry):

@@ -19,13 +19,16 @@ from samelog.sequencer.spanning import steps
 from samelog.sequencer.state import machine, reset_state
 from samelog.sequencer.state.placement import changes, passing
 from samelog.sequencer.state.placement.commands import OpenPartition
+from samelog.sequencer.state.tables.producers import ProducersTable
+from samelog.sequencer.state.tables.watermarks import WatermarksTable
 from samelog.sequencer.state.types import State
 
 
 @contextmanager
 def forget_dedup_at_resets() -> Iterator[None]:
     """A hard reset forgets what dedup knows of partitions."""
-    with patch.object(reset_state, "_move_dedup", lambda state, moved: None):
+    nothing = patch.object(ProducersTable, "renumber", lambda self, moved: None)
+    with nothing, patch.object(WatermarksTable, "renumber", lambda self, moved: None):
         yield
 
 

@@ -10,7 +10,7 @@ from samelog.publisher import shipper
 from samelog.sequencer.cluster import leader_upkeep
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.state.session_index import SessionIndex
-from samelog.sequencer.state.types import Session
+from samelog.sequencer.state.tables.sessions import Session
 from samelog.wire.errors import FaultCode
 
 

@@ -27,7 +27,7 @@ from samelog.sequencer.state import (
 )
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
-from samelog.sequencer.state.types import State, Topic
+from samelog.sequencer.state.types import State
 from samelog.sequencer.state.views import changes as view_changes
 from samelog.store.merged import partition_file
 from samelog.subscriber import tail_reader
@@ -78,14 +78,7 @@ def forget_shared_texts() -> Iterator[None]:
 @contextmanager
 def begin_logs_without_a_version() -> Iterator[None]:
     """No version is in force in a partition that is new, or restarts."""
-    original = State.add_partitions
-
-    def add_partitions(self: State, topic: Topic, count: int) -> None:
-        original(self, topic, count)
-        for number in topic.partition_numbers[-count:]:
-            self.partitions[number].schema_since = ()
-
-    with patch.object(State, "add_partitions", add_partitions):
+    with patch.object(State, "_begin_versions", lambda self, topic, numbers: None):
         yield
 
 

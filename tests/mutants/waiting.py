@@ -19,7 +19,7 @@ from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.data_groups import stages
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.wire.push import inputs
 
 NEVER_S = 1e9

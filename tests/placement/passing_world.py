@@ -39,7 +39,8 @@ from samelog.sequencer.state.placement.commands import (
     OpenPlacedInput,
     PassPartition,
 )
-from samelog.sequencer.state.types import Input, Rejection, Run, State
+from samelog.sequencer.state.tables.sessions import Input, Run
+from samelog.sequencer.state.types import Rejection, State
 from samelog.wire.peer_messages import PassAsked, PassReport, PassTold
 
 MOVING, STAYING = 1, 2
@@ -216,29 +217,30 @@ class PassingWorld:
     def commit(self, group: Group) -> None:
         """The next entry is applied, with what that means for the log."""
         (command,) = decode_commands(group.entries.pop(0))
-        before = MOVING in group.state.partitions
+        before = MOVING in group.state.partitions.by_number
         outcome = group.machine.apply(command)
         if isinstance(command, Merge) and not isinstance(outcome, Rejection):
             self._merged(group, command)
         opens = isinstance(command, PassPartition) and command.action is Action.OPEN_PARTITION
         if opens and not isinstance(outcome, Rejection):
             self._compare_with_source(group)
-        if before and MOVING not in group.state.partitions:
+        if before and MOVING not in group.state.partitions.by_number:
             group.copied = 0
             if not any(self.has_all(each) for each in self.groups.values()):
                 raise Harm("records are gone with the source")
 
     def _compare_with_source(self, group: Group) -> None:
         """What dedup knows came along."""
-        source = self.groups[3 - group.number].state
-        for kind in ("producers", "watermarks"):
-            old, new = getattr(source, kind), getattr(group.state, kind)
-            for key, known in old.items():
-                if MOVING in known and new.get(key, {}).get(MOVING) != known[MOVING]:
-                    raise Harm(f"what was merged of {key} is forgotten")
+        source, here = self.groups[3 - group.number].state, group.state
+        for producer, batches in source.producers.batches.items():
+            if MOVING in batches and here.producers.batches[producer][MOVING] != batches[MOVING]:
+                raise Harm(f"what was merged of {producer} is forgotten")
+        for dedup_id, known in source.watermarks.by_dedup_id.items():
+            if MOVING in known and here.watermarks.by_dedup_id[dedup_id][MOVING] != known[MOVING]:
+                raise Harm(f"what was merged of {dedup_id} is forgotten")
 
     def has_all(self, group: Group) -> bool:
-        return MOVING in group.state.partitions and group.copied >= len(self.log)
+        return MOVING in group.state.partitions.by_number and group.copied >= len(self.log)
 
     def _merged(self, group: Group, command: Merge) -> None:
         if command.partition != MOVING:
@@ -249,15 +251,15 @@ class PassingWorld:
             raise Harm("the leader epoch falls")
         self.newest_epoch = command.epoch
         for part in command.ranges:
-            session = group.state.inputs[part.input].session
+            session = group.state.sessions.inputs[part.input].session
             self.log += [(session, part.run, byte) for byte in range(part.start, part.stop)]
         if group.copied == command.base_offset:
             group.copied = len(self.log)
 
     def copy(self, group: Group) -> None:
         """What its state knows of comes from the other group, while that has it."""
-        known, other = group.state.partitions.get(MOVING), self.groups[3 - group.number]
-        if known is not None and MOVING in other.state.partitions:
+        known, other = group.state.partitions.by_number.get(MOVING), self.groups[3 - group.number]
+        if known is not None and MOVING in other.state.partitions.by_number:
             reach = min(known.next_offset, other.copied)
             group.copied = max(group.copied, min(reach, group.copied + self.chance.randint(0, 9)))
 
@@ -278,9 +280,9 @@ class PassingWorld:
             return
         stop = min(writer.length, entry.byte + self.chance.randint(1, 3))
         part = Range(entry.number, writer.run, 0, entry.byte, stop, stop - entry.byte, 1, 0)
-        known = group.state.partitions[MOVING]
+        known = group.state.partitions.by_number[MOVING]
         seen = Sequence5(int(writer.name[1:]), 0, entry.byte, stop, known.next_offset)
-        where = known.next_offset, 1 + group.state.placement.epoch_bases.get(MOVING, 0), 1, False
+        where = known.next_offset, 1 + group.state.epochs.by_partition.get(MOVING, 0), 1, False
         group.propose([Merge(MOVING, *where, [part], [seen], [(writer.name, stop)])])
 
     def _note(self, writer: Writer, entry: Input) -> None:
@@ -397,12 +399,12 @@ class PassingWorld:
         if placement.tasks:
             raise Harm(f"a task has no end: {placement.tasks}, {self.said}")
         home, other = placement.group_of(MOVING), 3 - placement.group_of(MOVING)
-        if MOVING in self.groups[other].state.partitions:
+        if MOVING in self.groups[other].state.partitions.by_number:
             raise Harm("the partition is in both groups")
         state = self.groups[home].state
-        if state.placement.is_on_its_way(MOVING) or not self.has_all(self.groups[home]):
+        if state.transfers.is_on_its_way(MOVING) or not self.has_all(self.groups[home]):
             raise Harm("the partition is not open where it is")
-        if state.placement.epoch_bases.get(MOVING, 0) != placement.partitions[MOVING].epoch_base:
+        if state.epochs.by_partition.get(MOVING, 0) != placement.partitions[MOVING].epoch_base:
             raise Harm("the group and the table differ about leader epochs")
         for writer in self.writers:
             self._check_writer(state, writer)

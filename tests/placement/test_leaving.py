@@ -38,7 +38,8 @@ from samelog.sequencer.state.placement.commands import (
 )
 from samelog.sequencer.state.placement.leaving import may_leave
 from samelog.sequencer.state.placement.passing import Carried, carry
-from samelog.sequencer.state.types import Epochs, Rejection
+from samelog.sequencer.state.tables.epochs import EpochsTable
+from samelog.sequencer.state.types import Rejection
 from tests.placement.tables import LIMITS, states_of, table_of
 
 TOPIC, TARGET = "a" * 32, 1
@@ -54,8 +55,7 @@ class Cluster:
         self.state = self.machine.state
         self.do(CreateTopicCommand(TOPIC, "t", 2, {}, 1))
         self.change(PlaceGroups(1, (NewGroup(1, (1,), 1),)))
-        self.state.placement.epoch_bases[MOVING] = EPOCH_BASE
-        self.state.epochs = Epochs(base=RESET_BASE, first=3)
+        self.state.epochs = EpochsTable(RESET_BASE, 3, {MOVING: EPOCH_BASE})
         for name, identity in (("p", "i"), ("node:n1", NODE_PREFIX + "n1")):
             self.do(OpenRunCommand(name, name, identity, 0, f"{name}-0", None, None))
             self.do(OpenInputCommand(name, TOPIC, 0))
@@ -70,7 +70,7 @@ class Cluster:
 
     def merge(self, partition: int, size: int) -> Any:
         entry = self.machine.input_of("p", partition)
-        known = self.state.partitions[partition]
+        known = self.state.partitions.by_number[partition]
         assert entry is not None
         part = Range(entry.number, entry.run, 0, entry.byte, entry.byte + size, size, 1, 0)
         return self.do(Merge(partition, known.next_offset, 1, 1, False, [part]))
@@ -100,9 +100,10 @@ def test_what_has_left_is_as_what_was_made_in_a_data_group() -> None:
     state, table = cluster.state, cluster.state.placement
     base = RESET_BASE + EPOCH_BASE + EPOCHS_PER_MOVE
     assert table.partitions == {MOVING: PlacedPartition(MOVING, TOPIC, 0, TARGET, base, 3)}
-    assert (table.moves, table.tasks, table.epoch_bases, table.left) == ({}, {}, {}, [])
+    assert (table.moves, table.tasks) == ({}, {})
+    assert (state.epochs.by_partition, state.transfers.left) == ({}, [])
     assert state.topics[TOPIC].is_placed
-    assert state.partitions[MOVING].next_offset == 0
+    assert state.partitions.by_number[MOVING].next_offset == 0
     assert table.group_of(STAYING) == METADATA
     assert not isinstance(cluster.merge(STAYING, 3), Rejection), "the other one goes on here"
 
@@ -110,7 +111,9 @@ def test_what_has_left_is_as_what_was_made_in_a_data_group() -> None:
 def test_the_group_learns_of_the_same_leader_epochs() -> None:
     cluster = Cluster()
     told = msgspec.msgpack.decode(carry(cluster.state, MOVING, is_sealed=True), type=Carried)
-    assert told.epoch_base == RESET_BASE + EPOCH_BASE
+    group = EpochsTable()
+    group.import_(MOVING, told.tables["epochs"])
+    assert group.base_of(MOVING) == RESET_BASE + EPOCH_BASE + EPOCHS_PER_MOVE
 
 
 def test_the_table_names_nothing_before_it_is_open_elsewhere() -> None:
@@ -134,20 +137,20 @@ def test_a_run_ends_once_the_group_has_ended_its_part() -> None:
     assert entry.number == before.number
     assert cluster.machine.input_of("node:n1", MOVING) is None, "nodes have another session there"
     cluster.do(ClosePlacedRun("p", "p-0", 1, [(MOVING, 0, 12)]))
-    [run] = cluster.state.sessions["p"].runs
+    [run] = cluster.state.sessions.by_name["p"].runs
     assert (entry.number, 0, 12) in run.ends
 
 
 def test_where_a_closed_run_ended_stays_known() -> None:
     cluster = Cluster()
     cluster.do(CloseRun("p", "p-0", 1))
-    [run] = cluster.state.sessions["p"].runs
+    [run] = cluster.state.sessions.by_name["p"].runs
     ends = list(run.ends)
     cluster.moves()
     cluster.change(PartitionMoved(1))
     cluster.step(Action.DROP_PARTITION)
     assert run.ends == ends
-    assert all(number in cluster.state.inputs for number, *_ in ends)
+    assert all(number in cluster.state.sessions.inputs for number, *_ in ends)
 
 
 def test_only_group_0_lets_partitions_leave() -> None:

@@ -21,12 +21,8 @@ from samelog.sequencer.state.placement.commands import (
 )
 from samelog.sequencer.state.placement.passing import carry, why_together
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
+from samelog.sequencer.state.tables.open_transactions import JoinedInLog, LogTransactions, OpenInLog
 from samelog.sequencer.state.transactions.commands import TakePart
-from samelog.sequencer.state.transactions.state import (
-    JoinedInLog,
-    LogTransactions,
-    OpenInLog,
-)
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.peer_messages import PassTold
 from tests.placement.passing_world import MOVING, STAYING, TOPIC, Group, PassingWorld
@@ -58,21 +54,21 @@ def test_what_left_is_not_opened_by_an_old_table() -> None:
     refused = group.machine.apply(again)
     assert isinstance(refused, Rejection)
     assert refused.code == "LEFT"
-    assert MOVING not in group.state.partitions
+    assert MOVING not in group.state.partitions.by_number
 
 
 def test_a_partition_with_an_open_transaction_is_not_sealed() -> None:
     group = Group(1, MOVING)
-    group.state.partitions[MOVING].next_offset = 9
+    group.state.partitions.by_number[MOVING].next_offset = 9
     log = LogTransactions(open={1: OpenInLog(0, 1, 5, 1)})
-    group.state.transactions.logs[MOVING] = log
+    group.state.open_transactions.by_partition[MOVING] = log
     seal = PassPartition(1, Action.SEAL_PARTITION, MOVING, b"")
     refused = group.machine.apply(seal)
     assert isinstance(refused, Rejection)
     assert refused.code == "TRANSACTION_OPEN"
     log.open.clear()
     assert not isinstance(group.machine.apply(seal), Rejection)
-    assert group.state.placement.is_on_its_way(MOVING)
+    assert group.state.transfers.is_on_its_way(MOVING)
 
 
 def test_a_compacted_partition_stays_in_its_group() -> None:
@@ -83,7 +79,7 @@ def test_a_compacted_partition_stays_in_its_group() -> None:
     settings["cleanup.policy"] = "compact,delete"
     assert took(group, 1, Action.SEAL_PARTITION) == "COMPACTED"
     settings["cleanup.policy"] = "delete"
-    partition = group.state.partitions[MOVING]
+    partition = group.state.partitions.by_number[MOVING]
     partition.compacted = Compactions(1)
     assert took(group, 1, Action.SEAL_PARTITION) == "COMPACTED"
     partition.compacted = None
@@ -92,7 +88,7 @@ def test_a_compacted_partition_stays_in_its_group() -> None:
 
 def test_what_is_sealed_never_is_said_before() -> None:
     group = Group(1, MOVING)
-    topic, partition = group.state.topics[TOPIC], group.state.partitions[MOVING]
+    topic, partition = group.state.topics[TOPIC], group.state.partitions.by_number[MOVING]
     assert why_together(topic, [partition]) is None
     partition.compacted = Compactions(1)
     assert "compacted once" in (why_together(topic, [partition]) or "")
@@ -105,7 +101,7 @@ def test_what_is_sealed_never_is_said_before() -> None:
 
 def test_nothing_is_compacted_on_its_way() -> None:
     group = Group(1, MOVING)
-    partition = group.state.partitions[MOVING]
+    partition = group.state.partitions.by_number[MOVING]
     partition.next_offset, partition.rolls = 9, ((5, 1),)
     order = CompactCommand(MOVING, 1, 0, 5, 0, 1 << 20, bytes(16), [1], 1)
     assert took(group, 1, Action.SEAL_PARTITION) == ""
@@ -132,8 +128,8 @@ def test_steps_that_come_late_change_nothing() -> None:
     assert took(source, 3, Action.FORBID_SEAL) == ""
     assert took(source, 2, Action.SEAL_PARTITION) == "OVERTAKEN"
     assert took(target, 4, Action.OPEN_PARTITION, copied) == "OVERTAKEN"
-    assert MOVING not in target.state.partitions
-    assert not source.state.placement.is_on_its_way(MOVING)
+    assert MOVING not in target.state.partitions.by_number
+    assert not source.state.transfers.is_on_its_way(MOVING)
 
 
 def begin(group: Group, partition: int, run: int) -> None:
@@ -174,7 +170,7 @@ def test_a_run_goes_on_where_its_partition_is() -> None:
     run = target.machine.open_run_of("p")
     assert run is not None
     assert run.number == 2
-    assert {each.run for each in target.state.inputs.values()} == {2}
+    assert {each.run for each in target.state.sessions.inputs.values()} == {2}
 
 
 def set_schema(group: Group, follows: int, *fields: str) -> None:
@@ -191,13 +187,13 @@ def test_schemas_come_along(here: int, there: int) -> None:
     for group, versions in ((source, here), (target, there)):
         for version in range(versions):
             set_schema(group, version, *["a", "b"][: version + 1])
-    source.state.partitions[MOVING].next_offset = 7
+    source.state.partitions.by_number[MOVING].next_offset = 7
     assert move(source, target, 1) == ""
     newest = max(here, there)
     assert len(target.state.topics[TOPIC].schemas) == newest
     for number in (MOVING, STAYING):
-        assert target.state.partitions[number].schema_since[-1][1] == newest
-    moved = target.state.partitions[MOVING].schema_since
+        assert target.state.partitions.by_number[number].schema_since[-1][1] == newest
+    moved = target.state.partitions.by_number[MOVING].schema_since
     assert moved[0] == (0, here)
     assert len(moved) == (1 if here >= there else 2)
     assert set(target.state.schemas.texts) >= {
@@ -220,7 +216,7 @@ def test_who_takes_part_in_a_transaction_comes_along() -> None:
     source, target = Group(1, MOVING), Group(2, STAYING)
     source.machine.apply(TakePart(7, 0, 3, [MOVING]))
     assert move(source, target, 1) == ""
-    assert target.state.transactions.in_log(MOVING).joined == {7: JoinedInLog(0, 3)}
+    assert target.state.open_transactions.in_log(MOVING).joined == {7: JoinedInLog(0, 3)}
     later = source.machine.apply(TakePart(8, 0, 1, [MOVING]))
     assert isinstance(later, Rejection)
     assert later.code == "CONCURRENT_TRANSACTIONS"

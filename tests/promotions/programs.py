@@ -150,16 +150,16 @@ class IdempotentProducer(Program):
         if self._acked_in == member.cluster_id and self.chance.random() < 0.2:
             sequence += 1  # the one before is on its way over another connection
         state = member.machine.state
-        partition = state.inputs[self.number].partition
+        partition = state.sessions.inputs[self.number].partition
         facts = BatchFacts(1, self._producer_id, 0, sequence)
         verdict = DedupView(member.machine).judge(facts, partition).verdict
         if verdict is Verdict.DUPLICATE and sequence == self._next:
             self._go_on(sequence, member.cluster_id)
         if verdict is not Verdict.TAKE:
             return None
-        offset = state.partitions[partition].next_offset
+        offset = state.partitions.by_number[partition].next_offset
         known = Sequence5(self._producer_id, 0, sequence, sequence, offset)
-        return merge_of(member, self.number, state.inputs[self.number].byte, [known])
+        return merge_of(member, self.number, state.sessions.inputs[self.number].byte, [known])
 
     def _go_on(self, sequence: int, cluster_id: str) -> None:
         self._next, self._acked_in = max(self._next, sequence + 1), cluster_id
@@ -186,7 +186,7 @@ class PublisherSession(Program):
         self._released = 0
 
     def plan(self, member: Member) -> Merge | None:
-        place = member.machine.state.inputs[self.number].byte
+        place = member.machine.state.sessions.inputs[self.number].byte
         return merge_of(member, self.number, max(place, self._released))
 
     def acknowledged(self, sent: Sent) -> None:
@@ -203,8 +203,8 @@ class PublisherSession(Program):
 def merge_of(member: Member, number: int, start: int, sequences: Sequence[Sequence5] = ()) -> Merge:
     """The instruction for one record of an input."""
     state = member.machine.state
-    entry = state.inputs[number]
-    base_offset = state.partitions[entry.partition].next_offset
+    entry = state.sessions.inputs[number]
+    base_offset = state.partitions.by_number[entry.partition].next_offset
     part = Range(number, entry.run, entry.roll, start, start + 1, 1, 1, 0)
     return Merge(entry.partition, base_offset, member.raft.term, 1, False, [part], list(sequences))
 

@@ -129,7 +129,7 @@ class MirrorWorld:
 
     @property
     def next_offset(self) -> int:
-        return self.machine.state.partitions[self.number].next_offset
+        return self.machine.state.partitions.by_number[self.number].next_offset
 
     # --- as RangeReader ---------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class MirrorWorld:
         log = MergedLog.open(
             OsFileSystem(), str(path / "t-0"), topic="t", topic_id="a" * 32, partition=0
         )
-        known = self.machine.state.partitions[self.number]
+        known = self.machine.state.partitions.by_number[self.number]
         if begins_later:
             log.start_at(known.start_segment, checksum=known.start_checksum)
         merger = PartitionMerger(self.number, log, self)

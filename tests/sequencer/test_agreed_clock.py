@@ -131,7 +131,7 @@ def test_the_leaders_wrong_clock_expires_nothing(
         driver.close()
         assert leader.peers.changes._in_maintenance(other.peers.number)
         state = leader.logs.machine.state
-        assert "s" in state.sessions
+        assert "s" in state.sessions.by_name
         assert sorted(state.transactions.by_id) == ["idle", "open"]
         assert state.transactions.by_id["open"].is_open
         assert state.groups.by_id["g"].offsets[1].offset == 42

@@ -52,7 +52,7 @@ def test_a_session_of_the_old_cluster_is_not_shipped_to_the_new_one(
         await until(lambda: "WRONG_CLUSTER" in str(client.status.nodes[0].last_error), "refused")
         refused.append(str(client.status.nodes[0].last_error))
         await client.stop()
-        assert not nodes[0].logs.machine.state.sessions
+        assert not nodes[0].logs.machine.state.sessions.by_name
 
     run_with(tmp_path, 1, old)
     shutil.rmtree(tmp_path / "rt-sequencer-0" / "data")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from samelog.sequencer.cluster.catching_up import History, history_of, phase
-from samelog.sequencer.state.types import Partition
+from samelog.sequencer.state.tables.partitions import Partition
 
 
 @pytest.mark.parametrize(

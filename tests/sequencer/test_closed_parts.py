@@ -17,7 +17,7 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.placement.commands import ChangePlacement, PlaceTopic
-from samelog.sequencer.state.types import Run
+from samelog.sequencer.state.tables.sessions import Run
 from samelog.wire.errors import FaultCode
 from samelog.wire.push.effects import RollByte
 from tests.sequencer.cluster import RunWith, Session, batch, taken, until
@@ -220,7 +220,7 @@ def test_a_run_that_a_snapshot_closes_is_over(tmp_path: Path, run_with: RunWith)
         session = Session("s")
         await session.send(nodes, batch(b"a"))
         node.logs.intake.end_run("s", session.run_id, {})
-        runs = node.cluster.sessions["s"].runs
+        runs = node.cluster.sessions.by_name["s"].runs
         await until(lambda: runs[-1].closed, "it is closed")
         node.logs.intake.ended["s"] = session.run_id, {}
         node.raft.coordinator.closer.ended["s"] = session.run_id, {}

@@ -54,7 +54,7 @@ async def order(node: Node) -> None:
 def delete_topic(node: Node) -> None:
     """As if that was applied just now."""
     state = node.logs.machine.state
-    state.partitions.clear()
+    state.partitions.by_number.clear()
     state.topics.clear()
 
 

@@ -64,7 +64,7 @@ async def publish(node: Node) -> None:
     state = node.logs.machine.state
     settings = next(iter(state.topics.values())).settings
     settings.update({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
-    state.partitions[NUMBER].rolls = ((2, 1), (4, 1))
+    state.partitions.by_number[NUMBER].rolls = ((2, 1), (4, 1))
 
 
 def log_of(node: Node) -> MergedLog:
@@ -76,7 +76,7 @@ def room_of(node: Node, size: int) -> None:
 
 
 def compactions_of(node: Node) -> Compactions:
-    return node.logs.machine.state.partitions[NUMBER].compactions
+    return node.logs.machine.state.partitions.by_number[NUMBER].compactions
 
 
 def is_compacted(node: Node) -> bool:
@@ -242,7 +242,7 @@ def segments_known_to(config: NodeConfig) -> list[CompactedSegment]:
     snapshot = RaftStore.open(OsFileSystem(), log).snapshot
     log.close()
     machine, _ = read_body(snapshot.data if snapshot else b"")
-    return machine.state.partitions[NUMBER].compactions.segments
+    return machine.state.partitions.by_number[NUMBER].compactions.segments
 
 
 class BadNames(OsFileSystem):

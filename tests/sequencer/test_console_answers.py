@@ -72,7 +72,8 @@ def test_checksums_of_copies_are_told_at_the_same_offset(tmp_path: Path, run_wit
 def agreed(node: Node) -> int:
     """The offset whose checksum a majority agrees on, as a node knows."""
     return max(
-        (each.checked_offset for each in node.logs.machine.state.partitions.values()), default=0
+        (each.checked_offset for each in node.logs.machine.state.partitions.by_number.values()),
+        default=0,
     )
 
 

@@ -109,7 +109,7 @@ def test_cursors_are_what_a_majority_has_of_everything(happens: list[Any]) -> No
         getattr(world, what)(*values)
     world.lead(0, 0, 0)
     world.tick(0, 0, 0)
-    known = world.machine.state.partitions
+    known = world.machine.state.partitions.by_number
     expected = world.coordinator.majority_merged(known)
     assert {number: world.told[number] for number in known} == expected
 
@@ -159,8 +159,8 @@ def test_an_older_boot_of_a_node_says_nothing_and_a_newer_one_begins_anew() -> N
 
 def test_inputs_that_another_node_holds_more_of_are_looked_at_until_it_does_not() -> None:
     world = World()
-    world.machine.state.next_input = 3
-    world.machine.state.inputs = {1: SimpleNamespace(), 2: SimpleNamespace()}  # type: ignore[dict-item]
+    world.machine.state.sessions.next_input = 3
+    world.machine.state.sessions.inputs = {1: SimpleNamespace(), 2: SimpleNamespace()}  # type: ignore[dict-item]
     world.coordinator.positions(0, 1, {1: SessionPosition(0, 0, 5), 2: SessionPosition(0, 0, 5)})
     world.coordinator.positions(1, 1, {1: SessionPosition(0, 0, 5), 2: SessionPosition(0, 0, 9)})
     world.coordinator.positions(1, 1, {3: SessionPosition(0, 0, 1)})

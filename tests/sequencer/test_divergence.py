@@ -31,7 +31,7 @@ def spoil(node: Node, by: int = 1) -> None:
 
 def checked(node: Node) -> int:
     """Up to where a majority is known to agree."""
-    return node.logs.machine.state.partitions[1].checked_offset
+    return node.logs.machine.state.partitions.by_number[1].checked_offset
 
 
 async def change_leader(nodes: list[Node]) -> Node:
@@ -139,7 +139,7 @@ def test_what_was_agreed_on_counts_no_more_when_records_were_given_up(
         merging.compare([(1, 8, 99)])
         merging.follow_voids(1)
         assert partition.agreed == (8, 99)
-        node.logs.machine.state.partitions[1].checked_sum = None
+        node.logs.machine.state.partitions.by_number[1].checked_sum = None
         merging.follow_voids(1)
         assert partition.agreed is None
 

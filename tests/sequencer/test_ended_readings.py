@@ -59,7 +59,7 @@ def test_a_connected_publisher_learns_that_it_is_retired(
         publisher = await asyncio.to_thread(publisher_in, "one", config)
         await asyncio.to_thread(publish, publisher, b"first")
         if ends_first:
-            [run] = node.logs.machine.state.sessions["p"].runs
+            [run] = node.logs.machine.state.sessions.by_name["p"].runs
             node.logs.intake.end_run("p", run.run_id, {})
             await until(lambda: run.closed, "its run is closed")
         await retire_session(node, RetireSession("p", confirm="p"))

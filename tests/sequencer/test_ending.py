@@ -254,7 +254,7 @@ class Replica:
         """That a run has ended; the runs that it knows then."""
         here: Any = self
         end_run(here, cluster, SESSION, run, ends)
-        known = self.machine.state.sessions.get(SESSION)
+        known = self.machine.state.sessions.by_name.get(SESSION)
         return [] if known is None else [each.run_id for each in known.runs]
 
 
@@ -296,7 +296,7 @@ def test_a_part_names_what_was_noted_and_never_came() -> None:
 
 def test_what_is_staged_and_ended_is_not_begun_anywhere() -> None:
     cluster, replica = group_0(), Replica()
-    cluster.state.sessions[SESSION].runs[-1].stage = "stage"
+    cluster.state.sessions.by_name[SESSION].runs[-1].stage = "stage"
     assert replica.hears(cluster, "0", {("t", 1): END}) == []
 
 
@@ -341,23 +341,23 @@ def test_the_end_of_a_run_costs_the_same_with_any_number_of_other_sessions() -> 
         name = f"other-{number}"
         cluster.apply(OpenRunCommand(name, name, "i", 0, name, None, None))
         cluster.apply(OpenInputCommand(name, TOPIC, 0))
-    cluster.state.inputs = Counted(cluster.state.inputs)
+    cluster.state.sessions.inputs = Counted(cluster.state.sessions.inputs)
     assert groups_of(cluster, SESSION) == {1, 2}
     assert replica.hears(cluster, "0", {("t", 1): END}) == ["0"]
     replica.machine.apply(CloseRun(SESSION, "0", 2))
     assert len([*closed_parts(replica.machine.state, cluster, [SESSION])]) == 1
-    assert 0 < cluster.state.inputs.looks < 10
+    assert 0 < cluster.state.sessions.inputs.looks < 10
 
 
 def test_only_sessions_are_looked_at_of_which_something_changed() -> None:
     cluster, here = group_0(), data_group()
     begin(here, 0)
-    here.state.sessions = Counted(here.state.sessions)
+    here.state.sessions.by_name = Counted(here.state.sessions.by_name)
     runs = UnsettledRuns(lambda: here.state, cluster)
     assert runs.owed(0.0) == ([], [])
-    here.state.sessions.looks = 0
+    here.state.sessions.by_name.looks = 0
     assert runs.owed(1.0) == ([], [])
-    assert not here.state.sessions.looks
+    assert not here.state.sessions.by_name.looks
     here.apply(CloseRun(SESSION, "0", 2))
     runs.note(SESSION)
     for _ in range(2):  # it is said until group 0 has closed the run
@@ -365,11 +365,11 @@ def test_only_sessions_are_looked_at_of_which_something_changed() -> None:
     cluster.apply(CloseRun(SESSION, "0", 2))
     runs.note(SESSION)
     assert runs.owed(3.0) == ([], [])
-    here.state.sessions.looks = 0
+    here.state.sessions.by_name.looks = 0
     assert runs.owed(4.0) == ([], [])
-    assert not here.state.sessions.looks
+    assert not here.state.sessions.by_name.looks
     runs.owed(4.0 + ALL_S)
-    assert here.state.sessions.looks, "now and then at all"
+    assert here.state.sessions.by_name.looks, "now and then at all"
 
 
 def test_after_a_snapshot_of_either_group_all_runs_are_looked_at() -> None:

@@ -59,7 +59,7 @@ def test_a_session_with_unmerged_bytes_does_not_expire(machine: StateMachine) ->
 
 
 def test_an_entry_stays_small(machine: StateMachine) -> None:
-    machine.state.producers_seen = dict.fromkeys(range(3 * LIMIT), 0)
+    machine.state.producers.seen_ms = dict.fromkeys(range(3 * LIMIT), 0)
     found = due(machine, 102_001, EXPIRY, is_released=lambda entry: True)
     assert found is not None
     assert len(found.producers) == LIMIT

@@ -15,7 +15,7 @@ from samelog.sequencer.state.commands import (
     OpenInputCommand,
     OpenRunCommand,
 )
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.wire.errors import FaultCode
 from tests.sequencer.test_ending import TOPIC, data_group
 
@@ -84,7 +84,7 @@ def test_an_input_that_goes_before_its_stream_begins_is_not_asked_for() -> None:
         machine.apply(OpenRunCommand(session, "d", "i", 0, "r", None, None))
         machine.apply(OpenInputCommand(session, TOPIC, 0))
         intake: Any = SimpleNamespace(
-            prepare=prepare, position=lambda entry: machine.state.inputs[entry.number]
+            prepare=prepare, position=lambda entry: machine.state.sessions.inputs[entry.number]
         )
         others: Any = pulls
         clock: Any = SimpleNamespace(now=lambda: 1.0)

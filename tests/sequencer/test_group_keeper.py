@@ -184,7 +184,7 @@ def test_damage_is_left_to_another_leader_once() -> None:
     for _ in range(3):
         group.keeper.tick()
     assert group.asked == [1]
-    group.machine.state.inputs[1].byte = 100
+    group.machine.state.sessions.inputs[1].byte = 100
     group.keeper.tick()
     assert group.asked == [1, 1]
 
@@ -269,7 +269,7 @@ def test_damaged_bytes_are_left_to_another_leader(tmp_path: Path, run_with: RunW
         nodes[0].data_groups.work(nodes[0].data_groups.replicas[1])
         await until(lambda: bool(led(nodes[1:], 1)), "the data group has another leader")
         lead = await leader_of(nodes)
-        number = next(iter(lead.logs.machine.state.inputs))
+        number = next(iter(lead.logs.machine.state.sessions.inputs))
         lead.raft.coordinator._planner.damaged[number] = "a batch with another checksum"
         others = [node for node in nodes if node is not lead]
         await until(lambda: any(node.raft.group.is_leader for node in others), "and so has group 0")

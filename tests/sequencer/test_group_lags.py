@@ -61,7 +61,7 @@ def node() -> ServedNode:
     machine.apply(CreateTopicCommand("t1", "ticks", 2, {}, 1))
     machine.apply(CreateTopicCommand("t2", "other", 1, {}, 1))
     for number, end in ENDS.items():
-        machine.state.partitions[number].next_offset = end
+        machine.state.partitions.by_number[number].next_offset = end
     starts = {1: SimpleNamespace(log=SimpleNamespace(start_offset=10))}
     logs = SimpleNamespace(machine=machine, merging=SimpleNamespace(partitions=starts))
 

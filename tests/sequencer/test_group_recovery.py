@@ -27,12 +27,9 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import OpenPartition, SetReplicas
 from samelog.sequencer.state.reset_commands import HardReset
+from samelog.sequencer.state.tables.open_transactions import LogTransactions, OpenInLog
 from samelog.sequencer.state.transactions.commands import UnitStep
-from samelog.sequencer.state.transactions.state import (
-    LogTransactions,
-    OpenInLog,
-    Transaction,
-)
+from samelog.sequencer.state.transactions.state import Transaction
 from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
 from samelog.store.disk.files import OsFileSystem
 from tests.sequencer import test_spanning_state as spanning
@@ -76,7 +73,7 @@ def test_it_takes_all_that_it_holds_and_votes_alone(tmp_path: Path) -> None:
     assert (snapshot.last_index, snapshot.voters, store.entries) == (3, (1,), [])
     assert store.hard_state == HardState(1004, None, 3)
     state = held_by(store).machine.state
-    assert list(state.partitions) == [7], "what was not known to be committed counts, too"
+    assert list(state.partitions.by_number) == [7], "what was not known to be committed counts, too"
     assert (state.placement.own, state.placement.version) == ([OWN], GROUP_NOW.recovered)
     (event,) = state.events
     assert state.placement.ends == {7: 0}, "group 0 has to know"
@@ -174,7 +171,7 @@ def test_markers_that_were_lost_are_written_again() -> None:
     cluster, group = StateMachine(), StateMachine()
     group.apply(OpenPartition(7, TOPIC, "t", {}, 1, [7]))
     opened = {n: OpenInLog(0, 5, 10 * n, 1) for n in (1, 2, 3, 4)}
-    group.state.transactions.logs[7] = LogTransactions(open=dict(opened))
+    group.state.open_transactions.by_partition[7] = LogTransactions(open=dict(opened))
     units = {
         1: (5, TwoPhase(5, decision=Decision.COMMIT)),
         2: (5, TwoPhase(5, participants={7: 0})),  # type: ignore[dict-item]

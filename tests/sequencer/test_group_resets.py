@@ -82,7 +82,7 @@ def test_group_0_decides_ids_and_numbers(cluster: StateMachine) -> None:
     assert all(each.epoch_base == EPOCH_STEP for each in table.partitions.values())
     assert table.resetting == {1: "r1", 2: "r1"}
     assert topic.log_id != TOPIC
-    assert {each.partition for each in cluster.state.inputs.values()} == {3, 4}
+    assert {each.partition for each in cluster.state.sessions.inputs.values()} == {3, 4}
 
 
 def test_a_group_follows_by_an_entry_of_its_own(cluster: StateMachine, group: StateMachine) -> None:
@@ -93,8 +93,10 @@ def test_a_group_follows_by_an_entry_of_its_own(cluster: StateMachine, group: St
     assert topic.log_id == cluster.state.topics[TOPIC].log_id
     assert topic.former_logs == [TOPIC]
     assert topic.partition_numbers == [3, 4]
-    assert [(n, each.next_offset) for n, each in group.state.partitions.items()] == [(3, 0)]
-    assert group.state.placement.epoch_bases == {3: EPOCH_STEP}
+    assert [(n, each.next_offset) for n, each in group.state.partitions.by_number.items()] == [
+        (3, 0)
+    ]
+    assert group.state.epochs.by_partition == {3: EPOCH_STEP}
     assert group.topic_of_log(topic.log_id) is topic
     assert owed(group, cluster) is None
 
@@ -104,8 +106,8 @@ def test_what_was_merged_is_not_merged_again_and_the_rest_is(
 ) -> None:
     cluster.apply(RESET)
     begin_anew(group, cluster)
-    assert group.state.producers == {42: {3: [Sequence5(42, 0, 0, 0, -1)]}}
-    assert group.state.watermarks == {"twin": {3: 5}}
+    assert group.state.producers.batches == {42: {3: [Sequence5(42, 0, 0, 0, -1)]}}
+    assert group.state.watermarks.by_dedup_id == {"twin": {3: 5}}
     assert isinstance(group.apply(merge(1, 1, 10, 20)), Rejection)
     assert isinstance(group.apply(merge(3, 0, 0, 10)), Rejection)
     assert not isinstance(group.apply(merge(3, 0, 10, 20)), Rejection)
@@ -159,7 +161,7 @@ def test_who_has_not_heard_of_it_opens_nothing(cluster: StateMachine, group: Sta
     begin_anew(group, cluster)
     late: Any = group.apply(OpenPartition(1, TOPIC, "t", {}, 1, [1, 2]))
     assert late.code == "OVERTAKEN"
-    assert list(group.state.partitions) == [3]
+    assert list(group.state.partitions.by_number) == [3]
 
 
 def test_a_group_that_had_not_opened_it_opens_the_new_log(cluster: StateMachine) -> None:
@@ -173,7 +175,7 @@ def test_a_group_that_had_not_opened_it_opens_the_new_log(cluster: StateMachine)
     topic = group.state.topics[TOPIC]
     assert topic.log_id == cluster.state.topics[TOPIC].log_id
     assert topic.former_logs == [TOPIC]
-    assert group.state.placement.epoch_bases == {3: EPOCH_STEP}
+    assert group.state.epochs.by_partition == {3: EPOCH_STEP}
     assert group.topic_of_log(topic.log_id) is topic
     assert isinstance(resets.opening(group_0().state, 1), OpenPartition)
 
@@ -186,7 +188,7 @@ def test_later_partitions_and_moves_are_of_the_new_log(
     version = cluster.state.placement.version
     cluster.apply(PlacePartitions(version, TOPIC, 3, [], [GROUP]))
     group.apply(resets.opening(cluster.state, 5))
-    assert sorted(group.state.partitions) == [3, 5]
+    assert sorted(group.state.partitions.by_number) == [3, 5]
     assert group.state.topics[TOPIC].partition_numbers == [3, 4, 5]
     assert owed(group, cluster) is None
     carried = passing.carry(group.state, 3, is_sealed=True)

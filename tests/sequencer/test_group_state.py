@@ -216,14 +216,14 @@ def test_a_node_that_restarts_anywhere_has_the_same_groups(
         assert isinstance(outcomes[0], Rejection) == isinstance(outcomes[1], Rejection)
     assert steady.encode() == restarted.encode()
     for group in steady.state.groups.by_id.values():
-        assert group.offsets.keys() <= steady.state.partitions.keys()
+        assert group.offsets.keys() <= steady.state.partitions.by_number.keys()
 
 
 def test_partitions_that_are_newer_than_a_native_group_are_told_as_new(
     machine: StateMachine,
 ) -> None:
     def told() -> dict[tuple[str, int], bool]:
-        numbers = tuple(sorted(machine.state.partitions))
+        numbers = tuple(sorted(machine.state.partitions.by_number))
         beaten = Beaten(ErrorCode.none, "m", 1, numbers)
         answer = finished(as_answer(machine.state, GroupLimits(), "g", beaten))
         assigned = answer.assigned or ()
@@ -238,6 +238,6 @@ def test_partitions_that_are_newer_than_a_native_group_are_told_as_new(
     machine.apply(SaveNativeGroup("g", 2, [consumer("n", [])], ["m"], [], 7, [("n", native)]))
     new = {("flights", 2): True, ("weather", 0): True}
     assert told() == {("flights", 0): False, ("flights", 1): False, **new}
-    (number,) = (n for n, p in machine.state.partitions.items() if p.index == 2)
+    (number,) = (n for n, p in machine.state.partitions.by_number.items() if p.index == 2)
     machine.apply(commit("g", number, 0))
     assert told()["flights", 2] is False

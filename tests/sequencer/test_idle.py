@@ -70,7 +70,7 @@ async def cost(node: Node, session: Session) -> int:
 
 async def create_idle(node: Node, partitions: int) -> None:
     """A topic that nobody writes to."""
-    known = node.logs.machine.state.partitions
+    known = node.logs.machine.state.partitions.by_number
     goal = len(known) + partitions
     await node.raft.proposer.propose(CreateTopicCommand("f" * 32, "idle", partitions, {}, 1))
     await until(lambda: len(known) == goal, "created")
@@ -182,7 +182,7 @@ def test_closed_sessions_have_no_open_file(tmp_path: Path, run_with: RunWith) ->
 def is_any_open(node: Node) -> bool:
     """Whether a session has an open run, as a node knows."""
     machine = node.logs.machine
-    return any(machine.open_run_of(name) is not None for name in machine.state.sessions)
+    return any(machine.open_run_of(name) is not None for name in machine.state.sessions.by_name)
 
 
 def test_looking_at_idle_partitions_opens_none(tmp_path: Path, run_with: RunWith) -> None:

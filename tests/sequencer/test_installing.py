@@ -112,8 +112,8 @@ def test_a_deleted_topic_is_told(world: World) -> None:
 def test_a_session_that_expired_is_forgotten(world: World) -> None:
     world.newer.apply(CloseRun("s", "c" * 32, 5))
     world.newer.apply(Expire([], [("s", 5)]))
-    assert not world.newer.state.inputs
-    del world.newer.state.sessions["s"]
+    assert not world.newer.state.sessions.inputs
+    del world.newer.state.sessions.by_name["s"]
     world.replica.forget_deleted()
     asyncio.run(world.install())
     assert not world.directory.parent.exists()

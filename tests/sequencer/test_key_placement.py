@@ -17,7 +17,8 @@ from samelog.sequencer.ingest.key_placement import EVERY_FRAMES, FIRST_FRAMES, K
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input, Topic
+from samelog.sequencer.state.tables.sessions import Input
+from samelog.sequencer.state.types import Topic
 from tests.sequencer.cluster import RunWith, Session, leader_of, taken, until
 
 PARTITIONS = 3

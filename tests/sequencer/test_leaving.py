@@ -90,7 +90,7 @@ def test_nothing_of_it_is_left_in_group_0_nor_taken_there(
             await until(lambda n=node: there(n) == RECORDS, "it is in the group")  # type: ignore[misc]
         with pytest.raises(RequestRefused, match="goes to other members"):
             nodes[0].logs.intake.append(opened.input, 0, 0, len(session.data), batch(b"late"))
-        assert nodes[0].cluster.partitions[number].next_offset == 0
+        assert nodes[0].cluster.partitions.by_number[number].next_offset == 0
         nodes[2] = make_node(tmp_path, 3, 2)
         await nodes[2].start()
         await until(lambda: GROUP in nodes[2].data_groups.replicas, "it begins its replica")

@@ -218,7 +218,7 @@ def test_a_directory_without_a_legible_name_is_reported_with_its_remedy(
 ) -> None:
     """The line promised a copy from another node to clusters of one."""
     merging = opened(tmp_path, Synced())
-    merging._machine.state.partitions[1].next_offset = 1
+    merging._machine.state.partitions.by_number[1].next_offset = 1
     path = merging.partition(1).log.path
     in_loop(merging.sync)
     merging._close(1, merging.partitions.pop(1), "closed")

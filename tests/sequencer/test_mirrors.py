@@ -191,8 +191,8 @@ def test_records_of_a_mirror_are_neither_void_nor_compacted() -> None:
 def test_dedup_learns_nothing() -> None:
     world = MirrorWorld()
     world.bring(source_batch(0, producer_id=5), source_batch(3, producer_id=5))
-    assert not world.machine.state.producers
-    assert not world.machine.state.producers_seen
+    assert not world.machine.state.producers.batches
+    assert not world.machine.state.producers.seen_ms
 
 
 def test_producers_go_on_after_a_promotion() -> None:
@@ -258,7 +258,7 @@ def test_an_empty_mirror_begins_later() -> None:
     world = MirrorWorld()
     assert not isinstance(gap(world, 0, 40, 42), Rejection)
     assert not isinstance(gap(world, 0, 40, 42), Rejection)  # its fate was not known
-    partition = world.machine.state.partitions[world.number]
+    partition = world.machine.state.partitions.by_number[world.number]
     assert (partition.start_segment, partition.start_checksum, partition.log_start) == (40, 99, 42)
     world.bring(source_batch(40))
     checksum = world.machine.state.mirrors.places[world.number].checksum
@@ -270,7 +270,7 @@ def test_readers_begin_where_they_do_at_the_source() -> None:
     world = MirrorWorld()
     assert not isinstance(gap(world, 0, 0, 2), Rejection)
     world.bring(source_batch(0))
-    partition = world.machine.state.partitions[world.number]
+    partition = world.machine.state.partitions.by_number[world.number]
     assert (partition.log_start, partition.next_offset) == (2, 3)
     assert code(gap(world, 3, 3, 3)) == "PRECONDITION"
 
@@ -281,9 +281,9 @@ def test_a_gap_in_a_mirror_is_void_and_remembered() -> None:
     assert code(gap(world, 0, 40)) == "PRECONDITION"
     assert not isinstance(gap(world, 3, 40), Rejection)
     state = world.machine.state
-    assert [(v.base_offset, v.next_offset) for v in state.partitions[world.number].voids] == [
-        (3, 40)
-    ]
+    assert [
+        (v.base_offset, v.next_offset) for v in state.partitions.by_number[world.number].voids
+    ] == [(3, 40)]
     assert "offsets 3 to 39 are void" in state.events[-1].text
     place = state.mirrors.places[world.number]
     assert place.checksum is None
@@ -427,7 +427,7 @@ def test_open_transactions_end_at_promotion(tmp_path: Path) -> None:
     assert code(world.machine.apply(msgspec.structs.replace(merge, base_offset=6))) != ""
     log = world.merged(tmp_path).log
     assert log.last_stable_offset == log.next_offset == 6
-    assert state.transactions.in_log(world.number).ended == {}
+    assert state.open_transactions.in_log(world.number).ended == {}
 
 
 # --- positions of groups --------------------------------------------------------------------------
@@ -469,7 +469,7 @@ def test_a_group_that_is_used_here_is_its_own() -> None:
 def test_versions_are_in_force_from_where_they_are_at_the_source() -> None:
     world = MirrorWorld()
     world.machine.apply(FollowSource([], [(world.number, [(0, 1), (70, 2)])]))
-    assert world.machine.state.partitions[world.number].schema_since == ((0, 1), (70, 2))
+    assert world.machine.state.partitions.by_number[world.number].schema_since == ((0, 1), (70, 2))
 
 
 # --- what is stored -------------------------------------------------------------------------------

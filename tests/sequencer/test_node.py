@@ -319,7 +319,7 @@ def test_bad_batches_are_refused_and_nothing_is_written(
             with pytest.raises(RequestRefused) as refused:
                 await taken(nodes[0].logs.intake.append(opened.input, 0, 0, 0, data))
             assert refused.value.code is code
-        entry = nodes[0].raft.replica.machine.state.inputs[opened.input]
+        entry = nodes[0].raft.replica.machine.state.sessions.inputs[opened.input]
         assert nodes[0].logs.sessions.written(entry).byte == 0
         await session.send(nodes, batch(b"good"))
         await until(lambda: offset(nodes[0]) == 1, "the good one")
@@ -507,7 +507,7 @@ def test_session_files_go_when_a_majority_has_them_merged(
         await session.send(nodes, data)
         folders = [Path(node.member.config.data) / "sessions" / "a" / "t-0" for node in nodes]
         assert all((folder / "log.0.0").exists() for folder in folders)
-        (number,) = nodes[0].raft.replica.machine.state.inputs
+        (number,) = nodes[0].raft.replica.machine.state.sessions.inputs
         for node in nodes:
             node.logs.intake.seal(number, 0, 0, len(data))
             node.logs.intake.append(number, 0, 1, 0, data)

@@ -24,7 +24,7 @@ from samelog.sequencer.raft.direct import LEAST_LATE_S, MOST_LATE_S, DirectInput
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.state.commands import Merge, Range, encode_commands
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.disk.os_file import OsFile
@@ -271,7 +271,7 @@ class Holder:
 
     @property
     def input(self) -> Input:
-        return self.machine.state.inputs[1]
+        return self.machine.state.sessions.inputs[1]
 
 
 def test_an_entry_is_backed_when_its_bytes_are_here(tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ def test_what_will_be_rejected_needs_no_bytes(tmp_path: Path) -> None:
     holder, entry = Holder(tmp_path), _entry(BATCH)
     holder.input.run = 1
     assert holder.bytes.is_backed(entry)
-    del holder.machine.state.inputs[1]
+    del holder.machine.state.sessions.inputs[1]
     assert holder.bytes.is_backed(entry)
 
 
@@ -399,22 +399,22 @@ def test_what_has_left_the_group_needs_no_bytes(tmp_path: Path) -> None:
     the entry, and all behind it, would be waited for in vain. So it is after a restart.
     """
     holder, entry = Holder(tmp_path), _entry(BATCH)
-    placement, number = holder.machine.state.placement, holder.input.partition
+    transfers, number = holder.machine.state.transfers, holder.input.partition
     for stage in PassStage:
-        placement.passing = PartitionPass(1, number, stage)
+        transfers.passing = PartitionPass(1, number, stage)
         is_sealed = stage is PassStage.SEALED
         assert holder.bytes.is_backed(entry) is holder.bytes.is_kept(entry) is is_sealed
-    placement.passing = PartitionPass(1, number + 1, PassStage.SEALED)
+    transfers.passing = PartitionPass(1, number + 1, PassStage.SEALED)
     assert not holder.bytes.is_backed(entry)
-    placement.partitions[number] = PlacedPartition(number, "t", 0, 1)
+    holder.machine.state.placement.partitions[number] = PlacedPartition(number, "t", 0, 1)
     assert holder.bytes.is_backed(entry)
     assert holder.bytes.is_kept(entry)
 
 
 def test_what_is_not_opened_here_yet_is_waited_for(tmp_path: Path) -> None:
     holder, entry = Holder(tmp_path), _entry(BATCH)
-    del holder.machine.state.inputs[1]
-    holder.machine.state.next_input = 1
+    del holder.machine.state.sessions.inputs[1]
+    holder.machine.state.sessions.next_input = 1
     assert not holder.bytes.is_backed(entry)
 
 

@@ -30,9 +30,10 @@ from samelog.sequencer.state.commands import (
     Range,
     Verdict,
 )
-from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input, Rejection
+from samelog.sequencer.state.tables.keys import KeyedPartition
+from samelog.sequencer.state.tables.sessions import Input
+from samelog.sequencer.state.types import Rejection
 from samelog.store.disk.files import DiskFault
 from tests.examples import at_most
 
@@ -129,7 +130,7 @@ class World:
 
     def filter_by(self, *filters: MergeFilter) -> None:
         """As if the topic had settings that filters are about."""
-        self.machine.state.keyed[1] = KeyedPartition()
+        self.machine.state.keys.by_partition[1] = KeyedPartition()
         self.planner.filters = filters
         self.planner.reset()
 
@@ -158,7 +159,7 @@ def test_eight_small_entries_may_be_in_flight() -> None:
     assert world.planner.in_flight.has_room
     for index, merges in enumerate(planned[1:], 2):
         world.commit(merges, index)
-    assert world.machine.state.partitions[1].next_offset == 8
+    assert world.machine.state.partitions.by_number[1].next_offset == 8
 
 
 def test_entries_in_flight_are_bounded_by_their_bytes() -> None:
@@ -194,8 +195,8 @@ def test_speculation_ends_with_the_last_entry_in_flight_that_concerns_it() -> No
     world.bytes.put(2, records(b"y"))
     world.plan()
     world.commit(first, 1)
-    world.machine.state.partitions[1].next_offset = 10
-    world.machine.state.producers.clear()
+    world.machine.state.partitions.by_number[1].next_offset = 10
+    world.machine.state.producers.batches.clear()
     world.bytes.put(1, numbered(0))
     (merge,) = world.plan()
     assert merge.base_offset == 10
@@ -215,7 +216,7 @@ def test_speculation_lasts_while_an_entry_that_concerns_it_is_in_flight() -> Non
     assert third[0].base_offset == 2
     world.commit(second, 2)
     world.commit(third, 3)
-    assert world.machine.state.inputs[1].place == world.bytes.end(1)
+    assert world.machine.state.sessions.inputs[1].place == world.bytes.end(1)
 
 
 def test_nothing_is_planned_behind_a_rejection() -> None:
@@ -224,7 +225,7 @@ def test_nothing_is_planned_behind_a_rejection() -> None:
     for _ in range(2):
         world.bytes.put(1, records(b"x"))
         world.plan()
-    world.machine.state.partitions[1].next_offset = 10
+    world.machine.state.partitions.by_number[1].next_offset = 10
     for index in (1, 2):
         assert index == 1 or not world.planner.in_flight.has_room
         world.planner.drain()
@@ -276,7 +277,7 @@ def test_an_empty_next_file_is_nothing_to_plan() -> None:
     world.bytes.sealed.add((1, 0, 0))
     world.bytes.put(1, b"", roll=1)
     assert world.plan() == []
-    entry = world.machine.state.inputs[1]
+    entry = world.machine.state.sessions.inputs[1]
     assert world.planner.place(entry) == entry.place
 
 
@@ -377,7 +378,7 @@ def test_an_input_that_cannot_be_read_does_not_hold_up_the_others() -> None:
     world.bytes.read = read  # type: ignore[method-assign]
     world.planner.reset()
     world.run_dry()
-    assert world.machine.state.partitions[1].next_offset == 2
+    assert world.machine.state.partitions.by_number[1].next_offset == 2
 
 
 def test_several_inputs_that_cannot_be_read_are_each_left_out() -> None:
@@ -435,7 +436,7 @@ def test_twins_merge_each_id_once_in_order() -> None:
     assert sum(part.records for part in parts) == 6
     verdicts = Verdict.TAKE, Verdict.DUPLICATE, Verdict.SLICE
     assert {Verdict(part.verdict) for part in parts} == {*verdicts}
-    assert world.machine.state.watermarks["feed"] == {1: 15}
+    assert world.machine.state.watermarks.by_dedup_id["feed"] == {1: 15}
 
 
 class Without:
@@ -487,7 +488,7 @@ def test_filters_leave_records_out_and_the_instruction_names_them() -> None:
     data = b"".join(parts)
     assert part.digest == kernels.scan(data).digest
     assert part.size == len(leave_out(data, merge.extras.left_out[0]))
-    assert world.machine.state.partitions[1].next_offset == 3
+    assert world.machine.state.partitions.by_number[1].next_offset == 3
 
 
 def test_filters_that_leave_nothing_out_change_no_instruction() -> None:
@@ -536,7 +537,7 @@ def test_what_says_which_records_stay_is_bounded() -> None:
     ]
     assert len(numbers) > 4
     assert max(numbers) <= 12
-    assert world.machine.state.partitions[1].next_offset == 40
+    assert world.machine.state.partitions.by_number[1].next_offset == 40
 
 
 def test_a_producers_retry_is_skipped() -> None:
@@ -547,7 +548,7 @@ def test_a_producers_retry_is_skipped() -> None:
     for number in (0, 1, 1, 2, 0):
         world.bytes.put(1, batches[number])
     world.run_dry()
-    assert world.machine.state.partitions[1].next_offset == 3
+    assert world.machine.state.partitions.by_number[1].next_offset == 3
 
 
 @given(
@@ -569,8 +570,10 @@ def test_every_byte_is_planned_once_in_order(writes: list[tuple[int, int]], limi
         else:
             break
     for number, end in world.bytes.ends().items():
-        assert world.machine.state.inputs[number].place == end
-    assert world.machine.state.partitions[1].next_offset == sum(count for _, count in writes)
+        assert world.machine.state.sessions.inputs[number].place == end
+    assert world.machine.state.partitions.by_number[1].next_offset == sum(
+        count for _, count in writes
+    )
 
 
 @pytest.mark.parametrize(

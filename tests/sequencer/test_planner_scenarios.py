@@ -94,7 +94,7 @@ class PlannerScript(scenario_files.Commands):
 
     def do_places(self) -> None:
         """`places`: up to where it has planned each input."""
-        for number, entry in self.world.machine.state.inputs.items():
+        for number, entry in self.world.machine.state.sessions.inputs.items():
             planned = SessionPosition(*self.world.planner.place(entry))
             self.trace.append(f"input {number}: merged {tuple(entry.place)}, planned {planned}")
 

@@ -153,9 +153,9 @@ def test_a_site_with_voters_goes_on_to_vote(machine: StateMachine) -> None:
 
 
 def test_a_producer_goes_on_behind_what_was_lost_once(machine: StateMachine) -> None:
-    (number,) = machine.state.partitions
-    machine.state.partitions[number].next_offset = 50
-    machine.state.producers[7] = {number: [Sequence5(7, 0, 30, 39, 40)]}
+    (number,) = machine.state.partitions.by_number
+    machine.state.partitions.by_number[number].next_offset = 50
+    machine.state.producers.batches[7] = {number: [Sequence5(7, 0, 30, 39, 40)]}
 
     def verdict(view: DedupView, first: int, epoch: int = 0, **facts: Any) -> Verdict:
         return view.judge(BatchFacts(10, 7, epoch, first, **facts), number).verdict
@@ -177,14 +177,14 @@ def test_a_session_whose_files_are_gone_does_not_go_on_behind_a_hole(machine: St
     """Its publisher released what was merged at the first site, and has not come here."""
     machine.apply(OpenRunCommand("s", "s", "i", 0, "s", None, None))
     machine.apply(OpenInputCommand("s", "t" * 32, 0))
-    (number,) = machine.state.partitions
+    (number,) = machine.state.partitions.by_number
     entry = machine.input_of("s", number)
     assert entry is not None
     machine.apply(PROMOTE)
 
     def merge(start: int) -> str:
         part = Range(entry.number, entry.run, entry.roll, start, start + 1, 1, 1, 0)
-        base_offset = machine.state.partitions[number].next_offset
+        base_offset = machine.state.partitions.by_number[number].next_offset
         return code(machine, Merge(number, base_offset, 1, 1, roll=False, ranges=[part]))
 
     assert merge(4) == "PRECONDITION"

@@ -13,8 +13,9 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.ingest.quotas import NodeQuotas, QuotaKeeper
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input, State
-from samelog.sequencer.state.types import Session as KnownSession
+from samelog.sequencer.state.tables.sessions import Input, SessionsTable
+from samelog.sequencer.state.tables.sessions import Session as KnownSession
+from samelog.sequencer.state.types import State
 from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import RunWith, Session, batch, offset, until
 
@@ -53,7 +54,7 @@ def test_sessions_beyond_ten_times_the_quota_are_forgotten_by_an_entry(
         machines = [node.logs.machine for node in nodes]
 
         def all_released() -> bool:
-            inputs = machines[0].state.inputs.values()
+            inputs = machines[0].state.sessions.inputs.values()
             leaders = [node.raft for node in nodes if node.raft.group.is_leader]
             return any(all(map(raft.replica.is_released, inputs)) for raft in leaders)
 
@@ -64,10 +65,12 @@ def test_sessions_beyond_ten_times_the_quota_are_forgotten_by_an_entry(
             nodes[0].logs.intake.end_run(session.name, session.run_id, ends)
             await until(lambda: machines[0].index.open_runs.total() == 0, "closed")
             await until(all_released, "released")
-        await until(lambda: all(len(each.state.inputs) <= 10 for each in machines), "forgotten")
+        await until(
+            lambda: all(len(each.state.sessions.inputs) <= 10 for each in machines), "forgotten"
+        )
         for machine in machines:
-            assert machine.state.sessions["s0"].runs == []
-            assert all(machine.state.sessions[f"s{number}"].runs for number in range(1, 11))
+            assert machine.state.sessions.by_name["s0"].runs == []
+            assert all(machine.state.sessions.by_name[f"s{number}"].runs for number in range(1, 11))
         states = [machine.state for machine in machines]
         await until(lambda: all(each.sessions == states[0].sessions for each in states), "equal")
 
@@ -131,8 +134,10 @@ def keeper(shared: NodeQuotas, number: int, held: dict[int, int]) -> QuotaKeeper
         used=SimpleNamespace(grown={}),
     )
     state = State(
-        sessions={"s": KnownSession("s", "d", "samelog://publisher/x")},
-        inputs={number: Input(number, "s", 1)},
+        sessions=SessionsTable(
+            {"s": KnownSession("s", "d", "samelog://publisher/x")},
+            {number: Input(number, "s", 1)},
+        )
     )
     return QuotaKeeper(StateMachine(state), sessions, shared)
 

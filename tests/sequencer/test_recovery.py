@@ -252,8 +252,8 @@ def test_a_node_with_data_groups_goes_on_with_them(
         own = nodes[0].data_groups
 
         def is_open() -> bool:
-            held = {n for n, logs, _ in own.here if logs.machine.state.partitions}
-            return held == {1, 2}
+            state = {n: logs.machine.state for n, logs, _ in own.here}
+            return {n for n in state if state[n].partitions.by_number} == {1, 2}
 
         await until(is_open, "its groups have their partitions")
 
@@ -275,7 +275,7 @@ def test_a_node_with_data_groups_goes_on_with_them(
             for n, logs, _ in alone.data_groups.here
         }
         assert events == {1: [], 2: ["majority-lost"]}
-        held = {n: logs.machine.state.partitions for n, logs, _ in alone.data_groups.here}
+        held = {n: logs.machine.state.partitions.by_number for n, logs, _ in alone.data_groups.here}
         assert all(held.values())
         await alone.stop()
 
@@ -292,7 +292,8 @@ def test_a_node_with_data_groups_goes_on_with_them(
     log = MemberLog.open(FS, f"{config.data}/raft", cluster=config.cluster, node=0)
     state = held_by(RaftStore.open(FS, log)).machine.state
     log.close()
-    assert state.next_partition == numbers[-1] + 1 + NUMBERS_LEFT_OUT
+    following = state.partitions.next_number
+    assert following == numbers[-1] + 1 + NUMBERS_LEFT_OUT
     assert state.placement.next_group == 4 + NUMBERS_LEFT_OUT
-    assert not state.placement.skipped.has_given("partition", numbers[-1] + 1, state.next_partition)
+    assert not state.placement.skipped.has_given("partition", numbers[-1] + 1, following)
     in_loop(afterwards())

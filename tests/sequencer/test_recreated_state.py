@@ -98,7 +98,7 @@ def test_a_deletion_takes_along_what_knows_the_topic(
     name: str, uses: tuple[AnyCommand, ...]
 ) -> None:
     machine = StateMachine()
-    machine.state.next_partition = NUMBER
+    machine.state.partitions.next_number = NUMBER
     machine.apply(CreateTopicCommand("topic-1", "flights", 1, {"dedup.key": "first"}, 1))
     machine.apply(OpenRunCommand("ewr", "d1", "i", 0, "r0", "twins", 0))
     before = set(mentions(all_of(machine)))

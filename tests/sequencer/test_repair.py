@@ -28,7 +28,8 @@ from samelog.sequencer.state.commands import (
     OpenInputCommand,
     OpenRunCommand,
 )
-from samelog.sequencer.state.types import Input, Partition
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
@@ -95,7 +96,7 @@ def _sees_both(node: Node) -> bool:
 
 
 def _checked(node: Node) -> int:
-    (partition,) = node.logs.machine.state.partitions.values()
+    (partition,) = node.logs.machine.state.partitions.by_number.values()
     return partition.checked_offset
 
 
@@ -148,14 +149,14 @@ def test_what_a_closed_run_has_no_more_is_not_asked_for(tmp_path: Path, run_with
         await session.send(nodes, data)
         leader = await leader_of(nodes)
         behind = next(node for node in nodes if node is not leader)
-        (number,) = behind.logs.machine.state.inputs
+        (number,) = behind.logs.machine.state.sessions.inputs
         for node in (each for each in nodes if each is not behind):
             node.logs.intake.seal(number, 0, 0, len(data))
         repair = behind.logs.repair.sessions
         await until(lambda: number in repair._inputs, "it hears that others have more")
         for node in nodes:
             node.logs.intake.end_run("a", session.run_id, {("t", 0): (0, len(data))})
-        closed = behind.logs.machine.state.sessions["a"].runs[0]
+        closed = behind.logs.machine.state.sessions.by_name["a"].runs[0]
         await until(lambda: closed.closed and number not in repair._inputs, "it asks no more")
 
     with patch("samelog.sequencer.cluster.repair.sessions.PATIENCE_S", PATIENCE_S):
@@ -271,7 +272,7 @@ def test_a_pull_of_an_input_that_goes_meanwhile_ends(when: str) -> None:
     machine, sinks = data_group(), list[IntakeSink]()
     machine.apply(OpenRunCommand("s", "d", "i", 0, "r", None, None))
     machine.apply(OpenInputCommand("s", TOPIC, 0))
-    (entry,) = machine.state.inputs.values()
+    (entry,) = machine.state.sessions.inputs.values()
 
     async def prepare(entry: Input) -> None:
         pass
@@ -283,12 +284,14 @@ def test_a_pull_of_an_input_that_goes_meanwhile_ends(when: str) -> None:
 
     given = SimpleNamespace(
         pulls=SimpleNamespace(get=lambda node: SimpleNamespace(session=session)),
-        sessions=SimpleNamespace(written=lambda entry: machine.state.inputs[entry.number].place),
+        sessions=SimpleNamespace(
+            written=lambda entry: machine.state.sessions.inputs[entry.number].place
+        ),
         intake=SimpleNamespace(
             received_at={},
             stopped=None,
             prepare=prepare,
-            position=lambda entry: (*machine.state.inputs[entry.number].place[1:], -1, 0),
+            position=lambda entry: (*machine.state.sessions.inputs[entry.number].place[1:], -1, 0),
         ),
         clock=SimpleNamespace(time=0.0),
     )

@@ -21,6 +21,7 @@ from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffse
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.reset_state import EPOCH_STEP
+from samelog.sequencer.state.tables.epochs import EpochsTable
 from samelog.sequencer.state.types import Rejection
 
 RESET = HardReset("r1", 77, 5)
@@ -53,18 +54,18 @@ def test_a_hard_reset_gives_every_log_another_identity(machine: StateMachine) ->
     assert flights.log_id not in ("a" * 32, "b" * 32)
     assert flights.settings == {"segment.bytes": "65536"}
     assert flights.partition_numbers == [4, 5]
-    assert list(machine.state.partitions) == [4, 5, 6]
-    assert all(each.next_offset == 0 for each in machine.state.partitions.values())
+    assert list(machine.state.partitions.by_number) == [4, 5, 6]
+    assert all(each.next_offset == 0 for each in machine.state.partitions.by_number.values())
     assert machine.topic_of_log(flights.log_id) is flights
     assert machine.topic_of_log("a" * 32) is None
     assert len({each.log_id for each in machine.state.topics.values()}) == 2
-    assert machine.state.epochs == (EPOCH_STEP, EPOCH_STEP + 5)
+    assert machine.state.epochs == EpochsTable(EPOCH_STEP, EPOCH_STEP + 5)
     assert [event.kind for event in machine.state.events] == ["hard-reset"]
 
 
 def test_what_was_merged_is_not_merged_again_and_the_rest_is(machine: StateMachine) -> None:
     machine.apply(RESET)
-    entry = machine.state.inputs[1]
+    entry = machine.state.sessions.inputs[1]
     assert (entry.partition, entry.place) == (4, SessionPosition(0, 0, 10))
     assert machine.input_of("ewr", 4) is entry
     assert machine.input_of("ewr", 1) is None
@@ -77,8 +78,8 @@ def test_what_was_merged_is_not_merged_again_and_the_rest_is(machine: StateMachi
 
 def test_dedup_is_remembered_and_offsets_are_not(machine: StateMachine) -> None:
     machine.apply(RESET)
-    assert machine.state.producers == {42: {4: [Sequence5(42, 0, 0, 0, -1)]}}
-    assert machine.state.watermarks == {"twin": {4: 5}}
+    assert machine.state.producers.batches == {42: {4: [Sequence5(42, 0, 0, 0, -1)]}}
+    assert machine.state.watermarks.by_dedup_id == {"twin": {4: 5}}
     assert machine.state.groups.by_id["g"].offsets == {}
     machine.apply(CommitOffsets([("g", [(1, CommittedOffset(1, 3, "", 9))])]))
     assert machine.state.groups.by_id["g"].offsets == {}

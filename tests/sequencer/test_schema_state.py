@@ -52,7 +52,10 @@ def machine() -> StateMachine:
 
 def merge(machine: StateMachine, records: int) -> None:
     """Into partition 1."""
-    at, offset = machine.state.inputs[1].byte, machine.state.partitions[1].next_offset
+    at, offset = (
+        machine.state.sessions.inputs[1].byte,
+        machine.state.partitions.by_number[1].next_offset,
+    )
     part = Range(1, 0, 0, at, at + 10, records, 10, 7)
     assert not isinstance(machine.apply(Merge(1, offset, 3, 1000, False, [part])), Rejection)
 
@@ -74,7 +77,7 @@ def canonical(*schemas: str) -> list[str]:
 
 def since(machine: StateMachine, topic: str = "t1") -> list[list[tuple[int, int]]]:
     numbers = machine.state.topics[topic].partition_numbers
-    return [list(machine.state.partitions[number].schema_since) for number in numbers]
+    return [list(machine.state.partitions.by_number[number].schema_since) for number in numbers]
 
 
 def test_it_survives_encoding() -> None:

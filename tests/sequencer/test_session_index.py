@@ -27,7 +27,8 @@ from samelog.sequencer.state.expiry import crowded
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import OpenPlacedInput
 from samelog.sequencer.state.session_index import SessionIndex
-from samelog.sequencer.state.types import Input, Rejection, Session
+from samelog.sequencer.state.tables.sessions import Input, Session
+from samelog.sequencer.state.types import Rejection
 
 FEW = Quotas(sessions=1, partitions=100)
 REMEMBERED = 10
@@ -56,7 +57,7 @@ def possible(machine: StateMachine, chance: Random, step: int) -> list[AnyComman
     """Commands that change sessions, runs or inputs, most of which can be applied."""
     number = chance.randrange(8)
     session, identity = f"{'kafka-' if number % 2 else 's'}{number}", f"i{number % 3}"
-    known = machine.state.sessions.get(session, Session(session, session, identity))
+    known = machine.state.sessions.by_name.get(session, Session(session, session, identity))
     newest = known.runs[-1].run_id if known.runs else ""
     topic = chance.choice(list(machine.state.topics.values()))
     place = topic.topic_id, chance.randrange(topic.partitions)

@@ -72,7 +72,7 @@ class Held:
 
     @property
     def durable(self) -> SessionPosition:
-        return self.store.durable(self.machine.state.inputs[1])
+        return self.store.durable(self.machine.state.sessions.inputs[1])
 
     def write(self, roll: int, byte: int, number: int = 1) -> None:
         self.store.log(number).append(0, roll, byte, DATA)
@@ -220,7 +220,7 @@ def test_inputs_without_descriptors_wait(
             for _ in range(20):
                 await asyncio.sleep(0)
             assert held.durable == SessionPosition(0, 0, 2 * SIZE)
-            other = held.machine.state.inputs[2]
+            other = held.machine.state.sessions.inputs[2]
             assert (held.store.durable(other).byte, held.rounds.dirty) == (0, {2})
             assert not work.done()
             short.clear()

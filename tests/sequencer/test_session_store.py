@@ -119,7 +119,7 @@ def test_a_new_input_is_made_with_two_rounds_of_syncs_and_no_sync_of_its_own(
 
 def test_an_absent_input_costs_no_file(tmp_path: Path) -> None:
     machine = machine_with_input()
-    store, entry = open_store(tmp_path, machine), machine.state.inputs[1]
+    store, entry = open_store(tmp_path, machine), machine.state.sessions.inputs[1]
     store.set_gaps_aside()
     assert store.durable(entry) == store.written(entry) == store.held(entry) == entry.place
     assert not list((tmp_path / "sessions").iterdir())
@@ -129,7 +129,7 @@ def test_an_absent_input_costs_no_file(tmp_path: Path) -> None:
 
 def test_an_input_is_made_once_and_not_opened_meanwhile(tmp_path: Path) -> None:
     machine, rounds = machine_with_input(), Rounds()
-    store, entry = open_store(tmp_path, machine), machine.state.inputs[1]
+    store, entry = open_store(tmp_path, machine), machine.state.sessions.inputs[1]
 
     async def main() -> None:
         rounds.gate.clear()
@@ -166,7 +166,7 @@ def test_bytes_of_an_input_that_is_made_again_are_vouched_for(
     before.close()
     events: Any = SimpleNamespace(session_log_unsynced=told.append)
     store = SessionStore(OsFileSystem(), str(tmp_path / "sessions"), machine, events)
-    rounds, entry = SteppedRounds(), machine.state.inputs[1]
+    rounds, entry = SteppedRounds(), machine.state.sessions.inputs[1]
 
     async def main() -> None:
         maker = asyncio.create_task(store.make(1, rounds))
@@ -190,7 +190,7 @@ def test_an_input_whose_session_is_forgotten_while_it_is_made_fails_nothing(
 ) -> None:
     """A stage was dropped, or a snapshot came, while the disk was slow."""
     machine, rounds = machine_with_input(), SteppedRounds()
-    store, entry = open_store(tmp_path, machine), machine.state.inputs[1]
+    store, entry = open_store(tmp_path, machine), machine.state.sessions.inputs[1]
 
     async def main() -> None:
         await store.marks.begin(Rounds())
@@ -201,7 +201,7 @@ def test_an_input_whose_session_is_forgotten_while_it_is_made_fails_nothing(
             await rounds.begun.get()
         store.forget_deleted()
         if is_gone:
-            del machine.state.inputs[entry.number], machine.state.sessions["s"]
+            del machine.state.sessions.inputs[entry.number], machine.state.sessions.by_name["s"]
         store.forget_session("s")
         rounds.turns.release()
         rounds.turns.release()
@@ -244,7 +244,7 @@ def test_bytes_behind_a_gap_are_set_aside_and_taken_anew(tmp_path: Path) -> None
         name.unlink()
     again = open_store(tmp_path, machine)
     again.set_gaps_aside()
-    assert again.durable(machine.state.inputs[1]) == SessionPosition(0, 0, 0)
+    assert again.durable(machine.state.sessions.inputs[1]) == SessionPosition(0, 0, 0)
     assert again.log(1).end(0) == (0, 0)
     kept = sorted(file.name for file in directory.glob("*.quarantined-1"))
     assert kept == [f"log.0.{roll}.quarantined-1" for roll in (1, 2, 3)]
@@ -252,7 +252,7 @@ def test_bytes_behind_a_gap_are_set_aside_and_taken_anew(tmp_path: Path) -> None
     write_files(again, 1)
     assert again.log(1).end(0)[0] == 1
     again.mark_durable(ends)
-    assert again.durable(machine.state.inputs[1]) == SessionPosition(0, 0, 0)
+    assert again.durable(machine.state.sessions.inputs[1]) == SessionPosition(0, 0, 0)
 
 
 def test_a_sync_under_way_says_nothing_of_what_was_begun_anew(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_sync_under_way_says_nothing_of_what_was_begun_anew(tmp_path: Path) ->
     store.set_gaps_aside()
     write_files(store, 4)
     store.mark_durable(ends)
-    assert store.durable(machine.state.inputs[1]) == SessionPosition(0, 0, 0)
+    assert store.durable(machine.state.sessions.inputs[1]) == SessionPosition(0, 0, 0)
 
 
 def test_released_files_are_no_gap(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_released_files_are_no_gap(tmp_path: Path) -> None:
     store = open_store(tmp_path, machine)
     write_files(store, 3)
     store.log(1).release(0, 1)
-    entry = machine.state.inputs[1]
+    entry = machine.state.sessions.inputs[1]
     entry.run, entry.roll, entry.byte = 0, 2, 0
     store.set_gaps_aside()
     assert store.log(1).start(0) == (2, 0)
@@ -303,7 +303,7 @@ def test_a_gap_is_found_though_its_session_was_being_made_when_gaps_were_looked_
         await maker
 
     asyncio.run(main())
-    assert again.durable(machine.state.inputs[1]) == SessionPosition(0, 0, 0)
+    assert again.durable(machine.state.sessions.inputs[1]) == SessionPosition(0, 0, 0)
     assert again.log(1).end(0) == (0, 0)
     assert again.log(2).end(0) == (0, 0)
 
@@ -321,7 +321,7 @@ def test_no_other_session_goes_with_a_session_that_is_forgotten(tmp_path: Path) 
     store.close()
     again = open_store(tmp_path, machine)
     again.forget_deleted()
-    del machine.state.sessions["s"]
+    del machine.state.sessions.by_name["s"]
     again.forget_session("s")
     assert not (tmp_path / "sessions" / "s").exists()
     assert again.log(2).end(0) == (0, size)
@@ -370,16 +370,18 @@ def test_marks_of_many_inputs_are_one_write_and_one_sync(tmp_path: Path) -> None
     data = kernels.build_batches(
         [b"v"], timestamps=1, batch_bytes=1 << 14, max_record_bytes=1 << 20
     )
-    for number in machine.state.inputs:
+    for number in machine.state.sessions.inputs:
         store.log(number).append(0, 0, 0, data)
-    for file in store.take_dirty(machine.state.inputs)[0]:
+    for file in store.take_dirty(machine.state.sessions.inputs)[0]:
         file.datasync()
-    store.mark_durable(store.ends(machine.state.inputs))
+    store.mark_durable(store.ends(machine.state.sessions.inputs))
     asyncio.run(store.marks.save(rounds))
     assert rounds.rounds == [{".marks"}]
     assert not store.marks.is_busy
     again = open_store(tmp_path, machine)
-    assert {again.log(number).durable(0) for number in machine.state.inputs} == {(0, len(data))}
+    assert {again.log(number).durable(0) for number in machine.state.sessions.inputs} == {
+        (0, len(data))
+    }
 
 
 @pytest.mark.parametrize("is_closing", [False, True])
@@ -394,18 +396,18 @@ def test_marks_of_a_deleted_topic_are_dropped(
     for file in store.take_dirty([1])[0]:
         file.datasync()
     store.mark_durable(store.ends([1]))
-    partition = state.partitions.pop(state.inputs[1].partition)
+    partition = state.partitions.by_number.pop(state.sessions.inputs[1].partition)
     later = msgspec.structs.replace(partition, topic_id="d" * 32)
     if is_recreated:
-        state.partitions[partition.number] = later
+        state.partitions.by_number[partition.number] = later
     if is_closing:
         store.close()
     else:
         asyncio.run(store.marks.save(Rounds()))
         assert not store.marks.is_busy
     for known in (partition, later):
-        state.partitions[partition.number] = known
-        assert open_store(tmp_path, machine).marks.of(state.inputs[1]) == (), size
+        state.partitions.by_number[partition.number] = known
+        assert open_store(tmp_path, machine).marks.of(state.sessions.inputs[1]) == (), size
 
 
 def test_unreadable_names_of_owners_are_begun_anew(tmp_path: Path) -> None:
@@ -470,8 +472,8 @@ def test_a_sync_makes_all_runs_durable_whichever_one_an_input_is_in(tmp_path: Pa
     size = write_files(store, 0)
     store.log(1).append(1, 0, 0, store.log(1).read(0, 0, 0, size))
     store.mark_durable(store.ends([1]))
-    machine.state.inputs[1].run = 1
-    assert store.durable(machine.state.inputs[1]) == SessionPosition(1, 0, size)
+    machine.state.sessions.inputs[1].run = 1
+    assert store.durable(machine.state.sessions.inputs[1]) == SessionPosition(1, 0, size)
 
 
 def batch_of(number: int, size: int = 100) -> bytes:

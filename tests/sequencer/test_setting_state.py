@@ -51,7 +51,12 @@ def test_partitions_are_added_with_new_numbers_and_twice_is_once(machine: StateM
         machine.apply(AddPartitions("t1", 4))
     topic = machine.state.topics["t1"]
     assert topic.partition_numbers == [1, 2, 4, 5]
-    assert [machine.state.partitions[n].index for n in topic.partition_numbers] == [0, 1, 2, 3]
+    assert [machine.state.partitions.by_number[n].index for n in topic.partition_numbers] == [
+        0,
+        1,
+        2,
+        3,
+    ]
     assert StateMachine.decode(machine.encode()).state == machine.state
 
 
@@ -82,7 +87,7 @@ def test_an_unknown_topic_is_said(machine: StateMachine, command: AnyCommand) ->
 def test_a_deleted_topic_takes_added_partitions_along(machine: StateMachine) -> None:
     machine.apply(AddPartitions("t1", 4))
     machine.apply(DeleteTopicCommand("t1"))
-    assert list(machine.state.partitions) == [3]
+    assert list(machine.state.partitions.by_number) == [3]
 
 
 def test_listeners_belong_to_members(machine: StateMachine) -> None:
@@ -111,6 +116,6 @@ def test_new_partitions_are_on_every_node(tmp_path: Path, run_with: RunWith) -> 
     def partitions(node: Node) -> list[int]:
         state = node.logs.machine.state
         (numbers,) = (topic.partition_numbers for topic in state.topics.values())
-        return [state.partitions[number].index for number in numbers]
+        return [state.partitions.by_number[number].index for number in numbers]
 
     run_with(tmp_path, 3, body)

@@ -169,11 +169,11 @@ def test_what_is_pinned_stays_until_it_is_carried_out() -> None:
     assert code(machine.apply(nothing)) == "PRECONDITION"
     assert machine.encode() == before
     assert machine.apply(end(1)) == end(1)
-    assert machine.state.partitions[1].next_offset == 1
+    assert machine.state.partitions.by_number[1].next_offset == 1
     assert machine.open_run_of("s") is None
     assert code(machine.apply(end(1))) == "STAGE_ENDED"
     assert code(machine.apply(pin(1))) == "STAGE_ENDED"
-    assert machine.state.partitions[1].next_offset == 1
+    assert machine.state.partitions.by_number[1].next_offset == 1
 
 
 def test_what_is_given_up_is_closed_and_never_pinned_later() -> None:
@@ -201,7 +201,7 @@ def test_what_is_pinned_is_not_sealed_and_what_is_sealed_is_not_pinned() -> None
     assert code(machine.apply(seal)) == "PINNED"
     machine.apply(end(1))
     assert not isinstance(machine.apply(seal), Rejection)
-    moving.state.placement.passing = PartitionPass(5, 1, PassStage.SEALED)
+    moving.state.transfers.passing = PartitionPass(5, 1, PassStage.SEALED)
     assert code(moving.apply(pin(1))) == "PARTITION_MOVES"
 
 

@@ -65,8 +65,8 @@ def test_a_batch_is_published_whole(machine: StateMachine) -> None:
     command = publish(merge(0, 1), merge(1, 2), merge(2, 1, start=10))
     assert decode_commands(encode_commands([command])) == [command]
     assert machine.apply(command) == command
-    assert machine.state.partitions[1].next_offset == 3
-    assert machine.state.inputs[1].place == SessionPosition(0, 0, 20)
+    assert machine.state.partitions.by_number[1].next_offset == 3
+    assert machine.state.sessions.inputs[1].place == SessionPosition(0, 0, 20)
     assert machine.open_run_of("a") is None
     assert machine.open_run_of("plain") is not None
 
@@ -97,7 +97,7 @@ def test_a_batch_that_comes_again_is_dropped(machine: StateMachine) -> None:
         outcome = machine.apply(publish(merge(1, 2), batch=batch, writer=writer, names="b"))
         assert isinstance(outcome, Rejection)
         assert outcome.code == f"STAGE_{code}"
-    assert machine.state.partitions[1].next_offset == 1
+    assert machine.state.partitions.by_number[1].next_offset == 1
     outcome = machine.apply(publish(merge(1, 2), batch=5, writer="r", names="b"))
     assert not isinstance(outcome, Rejection)
 
@@ -118,8 +118,8 @@ def test_a_staged_session_has_one_run_and_is_forgotten_with_it(machine: StateMac
     command = due(machine, 7, EXPIRY, is_released=lambda entry: entry.number == 1)
     assert command is not None
     machine.apply(command)
-    assert set(machine.state.sessions) == {"plain"}
-    assert set(machine.state.inputs) == {3}
+    assert set(machine.state.sessions.by_name) == {"plain"}
+    assert set(machine.state.sessions.inputs) == {3}
 
 
 def test_a_snapshot_keeps_stages(machine: StateMachine) -> None:
@@ -139,13 +139,13 @@ def test_the_planner_leaves_what_is_held_and_plans_it_when_published(
             source.put(number, records(b"%d" % count * 100))
     (plain,) = planner.plan(source.ends(), source, term=3, now_ms=1)
     assert {part.input for part in plain.ranges} == {3}
-    staged = [StagedInput(machine.state.inputs[n], source.end(n)) for n in (1, 2)]
+    staged = [StagedInput(machine.state.sessions.inputs[n], source.end(n)) for n in (1, 2)]
     parts = [part for each in staged for part in ranges_of(each, source)]
     merges = planner.plan_stage([(1, parts)], term=3, now_ms=1)
     assert not isinstance(machine.apply(plain), Rejection)
     assert not isinstance(machine.apply(publish(*merges)), Rejection)
     assert len(merges) > 1
-    assert machine.state.inputs[2].place == source.end(2)
+    assert machine.state.sessions.inputs[2].place == source.end(2)
 
 
 def test_what_cannot_be_merged_is_said() -> None:
@@ -156,4 +156,4 @@ def test_what_cannot_be_merged_is_said() -> None:
     source = Bytes()
     source.put(1, records(b"x", producer_id=4, producer_epoch=0, base_sequence=0))
     with pytest.raises(LogFormatError, match="producer id"):
-        list(ranges_of(StagedInput(machine.state.inputs[1], source.end(1)), source))
+        list(ranges_of(StagedInput(machine.state.sessions.inputs[1], source.end(1)), source))

@@ -29,7 +29,9 @@ from samelog.sequencer.state.commands import (
     encode_commands,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import RUNS_REMEMBERED, Partition, Rejection
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.tables.sessions import RUNS_REMEMBERED
+from samelog.sequencer.state.types import Rejection
 
 
 def open_run(
@@ -73,8 +75,8 @@ def test_an_unreadable_entry_is_a_typed_error() -> None:
 
 def test_merge_moves_offset_and_place(machine: StateMachine) -> None:
     assert not isinstance(machine.apply(merge(0, take(0, 10, records=3))), Rejection)
-    assert machine.state.partitions[1].next_offset == 3
-    assert machine.state.inputs[1].place == SessionPosition(0, 0, 10)
+    assert machine.state.partitions.by_number[1].next_offset == 3
+    assert machine.state.sessions.inputs[1].place == SessionPosition(0, 0, 10)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_a_violated_precondition_changes_nothing(machine: StateMachine, command:
 
 def test_a_range_may_start_the_next_file(machine: StateMachine) -> None:
     machine.apply(merge(0, take(0, 10), take(0, 4, roll=1)))
-    assert machine.state.inputs[1].place == SessionPosition(0, 1, 4)
+    assert machine.state.sessions.inputs[1].place == SessionPosition(0, 1, 4)
 
 
 def test_nothing_of_a_closed_run_merges(machine: StateMachine) -> None:
@@ -111,7 +113,7 @@ def test_runs_open_one_after_another(machine: StateMachine) -> None:
     machine.apply(merge(0, take(0, 10)))
     machine.apply(CloseRun("ewr", "r0"))
     assert machine.apply(open_run("r1", number=1)).number == 1
-    assert machine.state.inputs[1].place == SessionPosition(1, 0, 0)
+    assert machine.state.sessions.inputs[1].place == SessionPosition(1, 0, 0)
 
 
 def test_a_run_that_is_not_remembered_is_not_opened_again(machine: StateMachine) -> None:
@@ -163,11 +165,11 @@ def test_a_retired_session_goes_to_a_new_directory_and_fences_the_old(
 
 def test_a_retirement_that_comes_twice_spares_the_new_directory(machine: StateMachine) -> None:
     """A proposal whose fate is unknown is repeated."""
-    old = machine.state.sessions["ewr"].session_id
+    old = machine.state.sessions.by_name["ewr"].session_id
     machine.apply(RetireSessionCommand("ewr", old))
     machine.apply(open_run("r9", session_id="d2", number=0))
     machine.apply(RetireSessionCommand("ewr", old))
-    assert not machine.state.sessions["ewr"].retired
+    assert not machine.state.sessions.by_name["ewr"].retired
     assert machine.open_run_of("ewr") is not None
 
 
@@ -184,16 +186,16 @@ def test_a_recreated_topic_shares_nothing(machine: StateMachine) -> None:
     topic = machine.topic_named("flights")
     assert topic is not None
     assert topic.partition_numbers == [3]
-    assert machine.state.partitions[3].next_offset == 0
-    assert machine.state.inputs == {}
-    assert machine.state.producers[5] == {}
+    assert machine.state.partitions.by_number[3].next_offset == 0
+    assert machine.state.sessions.inputs == {}
+    assert machine.state.producers.batches[5] == {}
 
 
 def test_only_five_batches_are_remembered(machine: StateMachine) -> None:
     for number in range(8):
         sequence = Sequence5(5, 0, number, number, number)
         machine.apply(merge(number, take(number, number + 1), sequences=[sequence]))
-    assert [known.first for known in machine.state.producers[5][1]] == [3, 4, 5, 6, 7]
+    assert [known.first for known in machine.state.producers.batches[5][1]] == [3, 4, 5, 6, 7]
 
 
 def test_an_older_boot_is_refused(machine: StateMachine) -> None:
@@ -227,7 +229,7 @@ def test_planned_records_can_be_given_up_once(machine: StateMachine) -> None:
     machine.apply(merge(0, take(0, 10, records=9)))
     assert machine.apply(void(3, 5)) == void(3, 5)
     assert machine.apply(void(3, 5)) == void(3, 5)
-    assert machine.state.partitions[1].voids == (void(3, 5),)
+    assert machine.state.partitions.by_number[1].voids == (void(3, 5),)
     assert [event.kind for event in machine.state.events] == ["void"]
     assert "flights-0: offsets 3 to 4" in machine.state.events[0].text
     assert StateMachine.decode(machine.encode()).state == machine.state
@@ -237,7 +239,7 @@ def test_a_checksum_of_records_that_were_given_up_says_nothing(machine: StateMac
     machine.apply(merge(0, take(0, 10, records=9)))
     machine.apply(Checkpoint([(1, 4, 77)]))
     machine.apply(void(3, 5))
-    partition = machine.state.partitions[1]
+    partition = machine.state.partitions.by_number[1]
     assert (partition.checked_offset, partition.checked_sum) == (9, None)
     assert machine.apply(Checkpoint([(1, 9, 78)])) == Checkpoint([]), "of before, but late"
     assert (partition.checked_offset, partition.checked_sum) == (9, None)
@@ -262,7 +264,7 @@ def test_an_expired_session_refuses_its_late_senders_and_goes_on(machine: StateM
     machine.apply(CloseRun("ewr", "r0", 50))
     gone = machine.apply(Expire([], [("ewr", 50)]))
     assert [entry.number for entry in gone] == [1]
-    assert machine.state.inputs == {}
+    assert machine.state.sessions.inputs == {}
     late = machine.apply(open_run("r0"))
     assert isinstance(late, Rejection)
     assert late.code == "RUN_FORGOTTEN"
@@ -287,7 +289,7 @@ def test_what_was_used_meanwhile_does_not_expire(machine: StateMachine) -> None:
     assert machine.encode() == before
     machine.apply(open_run("r1", number=1))
     machine.apply(Expire([(7, 1000)], [("ewr", 50), ("ewr", -1)]))
-    assert machine.state.producers == {}
+    assert machine.state.producers.batches == {}
     assert machine.open_run_of("ewr") is not None
 
 
@@ -295,11 +297,11 @@ def test_a_decoded_state_names_everything_once(machine: StateMachine) -> None:
     """A string and a number for each place would be most of what an idle partition takes."""
     found = StateMachine.decode(machine.encode()).state
     assert found == machine.state
-    (topic,), (entry,) = found.topics.values(), found.inputs.values()
-    first, second = found.partitions.values()
+    (topic,), (entry,) = found.topics.values(), found.sessions.inputs.values()
+    first, second = found.partitions.by_number.values()
     assert first.topic_id is second.topic_id is next(iter(found.topics))
-    assert entry.session is next(iter(found.sessions))
-    numbers = zip(found.partitions, topic.partition_numbers, (first, second), strict=True)
+    assert entry.session is next(iter(found.sessions.by_name))
+    numbers = zip(found.partitions.by_number, topic.partition_numbers, (first, second), strict=True)
     assert all(key is number is each.number for key, number, each in numbers)
 
 

@@ -55,8 +55,8 @@ def told(machine: StateMachine) -> list[tuple[int, str, str]]:
 def written(machine: StateMachine, first: int, last: int) -> None:
     """The topic has these events."""
     batch = Sequence5(EVENTS_PRODUCER, 0, first, last, first)
-    machine.state.producers.setdefault(EVENTS_PRODUCER, {}).setdefault(1, []).append(batch)
-    machine.state.producers_seen[EVENTS_PRODUCER] = 1
+    machine.state.producers.batches.setdefault(EVENTS_PRODUCER, {}).setdefault(1, []).append(batch)
+    machine.state.producers.seen_ms[EVENTS_PRODUCER] = 1
 
 
 def test_what_happens_is_numbered(machine: StateMachine) -> None:
@@ -118,7 +118,7 @@ def test_what_is_remembered_of_sites_and_mirrors_is_told_once(machine: StateMach
         machine.apply(CreateMirror("m", "m", 1, {}, 1, SOURCE))
     [number] = machine.state.topics["m"].partition_numbers
     machine.apply(MirrorGap(number, 0, 5, 5, None, 6, "it begins there"))
-    machine.state.partitions[number].next_offset = 7
+    machine.state.partitions.by_number[number].next_offset = 7
     for _ in range(2):
         machine.apply(MirrorGap(number, 7, 9, 5, None, 6, "archived"))
     for _ in range(2):
@@ -170,7 +170,7 @@ def test_what_the_topic_has_waits_no_more(machine: StateMachine) -> None:
 
 def test_who_writes_events_is_never_forgotten(machine: StateMachine) -> None:
     written(machine, 0, 0)
-    machine.state.producers_seen[7] = 1
+    machine.state.producers.seen_ms[7] = 1
     found = expiry.due(machine, 1 << 60, Expiry(), is_released=lambda entry: True)
     assert found is not None
     assert [producer for producer, _ in found.producers] == [7]

@@ -63,7 +63,7 @@ def test_offsets_for_a_group_that_subscribers_joined_meanwhile_are_left_out() ->
 
 
 def marker(machine: StateMachine, epoch: int) -> Merge:
-    known = machine.state.partitions[1]
+    known = machine.state.partitions.by_number[1]
     is_commit = machine.state.transactions.markers_due()[1][0].is_commit
     ends = [End(77, epoch, 1, is_commit)]
     return Merge(1, known.next_offset, 3, 9, False, [], extras=MergeExtras(ends=ends))
@@ -80,7 +80,7 @@ def test_offsets_are_committed_by_the_decision_and_the_marker_ends_it() -> None:
     merge = marker(machine, 0)
     assert machine.apply(merge) is merge
     assert machine.state.transactions.by_id["x"].state_name == "CompleteCommit"
-    assert machine.state.partitions[1].next_offset == 1
+    assert machine.state.partitions.by_number[1].next_offset == 1
     assert merge.extras is not None
     again = Merge(1, 1, 3, 9, False, [], extras=MergeExtras(ends=merge.extras.ends))
     assert isinstance(machine.apply(again), Rejection)

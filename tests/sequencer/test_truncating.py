@@ -24,7 +24,7 @@ class Served:
     def __init__(self, merged: int) -> None:
         machine = StateMachine()
         machine.apply(CreateTopicCommand("t", "t", 1, {}, 1))
-        machine.state.partitions[1].next_offset = 9
+        machine.state.partitions.by_number[1].next_offset = 9
         self.proposed: list[ArchiveCommand] = []
 
         async def propose(command: ArchiveCommand) -> Any:
@@ -53,7 +53,7 @@ def test_everything_is_archived_and_who_wanted_it_is_said() -> None:
     assert asyncio.run(truncate(node)) == 9
     [command] = node.proposed
     assert (command.offset, command.reason) == (9, f"truncated by {WHO}")
-    assert node.logs.machine.state.partitions[1].log_start == 9
+    assert node.logs.machine.state.partitions.by_number[1].log_start == 9
     assert asyncio.run(truncate(node)) == 9
     assert len(node.proposed) == 1
 

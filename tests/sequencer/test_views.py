@@ -154,7 +154,7 @@ def test_a_new_log_gives_its_views_another_one(machine: StateMachine) -> None:
     assert after.former_logs == [before.log_id]
     assert after.partitions == 2
     assert {*after.partition_numbers}.isdisjoint({*before.partition_numbers})
-    assert not {*after.partition_numbers} & {*machine.state.partitions}
+    assert not {*after.partition_numbers} & {*machine.state.partitions.by_number}
 
 
 COMMANDS = st.one_of(
@@ -256,7 +256,7 @@ def test_a_view_is_the_same_one_in_a_snapshot_and_its_end_is_seen_there(
 def test_a_group_that_reads_a_view_lags_behind_its_base(machine: StateMachine) -> None:
     machine.apply(create())
     machine.apply(CommitOffsets([("g", [(5, CommittedOffset(3, -1, "", 1))])]))
-    machine.state.partitions[2].next_offset = 10
+    machine.state.partitions.by_number[2].next_offset = 10
     logs = SimpleNamespace(machine=machine, merging=SimpleNamespace(partitions={}))
     node = cast(ServedNode, SimpleNamespace(logs=logs, raft=None))
     group = machine.state.groups.by_id["g"]

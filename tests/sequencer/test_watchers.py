@@ -12,7 +12,7 @@ from samelog.replicator.interfaces import ResumePoint
 from samelog.replicator.watchers import Watchers
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.sessions import Input
 from tests.sequencer.cluster import RunWith, Session, batch, offset, taken, until
 
 QUIET = 20

@@ -239,7 +239,7 @@ class RequiredCopies:
     def job_of(self, number: int, segment: Segment) -> CopyJob | None:
         """How a segment is to be copied before it may go; None: not at all."""
         state = self._machine.state
-        partition = state.partitions[number]
+        partition = state.partitions.by_number[number]
         topic = state.topics[partition.topic_id]
         formats = formats_of(topic.settings, self._config.copy_formats)
         if not formats or segment.next_offset <= partition.log_start:

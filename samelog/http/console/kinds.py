@@ -13,8 +13,8 @@ from samelog.sequencer.admin.mirroring.mirrors import mirror_info
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.topics import partition_name, view_info, views_in
 from samelog.sequencer.state.feeds.feed import PARTITIONS, Feed, StateTopic
-from samelog.sequencer.state.keys.key_state import KeyedPartition
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.keys import KeyedPartition
 from samelog.wire.plain import to_json
 
 
@@ -40,7 +40,7 @@ def keys(node: ServedNode) -> ShownRows:
     """Partitions of which this node has an index of keys."""
     held = ((node.logs, node.care), *((logs, care) for logs, _, care in node.data_groups.held))
     for logs, care in held:
-        for number, keyed in tuple(logs.machine.state.keyed.items()):
+        for number, keyed in tuple(logs.machine.state.keys.by_partition.items()):
             topic, index = partition_name(node.logs.machine, number)
             if topic:
                 here = asdict(care.keys.reach(number))
@@ -49,7 +49,11 @@ def keys(node: ServedNode) -> ShownRows:
 
 
 def _keyed(machine: StateMachine, number: int, keyed: KeyedPartition) -> dict[str, int]:
-    end = machine.state.partitions[number].next_offset if number in machine.state.partitions else 0
+    end = (
+        machine.state.partitions.by_number[number].next_offset
+        if number in machine.state.partitions.by_number
+        else 0
+    )
     return {"floor": keyed.floor, "end_offset": end, "agreed_blocks": len(keyed.agreed)}
 
 

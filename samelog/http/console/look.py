@@ -172,8 +172,8 @@ def _topics(node: ServedNode) -> ShownRows:
 
 
 def _partitions(node: ServedNode) -> ShownRows:
-    for number in tuple(node.logs.machine.state.partitions):
-        if number in node.logs.machine.state.partitions:
+    for number in tuple(node.logs.machine.state.partitions.by_number):
+        if number in node.logs.machine.state.partitions.by_number:
             row = partition_info(node, number)
             yield f"{row.topic}/{row.partition}", to_json(row)
 
@@ -195,7 +195,7 @@ def _waiting(node: ServedNode) -> ShownRows:
     """
     found = Counter[str]()
     for logs in (node.logs, *(logs for logs, _, _ in node.data_groups.held)):
-        for entry in tuple(logs.machine.state.inputs.values()):
+        for entry in tuple(logs.machine.state.sessions.inputs.values()):
             topic, _ = partition_name(node.logs.machine, entry.partition)
             found[topic] += logs.sessions.unmerged_bytes(entry)
             yield topic, {"topic": topic, "bytes": found[topic]}

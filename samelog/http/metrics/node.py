@@ -155,9 +155,9 @@ def _latencies(node: ServedNode) -> Iterator[Sample]:
 
 def _partitions(node: ServedNode) -> Iterator[Sample]:
     state = node.logs.machine.state
-    for number in tuple(state.partitions):
+    for number in tuple(state.partitions.by_number):
         logs = (parts_of(node, number) or (None,))[0]
-        known = None if logs is None else logs.machine.state.partitions.get(number)
+        known = None if logs is None else logs.machine.state.partitions.by_number.get(number)
         if logs is None or known is None:
             continue  # other nodes have it
         opened = logs.merging.partitions.get(number)
@@ -173,7 +173,7 @@ def _partitions(node: ServedNode) -> Iterator[Sample]:
 
 
 def _sessions(node: ServedNode) -> Iterator[Sample | None]:
-    known = node.logs.machine.state.sessions
+    known = node.logs.machine.state.sessions.by_name
     node.logs.intake.traffic.keep(known)
     there = {server.session for server in node.member.connections.pushes}
     held = held_records(node)

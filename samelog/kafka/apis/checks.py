@@ -31,8 +31,8 @@ from samelog.sequencer.ingest.batch_check import (
     too_long_if_keyed,
 )
 from samelog.sequencer.ingest.checking import CheckedBatches
-from samelog.sequencer.state.keys.key_state import has_keys, problem_with_keys
 from samelog.sequencer.state.mirrors.changes import why_only_source
+from samelog.sequencer.state.tables.keys import has_keys, problem_with_keys
 from samelog.sequencer.state.topic_settings import KNOWN, MAX_MESSAGE_BYTES, problem_with
 from samelog.sequencer.state.types import State, Topic
 from samelog.wire.errors import FaultCode

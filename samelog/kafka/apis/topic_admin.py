@@ -48,7 +48,8 @@ from samelog.sequencer.admin.placement import PlacementPlan
 from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.setting_commands import AddPartitions
-from samelog.sequencer.state.types import Partition, Topic
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.types import Topic
 from samelog.sequencer.state.views.commands import DropViewCommand
 
 
@@ -466,7 +467,7 @@ async def _delete_below(
     broker.views.refuse_writes(known)
     raft = broker.raft_of(known, asked.partition_index)
     number = known.partition_numbers[asked.partition_index]
-    state = raft.replica.machine.state.partitions[number]
+    state = raft.replica.machine.state.partitions.by_number[number]
     offset = state.next_offset if asked.offset == HIGH_WATERMARK else asked.offset
     if not 0 <= offset <= state.next_offset:
         text = f"offset {offset} is not in [{state.log_start}, {state.next_offset}]"

@@ -19,7 +19,7 @@ def topics_version(state: State) -> tuple[int, int]:
     """Return what changes with every topic, partition or view that is created or deleted: the first
     number rises with each new one, and between two rises the second only falls.
     """
-    return state.next_partition, len(state.names) + len(state.schemas.views)
+    return state.partitions.next_number, len(state.names) + len(state.schemas.views)
 
 
 class TopicPatterns:

@@ -176,7 +176,7 @@ def _partitions(state: State, numbers: Iterable[int], status: int) -> bytes:
         return _int(-1)
     topics: dict[str, list[int]] = {}
     for number in numbers:
-        partition = state.partitions.get(number)
+        partition = state.partitions.by_number.get(number)
         if partition is not None:
             topics.setdefault(state.topics[partition.topic_id].name, []).append(partition.index)
     return _int(len(topics)) + b"".join(_of_topic(topics))

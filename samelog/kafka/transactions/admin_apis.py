@@ -20,7 +20,8 @@ from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 from samelog.kafka.parts import Parts
 from samelog.runtime.slices import paced
-from samelog.sequencer.state.transactions.state import LogTransactions, Transaction
+from samelog.sequencer.state.tables.open_transactions import LogTransactions
+from samelog.sequencer.state.transactions.state import Transaction
 
 STATES = frozenset(
     (
@@ -233,10 +234,10 @@ async def _describe(call: NodeCall, topic: str, index: int) -> DescribeProducers
     broker, known = call.broker, call.broker.topic(topic)
     number = broker.partition_number(topic, index)
     state = broker.machine.state if known is None else broker.machine_of(known, index).state
-    log = LogTransactions() if number is None else state.transactions.in_log(number)
+    log = LogTransactions() if number is None else state.open_transactions.in_log(number)
     producers = [
         _producer(log, producer_id, (batches[-1].epoch, batches[-1].last))
-        for producer_id, partitions in state.producers.items()
+        for producer_id, partitions in state.producers.batches.items()
         if number is not None and (batches := partitions.get(number))
     ]
     return DescribeProducersResponsePartition(index, active_producers=producers)

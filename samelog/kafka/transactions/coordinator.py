@@ -151,7 +151,9 @@ class TransactionCoordinator:
         parts = self._parts_of(partition)
         if parts is None:
             return True
-        joined = parts[0].machine.state.transactions.in_log(partition).joined.get(known.producer_id)
+        joined = (
+            parts[0].machine.state.open_transactions.in_log(partition).joined.get(known.producer_id)
+        )
         return joined is not None and joined.number == known.number
 
     def _parts_of(self, partition: int) -> tuple[LogParts, RaftParts] | None:
@@ -166,7 +168,7 @@ class TransactionCoordinator:
         known, parts = self.known.by_id.get(transactional_id), self._parts_of(partition)
         if known is None or parts is None or not known.takes_part(partition):
             return
-        table, here = self._machine.state.placement, parts[0].machine.state.partitions
+        table, here = self._machine.state.placement, parts[0].machine.state.partitions.by_number
         group = table.group_of(partition)
         members = known.unit.participants if known.unit is not None else ()
         numbers = [each for each in members if table.group_of(each) == group and each in here]

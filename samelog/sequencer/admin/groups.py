@@ -275,7 +275,7 @@ def _span(node: ServedNode, number: int) -> tuple[int, int]:
     logs = parts[0]
     merged = logs.merging.partitions.get(number)
     begin = 0 if merged is None else merged.log.start_offset
-    return begin, logs.machine.state.partitions[number].next_offset
+    return begin, logs.machine.state.partitions.by_number[number].next_offset
 
 
 async def _reset(node: ServedNode, request: requests.ResetGroup) -> None:
@@ -362,7 +362,7 @@ def _index(logs: LogParts, number: int) -> int:
 
 def _at_time(logs: LogParts, number: int, timestamp_ms: int) -> int:
     """The offset of the first record of that time or a later one; the end if there is none."""
-    end = logs.machine.state.partitions[number].next_offset
+    end = logs.machine.state.partitions.by_number[number].next_offset
     merged = logs.merging.look(number)
     if merged.fault is not None or merged.log.next_offset < end:
         message = f"this node does not have all of partition {_index(logs, number)} yet"

@@ -42,7 +42,7 @@ async def merge_order(node: ServedNode, request: GetMergeOrder) -> MergeOrder:
 
 def _agreed(logs: LogParts, number: int) -> tuple[int, int]:
     """None is agreed on since records were given up, or the topic was deleted meanwhile."""
-    partition = logs.machine.state.partitions.get(number)
+    partition = logs.machine.state.partitions.by_number.get(number)
     if partition is None or partition.checked_sum is None:
         return 0, 0
     return partition.checked_offset, partition.checked_sum
@@ -66,7 +66,7 @@ def _instructions(logs: LogParts, entry: Entry, number: int) -> list[MergeInstru
 
 def _range(logs: LogParts, part: Range) -> MergedRange:
     """An input is forgotten when its session ends long enough ago."""
-    known = logs.machine.state.inputs.get(part.input)
+    known = logs.machine.state.sessions.inputs.get(part.input)
     name = f"input {part.input}" if known is None else known.session
     return MergedRange(name, part.run, part.records, part.size)
 

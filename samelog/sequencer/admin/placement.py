@@ -22,7 +22,8 @@ from samelog.placement.values import METADATA
 from samelog.sequencer.admin.parts import HeldGroups, ServedNode
 from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
-from samelog.sequencer.state.types import Partition, State, Topic
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.types import State, Topic
 
 
 def placement_status(node: ServedNode, request: GetPlacement) -> StepWork[PlacementStatus]:
@@ -105,7 +106,7 @@ Plan = int | Sequence[Sequence[int]]
 def table_now(state: State, is_there: Callable[[int], bool], now_ms: int) -> PlacementTable:
     """The table, with the members as this node knows them."""
     table = PlacementTable(state.placement, _members(state, is_there, now_ms))
-    table.own = state.partitions
+    table.own = state.partitions.by_number
     return table
 
 
@@ -203,6 +204,6 @@ def partitions_here(groups: HeldGroups, numbers: Iterable[int]) -> Iterator[Part
     """Partitions of data groups, as those groups' states have them on this node."""
     for number in numbers:
         parts = groups.parts(number)
-        known = None if parts is None else parts[0].machine.state.partitions.get(number)
+        known = None if parts is None else parts[0].machine.state.partitions.by_number.get(number)
         if known is not None:
             yield known

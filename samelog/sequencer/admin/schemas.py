@@ -44,7 +44,8 @@ from samelog.sequencer.filtering.view_stream import rows_of_view
 from samelog.sequencer.judging import libraries
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.schema_state import mode_of
-from samelog.sequencer.state.types import Partition, Rejection, Topic
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.types import Rejection, Topic
 from samelog.sequencer.state.views.commands import CreateViewCommand, DropViewCommand
 from samelog.sequencer.state.views.places import base_topic
 from samelog.sequencer.state.views.view import View
@@ -116,7 +117,7 @@ def _partition(node: ServedNode, topic: Topic, index: int) -> Partition:
         text = f"topic {topic.name!r} has {topic.partitions} partitions, no partition {index}"
         raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, text)
     number = topic.partition_numbers[index]
-    return parts_here(node, number)[0].machine.state.partitions[number]
+    return parts_here(node, number)[0].machine.state.partitions.by_number[number]
 
 
 def _version(node: ServedNode, topic: Topic, version: int) -> SchemaInfo:

@@ -37,7 +37,8 @@ from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.state.commands import RetireSessionCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.session_index import node_of
-from samelog.sequencer.state.types import Input, Rejection, Session
+from samelog.sequencer.state.tables.sessions import Input, Session
+from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
 from samelog.wire.holds import HeldPart
 from samelog.wire.peer_messages import HoldsDecision
@@ -56,7 +57,7 @@ class GroupInput(NamedTuple):
     @property
     def is_there(self) -> bool:
         """Whether it is not gone meanwhile."""
-        return self.entry.number in self.logs.machine.state.inputs
+        return self.entry.number in self.logs.machine.state.sessions.inputs
 
     @property
     def unmerged_bytes(self) -> int:
@@ -77,7 +78,7 @@ async def retire_session(node: ServedNode, request: requests.RetireSession) -> S
         raise ChangeRefused(
             FaultCode.SESSION_CONFLICT, text, "remove the node if it is lost for good"
         )
-    known = node.logs.machine.state.sessions.get(request.session)
+    known = node.logs.machine.state.sessions.by_name.get(request.session)
     session_id = "" if known is None else known.session_id
     command = RetireSessionCommand(request.session, session_id, node.member.clock.wall_ms())
     outcome = await node.raft.proposer.propose(command)
@@ -164,11 +165,11 @@ def list_sessions(node: ServedNode, request: requests.ListSessions) -> StepWork[
 def session_rows(node: ServedNode) -> Iterator[SessionRow | None]:
     """Every session, and None for a step that makes no row; the cluster may change in between."""
     state = node.logs.machine.state
-    node.logs.intake.traffic.keep(state.sessions)
+    node.logs.intake.traffic.keep(state.sessions.by_name)
     since = {server.session: server.since for server in reversed(node.member.connections.pushes)}
     inputs = yield from inputs_by_session(node)
     held, damaged = held_records(node), damaged_records(node)
-    for name, session in tuple(state.sessions.items()):
+    for name, session in tuple(state.sessions.by_name.items()):
         entries = [each for each in inputs[name] if each.is_there]
         info = session_info(session, entries, held.get(name, ()), damaged.get(name, ()))
         yield _session(node, info, entries, since.get(name))
@@ -180,7 +181,7 @@ def inputs_by_session(node: ServedNode) -> StepWork[defaultdict[str, list[GroupI
     """
     found: defaultdict[str, list[GroupInput]] = defaultdict(list)
     for logs, raft in tuple(groups_here(node)):
-        for entry in tuple(logs.machine.state.inputs.values()):
+        for entry in tuple(logs.machine.state.sessions.inputs.values()):
             known = parts_of(node, entry.partition)
             if known is not None and known[0] is logs:
                 found[entry.session].append(GroupInput(entry, logs, raft))
@@ -251,7 +252,7 @@ def list_dedup_ids(node: ServedNode, request: requests.ListDedupIds) -> StepWork
     names.
     """
     held = [logs.machine for logs, _ in groups_here(node)]
-    names = {name for each in held for name in each.state.watermarks}
+    names = {name for each in held for name in each.state.watermarks.by_dedup_id}
     publishers: dict[str, list[DedupPublisher]] = {name: [] for name in names}
     for found in _dedup_publishers(node, held):
         if found is not None:
@@ -269,7 +270,7 @@ def _dedup_publishers(
 ) -> Iterator[tuple[str, DedupPublisher] | None]:
     """Yield publishers by the ids that their open runs name, and None for other sessions."""
     there = {server.session for server in node.member.connections.pushes}
-    for session in tuple(node.logs.machine.state.sessions.values()):
+    for session in tuple(node.logs.machine.state.sessions.by_name.values()):
         run = session.runs[-1] if session.runs else None
         if run is None or run.dedup_id is None:
             yield None
@@ -282,8 +283,8 @@ def _dedup_publishers(
 def _watermarks(held: Iterable[StateMachine], name: str) -> StepWork[tuple[Watermark, ...]]:
     found = []
     for machine in held:
-        for number, value in tuple(machine.state.watermarks.get(name, {}).items()):
-            if number in machine.state.partitions:
+        for number, value in tuple(machine.state.watermarks.by_dedup_id.get(name, {}).items()):
+            if number in machine.state.partitions.by_number:
                 found.append(Watermark(*partition_name(machine, number), value))
             yield
     return tuple(found)

@@ -33,7 +33,7 @@ async def drop_stage(node: ServedNode, request: DropStage, identity: str) -> Sta
 
 def _check_owner(node: ServedNode, request: StageRequest, identity: str) -> None:
     for run in request.runs:
-        session = node.logs.machine.state.sessions.get(run.session)
+        session = node.logs.machine.state.sessions.by_name.get(run.session)
         if session is not None and session.identity != identity:
             text = f"session {run.session!r} belongs to {session.identity}, not to {identity}"
             raise ChangeRefused(FaultCode.NOT_AUTHORISED, text)

@@ -41,12 +41,12 @@ def cluster_status(node: ServedNode, request: GetStatus) -> StepWork[Status]:
     """The cluster as this node sees it."""
     state, partitions, sessions = node.logs.machine.state, [], []
     inputs = yield from inputs_by_session(node)
-    for number in tuple(state.partitions):
-        if number in node.logs.machine.state.partitions and parts_of(node, number):
+    for number in tuple(state.partitions.by_number):
+        if number in node.logs.machine.state.partitions.by_number and parts_of(node, number):
             partitions.append(partition_info(node, number))
         yield
     held, damaged = held_records(node), damaged_records(node)
-    for session in tuple(state.sessions.values()):
+    for session in tuple(state.sessions.by_name.values()):
         name = session.name
         entries = [each for each in inputs[name] if each.is_there]
         told = held.get(name, ()), damaged.get(name, ())
@@ -254,7 +254,9 @@ def records_lacked(node: ServedNode, member: int) -> int | None:
 
 
 def _lacked(node: ServedNode, member: int, logs: LogParts, raft: RaftParts) -> int | None:
-    ends = {number: each.next_offset for number, each in logs.machine.state.partitions.items()}
+    ends = {
+        number: each.next_offset for number, each in logs.machine.state.partitions.by_number.items()
+    }
     view = raft.coordinator.views.get(member)
     if member == node.peers.number:
         durable: Mapping[int, int] = logs.merging.merged_durable(ends)

@@ -21,7 +21,8 @@ from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.session_index import node_of
-from samelog.sequencer.state.types import Input, State
+from samelog.sequencer.state.tables.sessions import Input
+from samelog.sequencer.state.types import State
 from samelog.wire.errors import FaultCode
 from samelog.wire.peer_messages import ReadersAsked
 
@@ -53,14 +54,14 @@ def users_in_state(state: State, topic: str) -> Iterator[str]:
     numbers = frozenset(state.topics[topic_id].partition_numbers)
     if not numbers.isdisjoint(state.mirrors.places):
         yield "its mirror"
-    inputs = [each for each in state.inputs.values() if each.partition in numbers]
+    inputs = [each for each in state.sessions.inputs.values() if each.partition in numbers]
     for name in sorted({each.session for each in inputs if _is_open(state, each)}):
         yield f"publisher {name}"
 
 
 def _is_open(state: State, entry: Input) -> bool:
     """Whether a publisher still writes the run of an input. Nodes write for Kafka clients."""
-    session = state.sessions.get(entry.session)
+    session = state.sessions.by_name.get(entry.session)
     newest = session.runs[-1] if session is not None and session.runs else None
     is_newest = newest is not None and not newest.closed and newest.number == entry.run
     return is_newest and node_of(entry.session) is None

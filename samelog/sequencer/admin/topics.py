@@ -92,7 +92,7 @@ def describe_topic(node: ServedNode, request: DescribeTopic) -> StepWork[TopicDe
     partitions: list[PartitionInfo] = []
     misplaced: list[MisplacedKeys] = []
     for index, number in enumerate(tuple(topic.partition_numbers)):
-        if number not in node.logs.machine.state.partitions:
+        if number not in node.logs.machine.state.partitions.by_number:
             raise _no_topic(request.topic)
         partitions.append(partition_info(node, number))
         misplaced += _misplaced_keys(node, index, number)
@@ -215,7 +215,7 @@ async def truncate_partition(
     number = find_partition(node, request.topic, request.partition)
     logs, raft = parts_here(node, number)
     await raft.proposer.catch_up()
-    state = logs.machine.state.partitions[number]
+    state = logs.machine.state.partitions.by_number[number]
     end = state.next_offset
     if end > state.log_start:
         await _until_merged(raft, number, end)
@@ -237,12 +237,14 @@ async def _until_merged(raft: RaftParts, number: int, end: int) -> None:
 def latest_positions(node: ServedNode, request: GetLatestPositions) -> StepWork[LatestPositions]:
     """The ends of merged logs. Raises ChangeRefused."""
     if request.topic is UNSET:
-        numbers = list(node.logs.machine.state.partitions)
+        numbers = list(node.logs.machine.state.partitions.by_number)
     else:
         numbers = list(find_topic(node, request.topic).partition_numbers)
     found = []
     for number in numbers:
-        if number in node.logs.machine.state.partitions and (parts := parts_of(node, number)):
+        if number in node.logs.machine.state.partitions.by_number and (
+            parts := parts_of(node, number)
+        ):
             found.append(_latest(node, number, *parts))
         yield
     return LatestPositions(tuple(found))
@@ -255,7 +257,7 @@ def _latest(node: ServedNode, number: int, logs: LogParts, raft: RaftParts) -> L
         log.next_offset,
         log.durable_offset,
         raft.coordinator.cursors.get(number, 0),
-        logs.machine.state.partitions[number].next_offset,
+        logs.machine.state.partitions.by_number[number].next_offset,
         *log.end(),
     )
 
@@ -319,7 +321,7 @@ def partition_info(node: ServedNode, number: int) -> PartitionInfo:
     """A partition's cursors and files on this node; none, if other nodes have it."""
     parts = parts_of(node, number)
     logs, raft = parts or (node.logs, node.raft)
-    partition = logs.machine.state.partitions[number]
+    partition = logs.machine.state.partitions.by_number[number]
     merged = logs.merging.look(number)
     segments = merged.log.segments()
     return PartitionInfo(

@@ -77,9 +77,9 @@ def _describe(node: ServedNode, name: str) -> StepWork[TransactionDescription]:
     known, state = _find(node, name), node.logs.machine.state
     partitions = []
     for number in () if known.unit is None else tuple(known.unit.unfinished()):
-        partition = state.partitions.get(number)
+        partition = state.partitions.by_number.get(number)
         if partition is not None:
-            opened = state.transactions.in_log(number).open.get(known.producer_id)
+            opened = state.open_transactions.in_log(number).open.get(known.producer_id)
             first = -1 if opened is None else opened.first_offset
             topic = state.topics[partition.topic_id].name
             partitions.append(TransactionPartition(topic, partition.index, first))

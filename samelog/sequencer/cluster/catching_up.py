@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from samelog.sequencer.state.types import Partition
+from samelog.sequencer.state.tables.partitions import Partition
 
 LIVE = ""
 PERCENT = 100

@@ -173,7 +173,7 @@ class Changes:
             self._needed = self._offsets()
 
     def _offsets(self) -> dict[int, int]:
-        partitions = self._machine.state.partitions
+        partitions = self._machine.state.partitions.by_number
         return {number: partition.next_offset for number, partition in partitions.items()}
 
     def _is_free(self) -> bool:

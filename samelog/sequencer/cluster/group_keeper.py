@@ -181,7 +181,7 @@ class GroupKeeper:
         """Return inputs whose bytes are damaged at this member, each with its place: they wait for
         another leader. Each place counts once, because all nodes may have the same damaged bytes.
         """
-        inputs = self._machine.state.inputs
+        inputs = self._machine.state.sessions.inputs
         damaged = [each for each in self._coordinator.damaged_inputs() if each in inputs]
         return {(number, inputs[number].place) for number in damaged}
 
@@ -204,7 +204,7 @@ class GroupKeeper:
         began, wanted = self._rounds.get(number, (float("-inf"), {}))
         now = self._clock.now()
         if now - began > self._kept.round_s:
-            known = self._machine.state.partitions.values()
+            known = self._machine.state.partitions.by_number.values()
             wanted = {each.number: each.next_offset for each in known}
             self._rounds[number] = now, wanted
         return wanted

@@ -92,7 +92,7 @@ class Reporter:
     def state_all(self) -> None:
         """State every position, here and to all peers: this node is as current as the cluster."""
         self._may_state = True
-        places = self._intake.vouched(tuple(self._replica.machine.state.inputs))
+        places = self._intake.vouched(tuple(self._replica.machine.state.sessions.inputs))
         self._coordinator.positions(self._number, self._boot, places)
         self.state_merged(self._merging.partitions)
         for number in self._peers.numbers:
@@ -175,7 +175,7 @@ class Reporter:
 
     def _samples(self, numbers: Iterable[int]) -> dict[int, dict[int, int]]:
         """Checksums that are not agreed on yet, the newest few of each of these partitions."""
-        partitions = self._replica.machine.state.partitions
+        partitions = self._replica.machine.state.partitions.by_number
         samples: dict[int, dict[int, int]] = {}
         for number in numbers:
             merged, known = self._merging.partitions.get(number), partitions.get(number)
@@ -254,8 +254,10 @@ class Reporter:
         places = untold.places if is_whole else ()
         return make_report(
             boot=self._boot,
-            places={n: view.places[n] for n in places if n in state.inputs},
-            merged={n: view.merged_durable[n] for n in untold.merged if n in state.partitions},
+            places={n: view.places[n] for n in places if n in state.sessions.inputs},
+            merged={
+                n: view.merged_durable[n] for n in untold.merged if n in state.partitions.by_number
+            },
             samples=self._samples(untold.merged),
             health=self._presence.health.get(self._number) if is_whole and untold.health else None,
         )
@@ -264,7 +266,7 @@ class Reporter:
         """Whether a peer knows them: it was told now, or hears them from whoever leads."""
         if self._raft.leader != self._number:
             return True
-        known, there = self._coordinator.cursors, self._replica.machine.state.partitions
+        known, there = self._coordinator.cursors, self._replica.machine.state.partitions.by_number
         cursors = tuple(PartitionOffset(n, known[n]) for n in partitions if n in there)
         return self._peers.send(number, Cursors(cursors))
 

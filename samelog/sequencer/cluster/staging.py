@@ -209,7 +209,7 @@ class Staging:
         """Have it committed; why it cannot be, if so. Raises NotLeader, ChangeRefused."""
         for _ in range(ATTEMPTS):
             self.lead()
-            if not ranges.keys() <= self._machine.state.partitions.keys():
+            if not ranges.keys() <= self._machine.state.partitions.by_number.keys():
                 break  # a topic was deleted, or its log restarted
             try:
                 outcome = await self._propose(request, ranges)
@@ -251,7 +251,7 @@ class Staging:
         ]
 
     def _held_runs(self) -> Iterator[tuple[str, str]]:
-        known = self._machine.state.sessions
+        known = self._machine.state.sessions.by_name
         for name in self._machine.index.staged:
             run = known[name].runs[-1]
             if run.is_held and not run.closed:

@@ -36,7 +36,8 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Partition, Rejection
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.types import Rejection
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import FileSystem
 from samelog.store.merged.fetched import take_up
@@ -113,7 +114,7 @@ class Compactor:
     def _concerns(self, number: int) -> bool:
         """Whether the partition is compacted, or was."""
         state = self._parts.machine.state
-        known = state.partitions.get(number)
+        known = state.partitions.by_number.get(number)
         if known is None:
             return False
         policy = state.topics[known.topic_id].settings.get(CLEANUP_POLICY, "")
@@ -164,7 +165,7 @@ class Compactor:
         so behind each await.
         """
         is_here = self._parts.merging.partitions.get(number) is here and here.fault is None
-        return self._parts.machine.state.partitions.get(number) if is_here else None
+        return self._parts.machine.state.partitions.by_number.get(number) if is_here else None
 
     # --- writing -------------------------------------------------------------------------------
 

@@ -27,8 +27,8 @@ from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.partitions import Partition
 from samelog.sequencer.state.topic_settings import SEGMENT_BYTES
-from samelog.sequencer.state.types import Partition
 from samelog.store.merged.log import MergedLog
 
 log = logging.getLogger(__name__)

@@ -51,7 +51,7 @@ class ComingPartitions:
 
     def members(self, number: int) -> Sequence[int]:
         """Who has a partition that comes."""
-        passing = self._machine().state.placement.passing
+        passing = self._machine().state.transfers.passing
         if passing is None or passing.partition != number:
             return ()
         table, members = self._cluster().placement, self._cluster().members

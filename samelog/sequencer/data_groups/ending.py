@@ -24,7 +24,8 @@ from samelog.sequencer.state.commands import CloseRun
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import OpenPlacedInput
 from samelog.sequencer.state.session_index import node_of
-from samelog.sequencer.state.types import Run, Session, State
+from samelog.sequencer.state.tables.sessions import Run, Session
+from samelog.sequencer.state.types import State
 from samelog.wire.bounds import RunEnd
 from samelog.wire.peer_messages import PartOfRunClosed
 
@@ -61,13 +62,13 @@ def begin_unused(replica: GroupReplica, cluster: StateMachine, session: str, run
     """Begin a run that has ended and of which nothing is here: where it ends is told then, as of
     any other.
     """
-    machine, known = replica.logs.machine, cluster.state.sessions.get(session)
+    machine, known = replica.logs.machine, cluster.state.sessions.by_name.get(session)
     run = _awaited(known)
     if known is None or run is None or run.run_id != run_id:
         return
     noted = _noted(machine.state, cluster, session)
     if noted and machine.run_of(session, run_id) is None:
-        partition = machine.state.partitions[noted[0]]
+        partition = machine.state.partitions.by_number[noted[0]]
         with suppress(NotLeader, Busy):
             place = partition.topic_id, partition.index
             replica.raft.group.propose([opening_of(known, run, *place)])
@@ -99,7 +100,7 @@ def opening_of(session: Session, run: Run, topic_id: str, index: int) -> OpenPla
 def groups_of(cluster: StateMachine, session: str) -> set[int]:
     """The data groups that group 0 waits for, of a session."""
     known = cluster.state.placement
-    if not known.partitions or _awaited(cluster.state.sessions.get(session)) is None:
+    if not known.partitions or _awaited(cluster.state.sessions.by_name.get(session)) is None:
         return set()
     numbers = (each.partition for each in cluster.inputs_of(session))
     return {known.group_of(number) for number in numbers if number in known.partitions}
@@ -110,7 +111,8 @@ def _noted(state: State, cluster: StateMachine, session: str) -> list[int]:
     return [
         each.partition
         for each in cluster.inputs_of(session)
-        if each.partition in state.partitions and not state.placement.is_on_its_way(each.partition)
+        if each.partition in state.partitions.by_number
+        and not state.transfers.is_on_its_way(each.partition)
     ]
 
 
@@ -169,10 +171,10 @@ class UnsettledRuns:
     def owed(self, now: float) -> tuple[list[PartOfRunClosed], list[tuple[str, str]]]:
         """See `closed_parts` and `overtaken`."""
         state, cluster = self._state(), self._cluster
-        seen = state, cluster.state, state.placement.passing
+        seen = state, cluster.state, state.transfers.passing
         is_seen = self._seen is not None and all(map(is_, seen, self._seen))
         if not is_seen or now >= self._all_at + ALL_S:
-            self._seen, self._all_at, self._sessions = seen, now, set(state.sessions)
+            self._seen, self._all_at, self._sessions = seen, now, set(state.sessions.by_name)
         names = sorted(self._sessions)
         told = [*closed_parts(state, cluster, names)]
         over = [*overtaken(state, cluster.state, names)]
@@ -185,7 +187,7 @@ def closed_parts(
 ) -> Iterator[PartOfRunClosed]:
     """What a data group has closed of runs of these sessions that are open in group 0."""
     for session, run in _newest(state, sessions):
-        known = cluster.state.sessions.get(session.name)
+        known = cluster.state.sessions.by_name.get(session.name)
         newest = known.runs[-1] if known is not None and known.runs else None
         if run.closed and newest is not None and newest.run_id == run.run_id and not newest.closed:
             ends = (*_ends(state, run), *_unused(state, cluster, session.name, run))
@@ -195,7 +197,7 @@ def closed_parts(
 def overtaken(state: State, cluster: State, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
     """(session, run id) of what is open in a data group, and in group 0 no more."""
     for session, run in _newest(state, sessions):
-        known = cluster.sessions.get(session.name)
+        known = cluster.sessions.by_name.get(session.name)
         if not run.closed and known is not None and _is_over(known, run):
             yield session.name, run.run_id
 
@@ -210,26 +212,30 @@ def _is_over(known: Session, run: Run) -> bool:
 
 def _newest(state: State, sessions: Iterable[str]) -> Iterator[tuple[Session, Run]]:
     """Of publishers: nodes end their own in each group."""
-    for session in filter(None, map(state.sessions.get, sessions)):
+    for session in filter(None, map(state.sessions.by_name.get, sessions)):
         if session.runs and node_of(session.name) is None:
             yield session, session.runs[-1]
 
 
 def _ends(state: State, run: Run) -> Iterator[RunEnd]:
     for number, roll, byte in run.ends:
-        entry = state.inputs.get(number)
+        entry = state.sessions.inputs.get(number)
         if entry is not None:
             yield _end(state, entry.partition, roll, byte)
 
 
 def _unused(state: State, cluster: StateMachine, session: str, run: Run) -> Iterator[RunEnd]:
     """Where a closed run ends that has no input: group 0 noted one, and nothing came of it."""
-    ended = {state.inputs[number].partition for number, *_ in run.ends if number in state.inputs}
+    ended = {
+        state.sessions.inputs[number].partition
+        for number, *_ in run.ends
+        if number in state.sessions.inputs
+    }
     for partition in _noted(state, cluster, session):
         if partition not in ended:
             yield _end(state, partition, 0, 0)
 
 
 def _end(state: State, number: int, roll: int, byte: int) -> RunEnd:
-    partition = state.partitions[number]
+    partition = state.partitions.by_number[number]
     return RunEnd(state.topics[partition.topic_id].name, partition.index, roll, byte)

@@ -257,7 +257,7 @@ class DataGroups:
     def parts(self, partition: int) -> tuple[LogParts, RaftParts] | None:
         """Of the group that has a partition; None: it has no replica here that knows it yet."""
         replica = self._replica_with(partition)
-        if replica is None or partition not in replica.logs.machine.state.partitions:
+        if replica is None or partition not in replica.logs.machine.state.partitions.by_number:
             return None
         return replica.logs, replica.raft
 
@@ -394,7 +394,7 @@ class DataGroups:
         for replica in self.working:
             replica.tick_slowly()
             self._note_troubles(replica)
-            if replica.raft.is_leader and replica.group_replica.logs.machine.state.sessions:
+            if replica.raft.is_leader and replica.group_replica.logs.machine.state.sessions.by_name:
                 self._settle_runs(replica)
         self.working.look(self._given.clock.now())
 

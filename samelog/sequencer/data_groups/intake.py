@@ -28,7 +28,8 @@ from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.runs import GROUP_BITS
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Run, Topic
+from samelog.sequencer.state.tables.sessions import Run
+from samelog.sequencer.state.types import Topic
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode
 from samelog.wire.receiver import ResumePoint
@@ -118,11 +119,17 @@ class RoutedIntake:
         replica = self._groups.holding(number)
         if not self._groups.is_to_come(number):
             raise HeldElsewhere(topic.name, partition, self._groups.holders(number))
-        if replica is None or number not in replica.group_replica.logs.machine.state.partitions:
+        if (
+            replica is None
+            or number not in replica.group_replica.logs.machine.state.partitions.by_number
+        ):
             text = f"partition {partition} of {topic.name!r} is being made here"
             raise RequestRefused(FaultCode.NOT_READY, text, "retry")
         run = await self._cluster.note_input(session, run_id, topic, partition)
-        known, intake = self._machine.state.sessions[session], replica.group_replica.logs.intake
+        known, intake = (
+            self._machine.state.sessions.by_name[session],
+            replica.group_replica.logs.intake,
+        )
         opened = self._over_before(session, run, topic, partition, replica)
         if opened is None:
             opening = opening_of(known, run, topic.topic_id, partition)

@@ -97,7 +97,7 @@ class PartitionPasses:
         replica, partition = self._groups.replica_of(order.group), order.partition
         if replica is None or partition is None or not replica.raft.group.is_leader:
             return
-        stage = replica.logs.machine.state.placement.pass_of(order.task)
+        stage = replica.logs.machine.state.transfers.pass_of(order.task)
         if stage not in _IS_DONE[order.action]:
             self._step(replica, order, partition)
         asked = self._asked[order.group, order.task] = _Asked(asker, order.task, partition)
@@ -128,7 +128,7 @@ class PartitionPasses:
         return self._cluster().placement.group_of(partition) != order.group
 
     def _report(self, replica: GroupReplica, group: int, asked: _Asked) -> None:
-        stage = replica.logs.machine.state.placement.pass_of(asked.task)
+        stage = replica.logs.machine.state.transfers.pass_of(asked.task)
         number = 0 if stage is None else stage.value
         is_whole = stage is not None and self._is_whole(replica, asked.partition)
         report = PassReport(group, asked.task, asked.partition, number, is_whole)
@@ -143,7 +143,7 @@ class PartitionPasses:
     def _is_whole(self, replica: GroupReplica, partition: int) -> bool:
         """Whether all voters that are up have what is known of a partition durably: a majority."""
         state, raft = replica.logs.machine.state, replica.raft.group.raft
-        known = state.partitions.get(partition)
+        known = state.partitions.by_number.get(partition)
         if known is None:
             return False
         views, has = replica.raft.coordinator.views, set[int]()
@@ -172,8 +172,10 @@ class PartitionPasses:
         if replica is None:
             return
         state = replica.logs.machine.state
-        is_sealed = state.placement.pass_of(question.task) is PassStage.SEALED
-        if question.partition not in state.partitions or (question.is_sealed and not is_sealed):
+        is_sealed = state.transfers.pass_of(question.task) is PassStage.SEALED
+        if question.partition not in state.partitions.by_number or (
+            question.is_sealed and not is_sealed
+        ):
             return
         history = _history(replica, question.partition) if question.is_sealed else b""
         if history is None:
@@ -210,7 +212,7 @@ class PartitionPasses:
         if replica is None or kernels.crc32c(data, 0) != told.checksum:
             return
         action = Action.OPEN_PARTITION if told.is_sealed else Action.COPY_PARTITION
-        stage = replica.logs.machine.state.placement.pass_of(told.task)
+        stage = replica.logs.machine.state.transfers.pass_of(told.task)
         if stage not in _IS_DONE[action] and replica.raft.group.is_leader:
             _propose(replica, PassPartition(told.task, action, told.partition, data))
 

@@ -115,7 +115,7 @@ class Placing:
     def look(self) -> PlacementTable:
         """The table as it is now, with what is known of members and leaders."""
         state, table = self._cluster(), self._table
-        table.own, table.leaders[METADATA] = state.partitions, self._presence.number
+        table.own, table.leaders[METADATA] = state.partitions.by_number, self._presence.number
         table.follow(state.placement)
         self._notice(state)
         for number in table.members.keys() - state.members.keys():

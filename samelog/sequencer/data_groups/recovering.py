@@ -65,14 +65,14 @@ def _possible_loss(held: Held, group: int, name: str) -> str:
 
 def _ends(state: State) -> dict[int, int]:
     """For group 0, which may have positions behind them."""
-    return {number: each.next_offset for number, each in state.partitions.items()}
+    return {number: each.next_offset for number, each in state.partitions.by_number.items()}
 
 
 def keep_own_segments(fs: FileSystem, state: State, data: str) -> None:
     """Nobody is left to get compacted segments from: those that are here count. Raises
     RaftStoreError.
     """
-    for partition in state.partitions.values():
+    for partition in state.partitions.by_number.values():
         if partition.compacted is None:
             continue
         name = f"{state.topics[partition.topic_id].name}-{partition.index}"

@@ -233,7 +233,7 @@ class DataReplica:
     @property
     def passes(self) -> bool:
         """Whether a partition comes to this group, or goes to another one, by a task under way."""
-        passing = self.group_replica.logs.machine.state.placement.passing
+        passing = self.group_replica.logs.machine.state.transfers.passing
         return passing is not None and passing.task in self._host.cluster.placement.tasks
 
     def _owes(self) -> bool:
@@ -253,12 +253,12 @@ class DataReplica:
 
     def knows(self, session: str) -> bool:
         """Whether the group has anything of a session."""
-        return session in self.group_replica.logs.machine.state.sessions
+        return session in self.group_replica.logs.machine.state.sessions.by_name
 
     @property
     def due_at(self) -> float | None:
         """See working.Worker."""
-        if self.group_replica.has_logs or self.group_replica.logs.machine.state.sessions:
+        if self.group_replica.has_logs or self.group_replica.logs.machine.state.sessions.by_name:
             return self._clock.now() + LOOK_S
         return self.group_replica.raft.snapshotter.due_at
 
@@ -295,7 +295,7 @@ class DataReplica:
     def let_clients_go(self) -> None:
         """The table names it no more: who writes or reads here is sent to members that have one."""
         logs = self.group_replica.logs
-        logs.intake.moved(tuple(logs.machine.state.inputs))
+        logs.intake.moved(tuple(logs.machine.state.sessions.inputs))
         for partition in logs.merging.partitions.values():
             partition.fault = partition.fault or moved_log(partition)
             partition.changed()

@@ -55,7 +55,9 @@ class RoutedLogs:
         if replica is None:
             raise HeldElsewhere(topic, partition, self._groups.holders(number, to_read=True))
         logs = replica.group_replica.logs
-        if number not in logs.machine.state.partitions:  # or known under the number before a reset
+        if (
+            number not in logs.machine.state.partitions.by_number
+        ):  # or known under the number before a reset
             text = f"partition {partition} of {topic!r} is being made here"
             raise RequestRefused(FaultCode.NOT_READY, text, "retry")
         return logs.source

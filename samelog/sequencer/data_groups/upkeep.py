@@ -255,7 +255,7 @@ def _is_open(here: State, number: int, topic: Topic) -> bool:
         topic.settings,
         topic.partition_numbers,
     )
-    return is_same and number in here.partitions
+    return is_same and number in here.partitions.by_number
 
 
 def was_deleted(topic: Topic, cluster: State) -> bool:
@@ -263,7 +263,7 @@ def was_deleted(topic: Topic, cluster: State) -> bool:
     assigned the numbers of its partitions. A recovered group 0 may have lost some of them.
     """
     first, skipped = topic.partition_numbers[0], cluster.placement.skipped
-    was_made = skipped.has_given("partition", first, cluster.next_partition)
+    was_made = skipped.has_given("partition", first, cluster.partitions.next_number)
     return was_made and topic.topic_id not in cluster.topics
 
 

@@ -23,7 +23,7 @@ from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.peer_pulls import IntakeSink, PeerPulls
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.session_index import node_of
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.receiver import ResumePoint
 
@@ -72,14 +72,17 @@ class Following:
         )
 
     def _is_open(self, number: int) -> bool:
-        entry = self._machine.state.inputs.get(number)
+        entry = self._machine.state.sessions.inputs.get(number)
         return entry is not None and self._machine.open_run_of(entry.session) is not None
 
     def tick(self) -> None:
         """Begin to follow what is not followed yet; to be called some times a second."""
         now = self._clock.now()
-        if self._looked[0] != self._machine.state.next_input or now - self._looked[1] >= LOOK_S:
-            self._looked = self._machine.state.next_input, now
+        if (
+            self._looked[0] != self._machine.state.sessions.next_input
+            or now - self._looked[1] >= LOOK_S
+        ):
+            self._looked = self._machine.state.sessions.next_input, now
             self._look()
         for node, number in self._inputs:
             due = number not in self._busy and self._not_before.get(number, 0.0) <= now
@@ -97,7 +100,7 @@ class Following:
         self._not_before = {n: at for n, at in self._not_before.items() if n in known}
 
     def _start(self, node: int, number: int) -> None:
-        entry = self._machine.state.inputs.get(number)
+        entry = self._machine.state.sessions.inputs.get(number)
         if entry is None or self._machine.open_run_of(entry.session) is None:
             return
         self._refused.discard(number)
@@ -124,7 +127,7 @@ class Following:
         if not self._is_open(entry.number):
             return
         state = self._machine.state
-        partition = state.partitions[entry.partition]
+        partition = state.partitions.by_number[entry.partition]
         topic = state.topics[partition.topic_id]
         name = SessionRunName(entry.session, topic.name, topic.topic_id, partition.index, entry.run)
         start = ResumePoint(*self._intake.position(entry))

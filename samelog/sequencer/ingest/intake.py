@@ -48,7 +48,8 @@ from samelog.sequencer.merge.session_store import BeingMade, SessionStore
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.commands import Merge, Range
-from samelog.sequencer.state.types import Input, Rejection, Topic
+from samelog.sequencer.state.tables.sessions import Input
+from samelog.sequencer.state.types import Rejection, Topic
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, NoSuchFile
 from samelog.store.session.log import InputLog
@@ -182,7 +183,7 @@ class Intake(RunIntake):
             return None
         own = partial(own_producer, self._machine, entry.session)
         state = self._machine.state
-        is_keyed = entry.partition in state.keyed
+        is_keyed = entry.partition in state.keys.by_partition
         if state.schemas.enforced and not is_keyed:
             is_keyed = self._is_filtered(entry)
         limit = self._longest_of_keyed() if is_keyed else LIMIT_BYTES_DEFAULT
@@ -195,8 +196,8 @@ class Intake(RunIntake):
     def _is_filtered(self, entry: Input) -> bool:
         """Whether records of an input may be left out when they are merged."""
         state = self._machine.state
-        is_checked = state.partitions[entry.partition].topic_id in state.schemas.enforced
-        return is_checked or entry.partition in state.keyed
+        is_checked = state.partitions.by_number[entry.partition].topic_id in state.schemas.enforced
+        return is_checked or entry.partition in state.keys.by_partition
 
     def _longest_of_keyed(self) -> int:
         """What a batch may unpack to where keys count once, or records are checked."""
@@ -256,12 +257,12 @@ class Intake(RunIntake):
         """
         fresh = taken.data
         state = self._machine.state
-        partition = state.partitions[entry.partition]
+        partition = state.partitions.by_number[entry.partition]
         topic = state.topics[partition.topic_id]
         has_policy = CLEANUP_POLICY in topic.settings
         if has_policy and not taken.has_keys:
             check_keys(topic)
-        if has_policy or entry.partition in state.keyed:
+        if has_policy or entry.partition in state.keys.by_partition:
             self._compare_keys(entry, topic, partition.index, fresh)
         if fresh:
             size = len(fresh)
@@ -279,7 +280,7 @@ class Intake(RunIntake):
     def _compare_keys(self, entry: Input, topic: Topic, index: int, data: memoryview) -> None:
         """Notice keys that belong in other partitions, where keys count."""
         policy = topic.settings.get(CLEANUP_POLICY, "")
-        counts = entry.partition in self._machine.state.keyed or is_compacted(policy)
+        counts = entry.partition in self._machine.state.keys.by_partition or is_compacted(policy)
         if data and counts and topic.partitions > 1 and self._proposer.leads:
             self.key_placement.look(entry, topic, index, data)
 
@@ -308,9 +309,10 @@ class Intake(RunIntake):
             raise RequestRefused(
                 FaultCode.DISK_FULL, f"intake is stopped: {self.room.stopped}", "see the node's log"
             )
-        entry, placement = self._machine.state.inputs.get(number), self._machine.state.placement
+        state = self._machine.state
+        entry, placement = state.sessions.inputs.get(number), state.placement
         is_moved = entry.partition in placement.partitions if entry else placement.own
-        if is_moved or (placement.passing and entry and placement.is_on_its_way(entry.partition)):
+        if is_moved or (entry and state.transfers.is_on_its_way(entry.partition)):
             raise RequestRefused(FaultCode.NOT_READY, "it goes to other members", "reopen it")
         if entry is None:
             raise RequestRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
@@ -433,7 +435,7 @@ class Intake(RunIntake):
 
     def release(self, inputs: Iterable[int]) -> None:
         """Let go the files of these inputs, as far as nobody needs them."""
-        known = self._machine.state.inputs
+        known = self._machine.state.sessions.inputs
         for entry in [known[number] for number in inputs if number in known]:
             self._release(entry)
 
@@ -449,7 +451,7 @@ class Intake(RunIntake):
         """Up to where this node vouches for each of these inputs that there is; what is merged of
         it, if its files fail.
         """
-        inputs, places = self._machine.state.inputs, {}
+        inputs, places = self._machine.state.sessions.inputs, {}
         placed = self._machine.state.placement.partitions  # in data groups
         sessions, sync_always = self._sessions, self._settings.sync_always
         for number in numbers:
@@ -471,7 +473,7 @@ class Intake(RunIntake):
 
     def _tell(self, places: Mapping[int, SessionPosition]) -> None:
         """Say how far inputs are for which this node vouches up to these places."""
-        inputs, watched = self._machine.state.inputs, self.watchers.by_input
+        inputs, watched = self._machine.state.sessions.inputs, self.watchers.by_input
         leader = self._proposer.other_leader
         for number, place in places.items():
             known = self.first_input | number
@@ -490,7 +492,7 @@ class Intake(RunIntake):
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""
         self._note_run_changed(session)
-        known = self._machine.state.sessions.get(session)
+        known = self._machine.state.sessions.by_name.get(session)
         newest = known.runs[-1] if known is not None and known.runs else None
         if newest is not None and newest.closed:
             ends = self._opened(newest).ends
@@ -499,7 +501,7 @@ class Intake(RunIntake):
 
     def session_retired(self, session: str) -> None:
         """End the connections of a session's fenced directories."""
-        known = self._machine.state.sessions[session]
+        known = self._machine.state.sessions.by_name[session]
         why = refused(Rejection(*known.fence()))
         for listener in self.watchers.of_session(session):
             listener.on_session_retired(known.fenced_ids, why)

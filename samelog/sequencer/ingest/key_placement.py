@@ -17,7 +17,8 @@ from samelog.format import _kernels as kernels
 from samelog.format.batch import read_header
 from samelog.format.errors import LogFormatError
 from samelog.sequencer.ingest.batch_check import Unpacking
-from samelog.sequencer.state.types import Input, Topic
+from samelog.sequencer.state.tables.sessions import Input
+from samelog.sequencer.state.types import Topic
 
 log = logging.getLogger(__name__)
 

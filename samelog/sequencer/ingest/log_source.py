@@ -16,7 +16,8 @@ from samelog.sequencer.merge.merged_partition import gone_log
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import BeingMade, SessionStore
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Partition, Topic
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.types import Topic
 from samelog.store.session.log import InputLog
 from samelog.wire.errors import FaultCode
 

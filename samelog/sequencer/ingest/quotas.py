@@ -16,7 +16,7 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.merge.in_flight import MemberFlight
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.wire.errors import FaultCode
 
 REMEDY = "let it be merged, or have an administrator raise [quotas] in the nodes' configuration"
@@ -82,7 +82,7 @@ class QuotaKeeper:
         """Recount the unmerged bytes of inputs that had some at the last count, or received bytes
         since. All other inputs have none.
         """
-        known = self._machine.state
+        known = self._machine.state.sessions
         self._add_all(self._accepted, -1)
         self._accepted.clear()
         for number in self._held.keys() | self._sessions.take_grown():
@@ -91,7 +91,7 @@ class QuotaKeeper:
             entry = known.inputs.get(number)
             if entry is None or not (held := self._sessions.unmerged_bytes(entry)):
                 continue
-            identity = known.sessions[entry.session].identity
+            identity = known.by_name[entry.session].identity
             self._held[number] = identity, held
             self._add(identity, held)
 
@@ -113,7 +113,7 @@ class QuotaKeeper:
 
     def accept(self, entry: Input, size: int) -> None:
         """Count bytes of a publisher. Raises RequestRefused if they exceed its quota."""
-        identity = self._machine.state.sessions[entry.session].identity
+        identity = self._machine.state.sessions.by_name[entry.session].identity
         limit, unmerged = self._node.unmerged_limit, self._node.unmerged
         if limit and unmerged[identity] + size > limit:
             self.count()  # some of it may be merged by now
@@ -135,7 +135,7 @@ class QuotaKeeper:
 
     def check_partition(self, session: str) -> None:
         """Raise RequestRefused if the session's identity may not publish to another partition."""
-        known = self._machine.state.sessions.get(session)
+        known = self._machine.state.sessions.by_name.get(session)
         if known is None:
             return
         count = self._machine.index.open_inputs[known.identity]

@@ -35,7 +35,8 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.judging.commands import ForgetRefused
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import OpenPlacedInput
-from samelog.sequencer.state.types import Input, Rejection, Run, Topic
+from samelog.sequencer.state.tables.sessions import Input, Run
+from samelog.sequencer.state.types import Rejection, Topic
 from samelog.typed.enforcing import is_checked
 from samelog.wire.errors import FaultCode
 
@@ -114,7 +115,7 @@ class RunIntake(ABC):
 
     def _is_known(self, command: OpenRunCommand) -> bool:
         """Whether the run is in the replicated state already, of the same directory and owner."""
-        session = self._machine.state.sessions.get(command.session)
+        session = self._machine.state.sessions.by_name.get(command.session)
         if session is None or session.identity != command.identity:
             return False
         known = self._machine.run_of(command.session, command.run_id)
@@ -132,9 +133,9 @@ class RunIntake(ABC):
         ends: dict[tuple[str, int], tuple[int, int]] = {}
         state = self._machine.state
         for number, roll, byte in run.ends:
-            entry = state.inputs.get(number)
+            entry = state.sessions.inputs.get(number)
             if entry is not None:
-                partition = state.partitions[entry.partition]
+                partition = state.partitions.by_number[entry.partition]
                 name = state.topics[partition.topic_id].name
                 ends[name, partition.index] = (roll, byte)
         return OpenedRun(run.number, run.closed, ends)
@@ -148,7 +149,7 @@ class RunIntake(ABC):
         run = machine.open_run_of(session)
         if run is None or machine.run_of(session, wanted.run_id) is not None:
             return
-        if wanted.number <= machine.state.sessions[session].forgotten:
+        if wanted.number <= machine.state.sessions.by_name[session].forgotten:
             return
         self.end_run(session, run.run_id, {})
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -177,7 +178,7 @@ class RunIntake(ABC):
 
     def check_session(self, session: str, session_id: str) -> None:
         """Raise RequestRefused if this directory of a session is fenced, as far as is known now."""
-        known = self._machine.state.sessions.get(session)
+        known = self._machine.state.sessions.by_name.get(session)
         if known is not None and session_id in known.fenced_ids:
             raise refused(Rejection(*known.fence()))
 
@@ -312,7 +313,7 @@ class RunIntake(ABC):
 
     def refusals_kept(self, number: int, run_number: int, roll: int, start: int) -> None:
         """The sender has kept what was refused, up to the batch that begins there."""
-        entry, place = self._machine.state.inputs.get(number), (run_number, roll, start)
+        entry, place = self._machine.state.sessions.inputs.get(number), (run_number, roll, start)
         if entry is not None and any(each.place <= place for each in entry.refused):
             spawn(self._forget_refused(ForgetRefused(number, *place)), "what was refused")
 

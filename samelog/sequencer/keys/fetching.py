@@ -14,8 +14,8 @@ import msgspec
 
 from samelog.format import _kernels as kernels
 from samelog.runtime.disk.threads import InThread
-from samelog.sequencer.state.keys import key_state
-from samelog.sequencer.state.keys.key_state import KeyedPartition
+from samelog.sequencer.state.tables import keys as key_table
+from samelog.sequencer.state.tables.keys import KeyedPartition
 from samelog.store.keys.key_store import KeyEntry, KeyStore
 from samelog.wire.peer_messages import KeysAsked, KeysTold, PeerMessage
 
@@ -109,7 +109,7 @@ class KeyFetches:
 
 def whole_below(floor: int, below: int) -> range:
     """The blocks of which every record that counts is below an offset."""
-    return range(-(-floor // key_state.BLOCK_RECORDS), below // key_state.BLOCK_RECORDS)
+    return range(-(-floor // key_table.BLOCK_RECORDS), below // key_table.BLOCK_RECORDS)
 
 
 def sums_of(store: KeyStore, below: int) -> dict[int, int]:
@@ -119,7 +119,7 @@ def sums_of(store: KeyStore, below: int) -> dict[int, int]:
     while found := store.page(behind, SUMMED_AT_ONCE):
         for key, offset in found:
             if offset < below:
-                block = offset // key_state.BLOCK_RECORDS
+                block = offset // key_table.BLOCK_RECORDS
                 sums[block] = kernels.digest_keys([key], offset, sums.get(block, 0))
         behind = found[-1][0]
     return sums

@@ -34,10 +34,10 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.state.keys import key_state
-from samelog.sequencer.state.keys.key_state import KeyedPartition, TellKeys
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Partition
+from samelog.sequencer.state.tables import keys as key_table
+from samelog.sequencer.state.tables.keys import KeyedPartition, TellKeys
+from samelog.sequencer.state.tables.partitions import Partition
 from samelog.store.disk.files import FileSystem
 from samelog.store.keys.key_store import FOLDER, KeyStore, NoKeys, stored_keys
 from samelog.store.merged.log import MergedLog
@@ -143,7 +143,7 @@ class KeyKeeper:
         """Until cancelled."""
         try:
             while True:
-                is_needed = bool(self._parts.machine.state.keyed or self._known)
+                is_needed = bool(self._parts.machine.state.keys.by_partition or self._known)
                 await asyncio.sleep(INTERVAL_S if is_needed else IDLE_S)
                 if is_needed:
                     with self._parts.at_work:
@@ -154,7 +154,7 @@ class KeyKeeper:
     async def look(self) -> None:
         """One round. Fetching goes on beside it."""
         self._collect()
-        there, keyed = self._parts.merging.partitions, self._parts.machine.state.keyed
+        there, keyed = self._parts.merging.partitions, self._parts.machine.state.keys.by_partition
         for number in [each for each in self._known if each not in keyed]:
             self._let_go(number)
         for number in [each for each in keyed if each in there]:
@@ -312,7 +312,7 @@ class KeyKeeper:
 
     async def _sweep(self, number: int, known: PartitionKeys) -> None:
         """Remove entries that do not count any more, if there are more of them than of others."""
-        keyed = self._parts.machine.state.keyed.get(number)
+        keyed = self._parts.machine.state.keys.by_partition.get(number)
         floor = 0 if keyed is None else keyed.floor
         if floor == 0 or known.store.count < SWEEP_FROM + 2 * (known.store.end - floor):
             return
@@ -324,7 +324,7 @@ class KeyKeeper:
 
     async def _compare(self, number: int, here: MergedPartition, known: PartitionKeys) -> None:
         """Tell the digests of blocks that are whole, and look at those that are agreed."""
-        keyed = self._parts.machine.state.keyed.get(number)
+        keyed = self._parts.machine.state.keys.by_partition.get(number)
         if keyed is None or not self._is_still(number, here, known):
             return
         whole, agreed = [*_whole_blocks(keyed, known)], keyed.agreed
@@ -354,7 +354,7 @@ class KeyKeeper:
         """Get the entries of what the log does not have any more; the next round goes on with what
         is here then.
         """
-        keyed, below = self._parts.machine.state.keyed[number], here.log.start_offset
+        keyed, below = self._parts.machine.state.keys.by_partition[number], here.log.start_offset
         try:
             is_needed = keyed.floor < below  # else none of them counts
             found: Fetched | None = Fetched({}, is_different=False)
@@ -394,8 +394,9 @@ class KeyKeeper:
         now, state = self._parts.clock.now(), self._parts.machine.state
         behind = {
             number
-            for number in state.keyed
-            if number in state.partitions and self._lacks(number, state.partitions[number])
+            for number in state.keys.by_partition
+            if number in state.partitions.by_number
+            and self._lacks(number, state.partitions.by_number[number])
         }
         self._behind_since = {n: self._behind_since.get(n, now) for n in behind}
         self.troubles = [f"partition {number}: its index of keys is not whole" for number in behind]
@@ -438,6 +439,6 @@ class KeyKeeper:
 
 def _whole_blocks(keyed: KeyedPartition, known: PartitionKeys) -> Iterator[int]:
     """The blocks of which all that counts, or counted, is stored."""
-    size = key_state.BLOCK_RECORDS
+    size = key_table.BLOCK_RECORDS
     first, stop = -(-keyed.floor // size), known.store.end // size
     return (block for block in sorted(known.sums) if first <= block < stop)

@@ -19,9 +19,9 @@ from samelog.format.errors import LogFormatError
 from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge.drafts import Draft
 from samelog.sequencer.merge.filters import CannotJudge, GivenBatch, flags_of
-from samelog.sequencer.state.keys.key_state import horizon_of
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.keys import horizon_of
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.store.keys.key_pages import ABSENT
 from samelog.store.keys.key_store import NoKeys, stored_keys
 
@@ -42,7 +42,7 @@ class KeyFilter:
 
     def concerns(self, partition: int) -> bool:
         """Whether keys count once there."""
-        return partition in self._machine.state.keyed
+        return partition in self._machine.state.keys.by_partition
 
     def is_ready(self, partition: int, next_offset: int) -> bool:
         """Whether all keys below an offset are known."""
@@ -78,9 +78,9 @@ class KeyFilter:
     ) -> tuple[list[bool], dict[bytes, int]]:
         """Record by record, whether it stays; and the keys of those that do, with their offsets."""
         state, offset = self._machine.state, draft.next_offset
-        partition = state.partitions[draft.partition]
+        partition = state.partitions.by_number[draft.partition]
         settings = state.topics[partition.topic_id].settings
-        reach, keyed = horizon_of(settings).records, state.keyed[draft.partition]
+        reach, keyed = horizon_of(settings).records, state.keys.by_partition[draft.partition]
         floor = keyed.floor_at(draft.append_ms, partition.next_offset, settings)
         new: dict[bytes, int] = {}
         for at, key in enumerate(keys):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
-from samelog.sequencer.state.keys import key_state
+from samelog.sequencer.state.tables import keys as key_table
 from samelog.store.keys.key_pages import ABSENT
 from samelog.store.keys.key_store import KeyEntry, KeyStore
 
@@ -170,7 +170,7 @@ class PartitionKeys:
 
     def _digest(self, keys: Sequence[bytes | None], first: int) -> dict[int, int]:
         """The digests of the blocks that these belong to, grown by them."""
-        changed, at, size = {}, 0, key_state.BLOCK_RECORDS
+        changed, at, size = {}, 0, key_table.BLOCK_RECORDS
         while at < len(keys):
             block = (first + at) // size
             stop = min(len(keys), (block + 1) * size - first)

@@ -11,7 +11,7 @@ from typing import Any
 from samelog.sequencer.merge.dedup import DedupView
 from samelog.sequencer.merge.drafts import Draft
 from samelog.sequencer.merge.transaction_view import TransactionView
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.sessions import Input
 
 
 class Bookings:

@@ -21,8 +21,8 @@ from samelog.format.dedup import dedup_producer_id
 from samelog.sequencer.merge.in_flight import Speculation, SpeculativeKey
 from samelog.sequencer.state.commands import Merge, Sequence5, Verdict
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.sequences import remember
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.producers import remember
+from samelog.sequencer.state.tables.sessions import Input
 
 SEQUENCES = 1 << 31
 
@@ -128,7 +128,7 @@ class DedupView:
         known = self._sequences.get((producer_id, partition))
         if known is not None:
             return known
-        return self.machine.state.producers.get(producer_id, {}).get(partition, ())
+        return self.machine.state.producers.batches.get(producer_id, {}).get(partition, ())
 
     def judge(self, batch: BatchFacts, partition: int) -> Judgement:
         """As `judge_sequence`. What a producer sent before a site was promoted may be lost there:
@@ -152,7 +152,7 @@ class DedupView:
         """The highest id merged or proposed; `near`: the one that is asked about."""
         known = self._watermarks.get((dedup_id, partition))
         if known is None:
-            known = self.machine.state.watermarks.get(dedup_id, {}).get(partition)
+            known = self.machine.state.watermarks.by_dedup_id.get(dedup_id, {}).get(partition)
         return self._mirrored(dedup_id, partition, near) if known is None else known
 
     def _mirrored(self, dedup_id: str, partition: int, near: int) -> int | None:
@@ -162,7 +162,7 @@ class DedupView:
         state = self.machine.state
         if partition not in state.mirrors.promoted:
             return None
-        known = state.producers.get(dedup_producer_id(dedup_id), {}).get(partition)
+        known = state.producers.batches.get(dedup_producer_id(dedup_id), {}).get(partition)
         if not known:
             return None
         half = SEQUENCES // 2
@@ -176,7 +176,7 @@ class DedupView:
         """The input's last id, from which the next is unwrapped; `base` before its first batch."""
         known = self._last_ids.get(number)
         if known is None:
-            known = self.machine.state.inputs[number].last_id
+            known = self.machine.state.sessions.inputs[number].last_id
         return base if known is None else known
 
     def set_last_id(self, number: int, value: int) -> None:

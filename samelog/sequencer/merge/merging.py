@@ -36,7 +36,8 @@ from samelog.sequencer.merge.merged_partition import (
 from samelog.sequencer.merge.merger import PartitionMerger, RangeReader
 from samelog.sequencer.state.commands import Merge
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Partition, Topic
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.types import Topic
 from samelog.store.disk.dirty_files import UNSYNCED_RETRY_S, report_left, take_dirty
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, FileSystem
@@ -131,14 +132,16 @@ class Merging(InLoop):
             self._let_go(number, successors.get(self.partitions[number].topic_id))
         self._take_up_new()
         for number, opened in self.partitions.items():
-            opened.partitions = state.topics[state.partitions[number].topic_id].partitions
+            opened.partitions = state.topics[state.partitions.by_number[number].topic_id].partitions
 
     def _is_same(self, number: int) -> bool:
         """Whether an open partition is in the group, and did not leave and come back meanwhile."""
         state, opened = self._machine.state, self.partitions[number].log
         if not state.has_here(number):
             return False
-        return opened.owner == merged_owner(opened.topic_id, state.partitions[number].came)
+        return opened.owner == merged_owner(
+            opened.topic_id, state.partitions.by_number[number].came
+        )
 
     def grow(self, topic: Topic) -> None:
         """As `follow`, where nothing but new partitions of a topic has come."""
@@ -152,9 +155,9 @@ class Merging(InLoop):
         directory.
         """
         state = self._machine.state
-        numbers = range(self._looked_at, state.next_partition)
-        self._looked_at = state.next_partition
-        found = filter(None, map(state.partitions.get, numbers))
+        numbers = range(self._looked_at, state.partitions.next_number)
+        self._looked_at = state.partitions.next_number
+        found = filter(None, map(state.partitions.by_number.get, numbers))
         for topic_id, of_topic in groupby(found, attrgetter("topic_id")):
             new = [*of_topic]
             for partition in new if len(new) <= FEW else self._there(state.topics[topic_id], new):
@@ -197,7 +200,7 @@ class Merging(InLoop):
 
     def _compare_with_state(self, number: int) -> None:
         self._events.partition_opened(number)
-        next_offset = self._machine.state.partitions[number].next_offset
+        next_offset = self._machine.state.partitions.by_number[number].next_offset
         if self.partitions[number].log.next_offset < next_offset:
             self._events.partition_stalled(number)
         self.follow_voids(number)
@@ -206,11 +209,11 @@ class Merging(InLoop):
         return os.path.join(self._directory, f"{topic.name}-{index}")
 
     def _made(self, number: int) -> MergedPartition:
-        known = self._machine.state.partitions[number]
+        known = self._machine.state.partitions.by_number[number]
         return self._open(number, self._machine.state.topics[known.topic_id], known.index)
 
     def _open(self, number: int, topic: Topic, index: int) -> MergedPartition:
-        path, came = self._path(topic, index), self._machine.state.partitions[number].came
+        path, came = self._path(topic, index), self._machine.state.partitions.by_number[number].came
         try:
             merged = self._open_log(path, topic, index, came)
         except CorruptLog as damage:  # nothing else says whose segments these are
@@ -250,7 +253,7 @@ class Merging(InLoop):
         """Some offsets of a partition are void. What this node has there after all, no other copy
         has: it is set aside, so that all are alike.
         """
-        partition, known = self.partitions[number], self._machine.state.partitions[number]
+        partition, known = self.partitions[number], self._machine.state.partitions.by_number[number]
         voids = known.voids
         partition.merger.voids = {void.base_offset: void for void in voids}
         if known.checked_sum is None:
@@ -275,7 +278,7 @@ class Merging(InLoop):
             topic = present.get(log_id)
             if topic is None:
                 return log_id in former
-            known = state.partitions.get(topic.partition_numbers[index])
+            known = state.partitions.by_number.get(topic.partition_numbers[index])
             return known is not None and str(known.came or "") == came
 
         self._dirs.forget_others(self._directory, is_known)
@@ -305,7 +308,7 @@ class Merging(InLoop):
         """A merge instruction is committed."""
         partition = self.partitions.get(merge.partition)
         if partition is None:
-            if merge.partition not in self._machine.state.partitions:
+            if merge.partition not in self._machine.state.partitions.by_number:
                 raise InvariantError(f"instruction for unknown partition {merge.partition}")
             partition = self.partition(merge.partition)
         partition.merger.enqueue(merge)
@@ -388,7 +391,7 @@ class Merging(InLoop):
         """Remember checksums at the ends of all partitions in which something was merged since a
         majority last agreed on one. Every node is told to at the same entry, so at the same ends.
         """
-        known = self._machine.state.partitions
+        known = self._machine.state.partitions.by_number
         self._changed.dirty.update(  # whoever hears what is durable hears of samples
             number
             for number, each in ((n, known[n]) for n in self.partitions.keys() & known.keys())

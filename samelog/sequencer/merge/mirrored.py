@@ -29,8 +29,8 @@ from samelog.sequencer.state.commands import (
 )
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors.state import Mirror
-from samelog.sequencer.state.sequences import remember
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.producers import remember
+from samelog.sequencer.state.tables.sessions import Input
 
 _OFFSET, _EPOCH = struct.Struct(">q"), struct.Struct(">i")
 _EPOCH_AT = 12
@@ -115,7 +115,7 @@ class MirroredRanges:
         known = self.tails.get(number)
         if known is None:
             place = self._machine.state.mirrors.places[number]
-            begins = self._machine.state.partitions[number]
+            begins = self._machine.state.partitions.by_number[number]
             base = begins.rolls[-1][0] if begins.rolls else begins.start_segment
             known = MirrorTail(place.crc or 0, place.checksum, set(place.open), base)
             self.tails[number] = known
@@ -123,7 +123,7 @@ class MirroredRanges:
 
     def _mirror(self, entry: Input) -> Mirror:
         state = self._machine.state
-        return state.mirrors.topics[state.partitions[entry.partition].topic_id]
+        return state.mirrors.topics[state.partitions.by_number[entry.partition].topic_id]
 
 
 def _learn(draft: Draft, header: tuple[int, ...], offset: int) -> None:

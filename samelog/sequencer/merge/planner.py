@@ -54,6 +54,8 @@ from samelog.sequencer.state.commands import (
     Verdict,
 )
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.tables.sessions import Input, Run
 from samelog.sequencer.state.topic_settings import (
     LOG_APPEND_TIME,
     SEGMENT_BYTES,
@@ -61,7 +63,6 @@ from samelog.sequencer.state.topic_settings import (
     TIMESTAMP_TYPE,
     longest_segment_ms,
 )
-from samelog.sequencer.state.types import Input, Partition, Run
 
 _PLAIN: tuple[Any, ...] = ([], [], [], None, None, False)
 """What a draft of a plain instruction has of everything else."""
@@ -118,7 +119,7 @@ class Planner:
         self._mirrored.tails.clear()
         self._transactions.clear()
         state = self._machine.state
-        self._active = self.filters if state.keyed or state.schemas.enforced else ()
+        self._active = self.filters if state.keys.by_partition or state.schemas.enforced else ()
         for each in self.filters:
             each.reset()
 
@@ -164,7 +165,7 @@ class Planner:
     def applied(self, index: int) -> None:
         """Entry `index` is applied; end the speculation that only this entry upheld."""
         state = self._machine.state
-        self._active = self.filters if state.keyed or state.schemas.enforced else ()
+        self._active = self.filters if state.keys.by_partition or state.schemas.enforced else ()
         flight = self.in_flight
         if flight.applied(index) and flight.is_draining and not flight:
             self.reset()
@@ -231,12 +232,12 @@ class Planner:
         was first last time.
         """
         ready: list[tuple[Input, SessionPosition]] = []
-        inputs, placement = self._machine.state.inputs, self._machine.state.placement
+        inputs, transfers = self._machine.state.sessions.inputs, self._machine.state.transfers
         for number, reach in available.items():
             entry = inputs.get(number)
             if entry is None or entry.session in self._closing or number in self.damaged:
                 continue
-            if placement.passing is not None and placement.is_on_its_way(entry.partition):
+            if transfers.passing is not None and transfers.is_on_its_way(entry.partition):
                 continue
             place = self.place(entry)
             if reach > place and self._machine.takes(entry.session):
@@ -269,7 +270,7 @@ class Planner:
     def _draft(self, partition: int, now_ms: int) -> Draft:
         tail = self._tails.get(partition)
         if tail is None:
-            known: Partition = self._machine.state.partitions[partition]
+            known: Partition = self._machine.state.partitions.by_number[partition]
             tail = Tail(
                 known.next_offset, known.segment_bytes, known.segment_started_ms, known.append_ms
             )
@@ -466,11 +467,11 @@ class Planner:
         return judged.verdict, judged.detail, output
 
     def _judge_producer(self, entry: Input, facts: BatchFacts, draft: Draft) -> tuple[Verdict, int]:
-        if facts.is_transactional and entry.partition in self._machine.state.keyed:
+        if facts.is_transactional and entry.partition in self._machine.state.keys.by_partition:
             return Verdict.INVALID_TRANSACTION, -1
         judged = self._dedup.judge(facts, entry.partition)
         if judged.verdict is Verdict.TAKE:
-            view, logs = self._transactions, self._machine.state.transactions.logs
+            view, logs = self._transactions, self._machine.state.open_transactions.by_partition
             if facts.is_transactional or view.begun or entry.partition in logs:
                 verdict = view.judge(entry.partition, facts)
                 if verdict is not Verdict.TAKE:
@@ -492,7 +493,7 @@ class Planner:
         """Resolve what remains, segment roll and append time, and move the speculative tail."""
         state, tail, size = self._machine.state, draft.tail, draft.size
         append_ms = draft.append_ms
-        settings = state.topics[state.partitions[draft.partition].topic_id].settings
+        settings = state.topics[state.partitions.by_number[draft.partition].topic_id].settings
         limit_bytes, limit_ms = self._limits.segment_bytes, self._limits.segment_ms
         if settings:
             limit_bytes = int(settings.get(SEGMENT_BYTES, limit_bytes))
@@ -509,7 +510,7 @@ class Planner:
         return Merge(
             draft.partition,
             tail.next_offset,
-            term + state.epochs.base + state.placement.epoch_bases.get(draft.partition, 0),
+            term + state.epochs.base + state.epochs.by_partition.get(draft.partition, 0),
             append_ms,
             roll,
             draft.ranges,

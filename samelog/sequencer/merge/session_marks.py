@@ -14,7 +14,8 @@ from itertools import islice
 from samelog.format.marks import InputMark, RunMark
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input, Partition
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import FileSystem
 from samelog.store.session.log import InputLog
@@ -50,7 +51,7 @@ class SessionMarks:
 
     def of(self, entry: Input) -> Sequence[RunMark] | None:
         """The marks of an input's runs; None: there are none, though there may have been."""
-        partition = self._machine.state.partitions[entry.partition]
+        partition = self._machine.state.partitions.by_number[entry.partition]
         return self._file.of(entry.number, _whose(entry, partition))
 
     def opened(self, number: int, *, is_damaged: bool) -> None:
@@ -96,10 +97,10 @@ class SessionMarks:
         state, marks = self._machine.state, []
         for number in numbers:
             del self.changed[number]
-            held, entry = self._opened.get(number), state.inputs.get(number)
+            held, entry = self._opened.get(number), state.sessions.inputs.get(number)
             if held is None or entry is None:
                 continue
-            partition = state.partitions.get(entry.partition)
+            partition = state.partitions.by_number.get(entry.partition)
             if partition is not None and partition.topic_id == held.topic_id:
                 marks.append(InputMark(number, _whose(entry, partition), held.marks()))
         return marks
@@ -121,7 +122,7 @@ class SessionMarks:
     def _is_known(self, number: int) -> bool:
         """Whether there is an input of this number, or may be once all entries are applied."""
         state = self._machine.state
-        return number in state.inputs or number >= state.next_input
+        return number in state.sessions.inputs or number >= state.sessions.next_input
 
 
 def _whose(entry: Input, partition: Partition) -> str:

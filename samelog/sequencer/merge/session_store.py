@@ -22,7 +22,7 @@ from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.merge.session_marks import SessionMarks
 from samelog.sequencer.state.commands import Range
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.store.disk.directories import clear_removed, remove_whole
 from samelog.store.disk.dirty_files import RoundFiles, take_dirty
 from samelog.store.disk.files import DiskFault, File, FileSystem, NoSuchFile
@@ -132,7 +132,7 @@ class SessionStore:
         syncs that many inputs share, and the event loop does not wait for the disk. Does nothing
         if the input is gone, or goes meanwhile. Raises DiskFault, NoSuchFile.
         """
-        inputs = self._machine.state.inputs
+        inputs = self._machine.state.sessions.inputs
         while (entry := inputs.get(number)) is not None and number not in self.opened:
             other = self.used.making.get(entry.session)
             if other is None:
@@ -157,7 +157,7 @@ class SessionStore:
             new.close()
             del self.used.making[entry.session]
             done.set_result(None)
-        if entry.number in self._machine.state.inputs:
+        if entry.number in self._machine.state.sessions.inputs:
             is_empty = is_durable and new.is_first
             made = InputLog.new(self._fs, place.path, place.topic_id) if is_empty else None
             opened = self._open_log(entry.number, made, is_durable=is_durable)
@@ -172,7 +172,7 @@ class SessionStore:
         """
         opened = self.opened.get(number)
         if opened is None:
-            if self._machine.state.inputs[number].session in self.used.making:
+            if self._machine.state.sessions.inputs[number].session in self.used.making:
                 raise BeingMade
             opened = self._open_log(number)
         return opened
@@ -182,7 +182,7 @@ class SessionStore:
         opened = self.opened.get(number)
         if opened is not None or number in self.used.absent:
             return opened
-        entry = self._machine.state.inputs[number]
+        entry = self._machine.state.sessions.inputs[number]
         if entry.session in self.used.making:
             return None
         if self._dirs.is_there(*self.gone(entry).place):
@@ -192,14 +192,14 @@ class SessionStore:
 
     def _topic(self, entry: Input) -> tuple[str, int]:
         """(topic id, index) of an input's partition."""
-        partition = self._machine.state.partitions[entry.partition]
+        partition = self._machine.state.partitions.by_number[entry.partition]
         return partition.topic_id, partition.index
 
     def _open_log(
         self, number: int, made: InputLog | None = None, *, is_durable: bool = False
     ) -> InputLog:
         """Open the log of an input, or take up the one that was just made."""
-        entry = self._machine.state.inputs[number]
+        entry = self._machine.state.sessions.inputs[number]
         self.marks.begin_now()
         opened = self.opened[number] = made or self._open(entry, is_durable=is_durable)
         self.used.absent.discard(number)
@@ -234,7 +234,7 @@ class SessionStore:
             return self._open_input(entry)
 
     def _record(self, entry: Input) -> SessionFile:
-        session = self._machine.state.sessions[entry.session]
+        session = self._machine.state.sessions.by_name[entry.session]
         return SessionFile(session=session.name, id=session.session_id, identity=session.identity)
 
     def _claim_session(self, entry: Input, *, is_durable: bool = False) -> None:
@@ -285,13 +285,13 @@ class SessionStore:
     def _inputs(self, *, are_here: bool = True) -> list[Input]:
         """Of partitions of this group, or of others: group 0 notes who wrote to them."""
         state = self._machine.state
-        inputs = state.inputs.values()
+        inputs = state.sessions.inputs.values()
         return [each for each in inputs if state.has_here(each.partition) is are_here]
 
     def path(self, entry: Input) -> str:
         """The directory of an input."""
         state = self._machine.state
-        partition = state.partitions[entry.partition]
+        partition = state.partitions.by_number[entry.partition]
         topic = state.topics[partition.topic_id]
         return os.path.join(self._directory, entry.session, f"{topic.name}-{partition.index}")
 
@@ -334,7 +334,7 @@ class SessionStore:
         names, self.used.forgotten = self.used.forgotten, []
         for name in names:
             path = os.path.join(self._directory, name)
-            if name not in self._machine.state.sessions and self._fs.exists(path):
+            if name not in self._machine.state.sessions.by_name and self._fs.exists(path):
                 remove_whole(self._fs, path)
 
     def forget_deleted(self) -> None:
@@ -343,7 +343,9 @@ class SessionStore:
         """
         self.used.is_replayed = True
         self._remove_forgotten()
-        owners = {self.gone(entry).place[1] for entry in self._machine.state.inputs.values()}
+        owners = {
+            self.gone(entry).place[1] for entry in self._machine.state.sessions.inputs.values()
+        }
         clear_removed(self._fs, self._directory)
         for name in self._fs.list_directory(self._directory):
             if name.startswith(SESSION_MARKS_FILE):
@@ -456,7 +458,7 @@ class SessionStore:
         """The range's bytes; None when this node does not hold all of them. `from_file`: what is in
         memory is not believed.
         """
-        if part.input not in self._machine.state.inputs:
+        if part.input not in self._machine.state.sessions.inputs:
             return None
         self.used.awake[part.input] = None
         buffer = bytearray(part.stop - part.start)
@@ -481,7 +483,7 @@ class SessionStore:
         """
         used = self.used
         tired, used.drowsy, used.awake = used.drowsy, used.awake, {}
-        inputs = self._machine.state.inputs
+        inputs = self._machine.state.sessions.inputs
         for number in tired.keys() - used.drowsy.keys():
             held = self.opened.get(number)
             if held is not None and number in inputs and not self._rests(number, held):

@@ -19,15 +19,15 @@ from samelog.sequencer.merge.in_flight import Speculation, SpeculativeKey
 from samelog.sequencer.state.commands import MergeExtras, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.mirrors.changes import owed_ends
-from samelog.sequencer.state.transactions.commands import Begin, End
-from samelog.sequencer.state.transactions.state import (
+from samelog.sequencer.state.tables.open_transactions import (
     EndedInLog,
     JoinedInLog,
     LogTransactions,
     OpenInLog,
-    Transaction,
-    Transactions,
+    OpenTransactionsTable,
 )
+from samelog.sequencer.state.transactions.commands import Begin, End
+from samelog.sequencer.state.transactions.state import Transaction, Transactions
 from samelog.sequencer.state.transactions.two_phase import Decision
 
 MARKED_PARTITIONS = 256
@@ -50,6 +50,10 @@ class TransactionView:
     def _known(self) -> Transactions:
         return self._machine.state.transactions
 
+    @property
+    def _logs(self) -> OpenTransactionsTable:
+        return self._machine.state.open_transactions
+
     def clear(self) -> None:
         """Forget all proposals."""
         self.begun.clear()
@@ -57,7 +61,7 @@ class TransactionView:
 
     def judge(self, partition: int, facts: BatchFacts) -> Verdict:
         """Whether a batch that is new may be merged, as far as transactions go."""
-        log, producer = self._known.in_log(partition), facts.producer_id
+        log, producer = self._logs.in_log(partition), facts.producer_id
         known = self._known.of_producer(producer) if facts.is_transactional else None
         part = self._part(partition, producer) if facts.is_transactional else None
         newest = max(map(_epoch_of, (log.ended.get(producer), known, part)))
@@ -73,7 +77,7 @@ class TransactionView:
     def begin(self, partition: int, facts: BatchFacts, offset: int) -> Begin | None:
         """A transactional batch is taken: what begins with it, if anything does."""
         part = self._part(partition, facts.producer_id)
-        log = self._known.in_log(partition)
+        log = self._logs.in_log(partition)
         if part is None or self._number_in(log, partition, facts.producer_id) is not None:
             return None
         self.begun[facts.producer_id, partition] = part.number
@@ -92,7 +96,8 @@ class TransactionView:
 
     def _part(self, partition: int, producer: int) -> JoinedInLog | None:
         """The producer's transaction in a partition, until its marker is proposed."""
-        part = self._known.taking_part(partition, producer)
+        part = self._logs.in_log(partition).joined.get(producer)
+        part = part or self._known.taking_part(partition, producer)
         if part is not None and (partition, producer, part.number) in self._ended:
             return None
         return part
@@ -138,7 +143,7 @@ class TransactionView:
         for number, ends in self._all_due().items():
             if not self._is_here(number):
                 continue
-            log = self._known.in_log(number)
+            log = self._logs.in_log(number)
             left = [end for end in ends if _key(number, end) not in self._ended]
             left = [end for end in left if not log.has_ended(end)]
             if left:
@@ -148,13 +153,13 @@ class TransactionView:
     def _is_here(self, number: int) -> bool:
         """Whether markers go into a partition here: it is in no other group, nor on its way."""
         state = self._machine.state
-        return state.has_here(number) and not state.placement.is_on_its_way(number)
+        return state.has_here(number) and not state.transfers.is_on_its_way(number)
 
     def _lost(self) -> Iterator[tuple[int, list[End]]]:
         """Markers that this group had written before one replica went on alone, and lost: of
         transactions that group 0 has done with.
         """
-        for number, log in self._known.logs.items():
+        for number, log in self._logs.by_partition.items():
             ends = [self._end_of(number, *each) for each in log.open.items()]
             if left := [each for each in ends if each is not None]:
                 yield number, left

@@ -53,7 +53,7 @@ class Held:
         state = self.machine.state
         return [
             (state.topics[partition.topic_id].name, partition.index, partition.next_offset)
-            for number, partition in state.partitions.items()
+            for number, partition in state.partitions.by_number.items()
             if number not in state.placement.partitions
         ]
 
@@ -85,7 +85,9 @@ def _replay(machine: StateMachine, waiting: dict[int, list[Merge]], data: bytes)
             for merge in merges_of(command):
                 waiting.setdefault(merge.partition, []).append(merge)
         if not isinstance(command, Merge):
-            for number in [each for each in waiting if each not in machine.state.partitions]:
+            for number in [
+                each for each in waiting if each not in machine.state.partitions.by_number
+            ]:
                 del waiting[number]
 
 

@@ -25,7 +25,7 @@ from samelog.sequencer.raft.views import NodeView
 from samelog.sequencer.state.commands import AnyCommand, CloseRun
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import ClosePlacedRun
-from samelog.sequencer.state.types import Input, Session
+from samelog.sequencer.state.tables.sessions import Input, Session
 
 HELD_UP_S = 10.0
 """A data group that is well closes its part of a run in a second or two."""
@@ -178,7 +178,7 @@ class RunCloser:
         if not self._is_current():
             return
         for name, (run_id, ends) in list(self.ended.items()):
-            session = self._machine.state.sessions.get(name)
+            session = self._machine.state.sessions.by_name.get(name)
             run = self._machine.open_run_of(name)
             if session is None or run is None or run.run_id != run_id:
                 continue
@@ -295,7 +295,7 @@ class RunCloser:
         return machine.input_of(session.name, partition.number) is None
 
     def _known_ends(self, entry: Input, ends: Ends) -> list[SessionPosition]:
-        partition = self._machine.state.partitions[entry.partition]
+        partition = self._machine.state.partitions.by_number[entry.partition]
         topic = self._machine.state.topics[partition.topic_id]
         known = [
             view.places[entry.number]

@@ -38,7 +38,7 @@ from samelog.sequencer.state.commands import (
     Range,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.sessions import Input
 
 CHECKPOINT_INTERVAL_S = 1.0
 
@@ -133,7 +133,7 @@ class Coordinator(InLoop):
         """A node has said where it is with inputs, and with what it was asked for."""
         self.closer.hear(node)
         if node in self._group.raft.voters:
-            inputs, now = self._machine.state.inputs, self._clock.now()
+            inputs, now = self._machine.state.sessions.inputs, self._clock.now()
             for number in places.keys() & inputs.keys():
                 self.direct.told(number, places[number], inputs[number].place, now)
 
@@ -188,7 +188,7 @@ class Coordinator(InLoop):
         self._unsettled.uneven = {
             number
             for number in self._unsettled.uneven
-            if (number in state.inputs or number >= state.next_input)
+            if (number in state.sessions.inputs or number >= state.sessions.next_input)
             and any(view.places.get(number, NOWHERE) > own.get(number, NOWHERE) for view in views)
         }
 
@@ -208,8 +208,8 @@ class Coordinator(InLoop):
         self._planner.reset()
         self.direct.clear()
         self.closer.ask_anew()
-        self._unsettled.to_plan.update(self._machine.state.inputs)
-        self._unsettled.merged.update(self._machine.state.partitions)
+        self._unsettled.to_plan.update(self._machine.state.sessions.inputs)
+        self._unsettled.merged.update(self._machine.state.partitions.by_number)
         self.plan_soon()
 
     def close(self) -> None:
@@ -219,7 +219,7 @@ class Coordinator(InLoop):
     def logs_begun_anew(self) -> None:
         """A hard reset is applied here."""
         self._planner.begin_anew()
-        self._unsettled.to_plan.update(self._machine.state.inputs)
+        self._unsettled.to_plan.update(self._machine.state.sessions.inputs)
         self.plan_soon()
 
     # --- what the leader decides ------------------------------------------------------------------
@@ -228,7 +228,7 @@ class Coordinator(InLoop):
         """An entry is applied here."""
         if rejected and not self._planner.expects_rejection(index):
             self._planner.drain()
-            self._unsettled.to_plan.update(self._machine.state.inputs)
+            self._unsettled.to_plan.update(self._machine.state.sessions.inputs)
         self._planner.applied(index)
         if (
             self._unsettled.to_plan
@@ -246,7 +246,7 @@ class Coordinator(InLoop):
 
     def plan_again(self, partition: int) -> None:
         """What kept a partition from being planned is over."""
-        inputs = self._machine.state.inputs.values()
+        inputs = self._machine.state.sessions.inputs.values()
         self.plan_inputs(each.number for each in inputs if each.partition == partition)
 
     def plan_inputs(self, numbers: Iterable[int]) -> None:
@@ -307,7 +307,7 @@ class Coordinator(InLoop):
         self._planner.proposed(index, merges)
         if index <= self._group.applied_index:
             self._planner.applied(index)
-        inputs = self._machine.state.inputs
+        inputs = self._machine.state.sessions.inputs
         for number, reach in available.items():
             place = self._planner.place(inputs[number]) if number in inputs else reach
             if number in self.direct.open:
@@ -325,7 +325,7 @@ class Coordinator(InLoop):
         views = self._voting_views()
         is_direct = len(views) > 1 and self._plans_directly
         for number in self._unsettled.to_plan:
-            entry = self._machine.state.inputs.get(number)
+            entry = self._machine.state.sessions.inputs.get(number)
             reach = None if entry is None else self._reach(entry, own, views)
             if entry is not None and is_direct:
                 reach = self._direct_reach(entry, reach)
@@ -393,8 +393,8 @@ class Coordinator(InLoop):
         """What nodes that are gone once said of themselves is nothing any more, and a majority may
         be another one.
         """
-        self._unsettled.merged.update(self._machine.state.partitions)
-        self._unsettled.to_plan.update(self._machine.state.inputs)
+        self._unsettled.merged.update(self._machine.state.partitions.by_number)
+        self._unsettled.to_plan.update(self._machine.state.sessions.inputs)
         for number in [number for number in self.views if number not in members]:
             if number != self._node:
                 del self.views[number]
@@ -408,7 +408,7 @@ class Coordinator(InLoop):
 
     def majority_merged(self, partitions: Iterable[int]) -> dict[int, int]:
         """Partition -> offset that a majority has merged-durable, of those that are not gone."""
-        known, views = self._machine.state.partitions, self._voting_views()
+        known, views = self._machine.state.partitions.by_number, self._voting_views()
         needed = len(views) // 2 + 1
         cursors: dict[int, int] = {}
         for number in partitions:
@@ -447,7 +447,7 @@ class Coordinator(InLoop):
         state = self._machine.state
         if not state.has_here(number):
             return Counter()
-        known = state.partitions[number]
+        known = state.partitions.by_number[number]
         return Counter(
             (offset, checksum)
             for view in views

@@ -113,9 +113,9 @@ class EntryBytes:
 
     def _never_had(self, part: Range) -> bool:
         state = self._machine.state
-        entry = state.inputs.get(part.input)
+        entry = state.sessions.inputs.get(part.input)
         if entry is None:
-            return part.input >= state.next_input
+            return part.input >= state.sessions.next_input
         end = _end_of(part)
         if self._has_left(entry.partition):
             return False
@@ -147,7 +147,11 @@ class EntryBytes:
         """Inputs of which these entries name what is here and not durable. What was taken bare is
         not here.
         """
-        numbers, inputs, opened = set[int](), self._machine.state.inputs, self._sessions.opened
+        numbers, inputs, opened = (
+            set[int](),
+            self._machine.state.sessions.inputs,
+            self._sessions.opened,
+        )
         for entry in entries:
             for part in self._parts(entry):
                 held = opened.get(part.input)  # whoever found the bytes has opened their log
@@ -180,11 +184,13 @@ class EntryBytes:
 
     def _has(self, part: Range) -> bool:
         state = self._machine.state
-        entry = state.inputs.get(part.input)
+        entry = state.sessions.inputs.get(part.input)
         if entry is None:
-            return part.input < state.next_input  # it was there, and is gone
-        end, placement = _end_of(part), state.placement
-        if (placement.passing or placement.partitions) and self._has_left(entry.partition):
+            return part.input < state.sessions.next_input  # it was there, and is gone
+        end = _end_of(part)
+        if (state.transfers.passing or state.placement.partitions) and self._has_left(
+            entry.partition
+        ):
             return True
         if part.run != entry.run or end <= entry.place:
             return part.run <= entry.run
@@ -197,10 +203,8 @@ class EntryBytes:
         """Whether all that is behind what was applied here is rejected for a partition: it is
         sealed, or in another group. What comes back to this group has other inputs.
         """
-        placement = self._machine.state.placement
-        if placement.passing is not None and placement.is_sealed(partition):
-            return True
-        return partition in placement.partitions
+        state = self._machine.state
+        return state.transfers.is_sealed(partition) or partition in state.placement.partitions
 
     def _agrees(self, part: Range) -> bool:
         """What the leader planned itself it has read; what was digested once need not be again."""

@@ -66,9 +66,10 @@ from samelog.sequencer.state.placement.passing import decoded
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.sequencer.state.transactions.changes import TRANSACTION_COMMANDS
 from samelog.sequencer.state.transactions.commands import SpanningCommand
-from samelog.sequencer.state.types import Input, Rejection, State
+from samelog.sequencer.state.types import Rejection, State
 from samelog.sequencer.state.views.commands import DropViewCommand
 
 log = logging.getLogger(__name__)
@@ -165,12 +166,12 @@ class Replica:
     def _mark_planned(self) -> None:
         """What was planned so far is released together."""
         state, places = self.machine.state, defaultdict(list)
-        for entry in state.inputs.values():
+        for entry in state.sessions.inputs.values():
             places[entry.partition].append((entry.number, entry.place))
         self._marks = {
-            number: deque([_Mark(state.partitions[number].next_offset, tuple(known))])
+            number: deque([_Mark(state.partitions.by_number[number].next_offset, tuple(known))])
             for number, known in places.items()
-            if number in state.partitions
+            if number in state.partitions.by_number
         }
 
     def body(self) -> bytes:
@@ -180,7 +181,10 @@ class Replica:
     def install(self, snapshot: Snapshot) -> None:
         """Replace the state by the leader's: this node is too far behind for entries."""
         machine, pending = read_body(snapshot.data, self.supported)
-        gone, sessions = self._lost_inputs(machine.state), self.machine.state.sessions.keys()
+        gone, sessions = (
+            self._lost_inputs(machine.state),
+            self.machine.state.sessions.by_name.keys(),
+        )
         views = self.machine.state.schemas.views
         dropped = {v.base_id for i, v in views.items() if i not in machine.state.schemas.views}
         self.machine.state = machine.state
@@ -190,7 +194,7 @@ class Replica:
         self.start(pending, snapshot.last_index)
         self._release(self._cursors)
         self._events.views_dropped(dropped)
-        for session in machine.state.sessions.values():
+        for session in machine.state.sessions.by_name.values():
             if session.fenced_ids:
                 self._events.session_retired(session.name)
         self._events.snapshot_installed()
@@ -201,8 +205,8 @@ class Replica:
         known = self.machine.state
         return [
             self._sessions.gone(entry)
-            for entry in known.inputs.values()
-            if entry.number not in newer.inputs
+            for entry in known.sessions.inputs.values()
+            if entry.number not in newer.sessions.inputs
             or (known.has_here(entry.partition) and not newer.has_here(entry.partition))
         ]
 
@@ -219,7 +223,7 @@ class Replica:
             self._events.inputs_deleted(deleted)
             self._forget(gone)
         for session in sessions:
-            if session not in state.sessions:
+            if session not in state.sessions.by_name:
                 self._sessions.forget_session(session)
 
     # --- applying ---------------------------------------------------------------------------------
@@ -343,7 +347,7 @@ class Replica:
             for merge in command.merges:
                 self._merged(merge)
             for session, _ in command.runs:
-                if session in self.machine.state.sessions:
+                if session in self.machine.state.sessions.by_name:
                     self._events.run_changed(session)
         self._events.units_moved()
 
@@ -361,7 +365,7 @@ class Replica:
         """(run id, closed) of the newest run of the session that a command is about."""
         if not isinstance(command, RUN_CHANGES):
             return None
-        session = self.machine.state.sessions.get(command.session)
+        session = self.machine.state.sessions.by_name.get(command.session)
         run = session.runs[-1] if session is not None and session.runs else None
         return None if run is None else (run.run_id, run.closed)
 
@@ -405,7 +409,7 @@ class Replica:
         """The inputs of a topic or a partition that is about to go."""
         state, numbers = self.machine.state, set[int]()
         if isinstance(command, PassPartition):
-            numbers = {command.partition} & state.partitions.keys()
+            numbers = {command.partition} & state.partitions.by_number.keys()
         elif isinstance(command, DeleteTopicCommand):
             topic = state.topics.get(command.topic_id)
             numbers = set() if topic is None else set(topic.partition_numbers)
@@ -413,7 +417,7 @@ class Replica:
             return []
         return [
             self._sessions.gone(entry)
-            for entry in state.inputs.values()
+            for entry in state.sessions.inputs.values()
             if entry.partition in numbers
         ]
 
@@ -428,9 +432,11 @@ class Replica:
 
     def _passed(self, command: PassPartition, inputs: list[GoneInput]) -> None:
         """A partition comes from another group, or goes to one."""
-        number, known = command.partition, self.machine.state.partitions
+        number, known = command.partition, self.machine.state.partitions.by_number
         is_here = self.machine.state.has_here(number)
-        gone = [e for e in inputs if not is_here or e.number not in self.machine.state.inputs]
+        gone = [
+            e for e in inputs if not is_here or e.number not in self.machine.state.sessions.inputs
+        ]
         self._events.inputs_moved([each.number for each in inputs])
         self._forget(gone)
         if not is_here:
@@ -443,7 +449,7 @@ class Replica:
             self._events.history_came(number, came.history, came.copy_targets)
         places = tuple(
             (entry.number, entry.place)
-            for entry in self.machine.state.inputs.values()
+            for entry in self.machine.state.sessions.inputs.values()
             if entry.partition == number
         )
         self._marks.setdefault(number, deque()).append(_Mark(known[number].next_offset, places))
@@ -453,7 +459,7 @@ class Replica:
         """A majority has all of these merged durably: who has not copies merged bytes."""
         self._forget([self._sessions.gone(entry) for entry in inputs])
         for session, _ in command.sessions:
-            if session not in self.machine.state.sessions:
+            if session not in self.machine.state.sessions.by_name:
                 self._sessions.forget_session(session)
         self._tidy_soon()
 
@@ -517,7 +523,7 @@ class Replica:
                         moved.append(entry)
             if marks is not None and not marks:
                 del self._marks[number]
-        for known in filter(None, map(self.machine.state.inputs.get, moved)):
+        for known in filter(None, map(self.machine.state.sessions.inputs.get, moved)):
             self.machine.index.released(known.session)
         if moved:
             self._events.inputs_released(moved)

@@ -169,7 +169,7 @@ class Snapshotter:
         snapshot = Snapshot(index, term, members.voters, members.learners, body)
         offsets = {
             number: partition.next_offset
-            for number, partition in self._replica.machine.state.partitions.items()
+            for number, partition in self._replica.machine.state.partitions.by_number.items()
             if partition.next_offset
         }
         await self._replica.merging.sync()
@@ -199,7 +199,7 @@ class Snapshotter:
 
     def _is_merged(self, taken: _Taken) -> bool:
         """Whether a majority has merged-durable what a snapshot covers."""
-        known, cursors = self._replica.machine.state.partitions, self._coordinator.cursors
+        known, cursors = self._replica.machine.state.partitions.by_number, self._coordinator.cursors
         return all(
             cursors.get(number, 0) >= offset
             for number, offset in taken.offsets.items()

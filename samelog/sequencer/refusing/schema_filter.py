@@ -25,7 +25,8 @@ from samelog.sequencer.merge.drafts import Draft, LeftOut
 from samelog.sequencer.merge.filters import GivenBatch, InputWaits, flags_of
 from samelog.sequencer.refusing.verdicts import By, Verdicts
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input, Topic
+from samelog.sequencer.state.tables.sessions import Input
+from samelog.sequencer.state.types import Topic
 from samelog.typed.enforcing import is_judged, oldest_accepted
 from samelog.typed.judging import BatchMisfits, Terms
 from samelog.wire.refusals import RefusedBatch, ToldMisfit
@@ -90,7 +91,7 @@ class SchemaFilter:
     def concerns(self, partition: int) -> bool:
         """Whether records of a partition are to be checked; those of mirrors were."""
         state = self._machine.state
-        known = state.partitions.get(partition)
+        known = state.partitions.by_number.get(partition)
         is_meant = known is not None and known.topic_id in state.schemas.enforced
         return is_meant and partition not in state.mirrors.places
 
@@ -125,7 +126,7 @@ class SchemaFilter:
 
     def _topic(self, partition: int) -> Topic:
         state = self._machine.state
-        return state.topics[state.partitions[partition].topic_id]
+        return state.topics[state.partitions.by_number[partition].topic_id]
 
     async def _ask(
         self,
@@ -232,7 +233,7 @@ class SchemaFilter:
         return self._is_nodes(given.entry) or (given.producer_id >= 0 and not is_twins)
 
     def _is_nodes(self, entry: Input) -> bool:
-        return self._machine.state.sessions[entry.session].identity.startswith(NODE_PREFIX)
+        return self._machine.state.sessions.by_name[entry.session].identity.startswith(NODE_PREFIX)
 
     def _refuse(
         self, draft: Draft, given: GivenBatch, fits: Sequence[bool], found: BatchMisfits
@@ -259,7 +260,7 @@ class SchemaFilter:
         try:
             while True:
                 await asyncio.sleep(LOOK_S)
-                entry = self._machine.state.inputs.get(number)
+                entry = self._machine.state.sessions.inputs.get(number)
                 if entry is None or len(entry.refused) < before or not entry.refused:
                     break
         finally:

@@ -48,7 +48,7 @@ class StageChecks:
             if not self._schemas.concerns(number):
                 continue
             state = self._machine.state
-            topic = state.topics[state.partitions[number].topic_id]
+            topic = state.topics[state.partitions.by_number[number].topic_id]
             why = await self._of_topic(topic, parts)
             if why:
                 return f"topic {topic.name!r}: {why}"
@@ -77,7 +77,7 @@ class StageChecks:
         return ""
 
     def _session(self, part: Range) -> str:
-        entry = self._machine.state.inputs.get(part.input)
+        entry = self._machine.state.sessions.inputs.get(part.input)
         return "" if entry is None else entry.session
 
     def _batches(self, part: Range) -> Iterator[bytes]:

@@ -179,7 +179,7 @@ class Participant:
             run = self._machine.run_of(session, run_id)
             if run is not None and (run.closed or run.stage != known.stage):
                 return f"run {run_id} of {session!r} is closed"
-        here, table = self._machine.state.partitions, self._cluster.state.placement
+        here, table = self._machine.state.partitions.by_number, self._cluster.state.placement
         for number, group in known.places.items():
             if group == self.number and (number not in here or table.group_of(number) != group):
                 return f"partition {number} is gone, or in another group"
@@ -243,7 +243,7 @@ class Participant:
 
     def _has(self, ranges: dict[int, list[Range]]) -> bool:
         """Whether all these bytes are here, to be planned."""
-        inputs = self._machine.state.inputs
+        inputs = self._machine.state.sessions.inputs
         return all(
             self._sessions.written(inputs[part.input])
             >= SessionPosition(part.run, part.roll, part.stop)

@@ -15,7 +15,7 @@ from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.session_bytes import SessionBytes
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.commands import Range
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.sessions import Input
 
 RANGE_BYTES = 1 << 20
 RANGES_MAX = 100_000

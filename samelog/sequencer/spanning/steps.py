@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from samelog.sequencer.state.tables.open_transactions import OpenTransactionsTable
 from samelog.sequencer.state.transactions.commands import CarriedOut, SettleUnit, UnitStep
 from samelog.sequencer.state.transactions.spanning import Spanning, StagedUnit
 from samelog.sequencer.state.transactions.state import Transactions
@@ -46,7 +47,7 @@ def next_steps(cluster: State, here: State, group: int) -> UnitSteps:
         if number <= units.last:  # group 0 has done with it, without what was pinned too late
             found.end.append((number, _was_committed(cluster, here, number)))
     if cluster.transactions.deciding and group:
-        _tell_markers(found, cluster.transactions, here.transactions)
+        _tell_markers(found, cluster.transactions, here.open_transactions)
     return found
 
 
@@ -87,7 +88,7 @@ def _was_committed(cluster: State, here: State, number: int) -> bool:
     return bool(here.placement.recovered) and is_its_last
 
 
-def _tell_markers(found: UnitSteps, coordinator: Transactions, here: Transactions) -> None:
+def _tell_markers(found: UnitSteps, coordinator: Transactions, here: OpenTransactionsTable) -> None:
     """Transactions that have their markers in this group's logs, which group 0 does not know."""
     markers = [
         (end.producer_id, end.number, partition)

@@ -21,13 +21,13 @@ from itertools import islice
 from samelog.config.tables.node import Expiry, Quotas
 from samelog.sequencer.state.commands import Expire
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.sessions import Input, Session
 from samelog.sequencer.state.telling.events import EVENTS_PRODUCER
 from samelog.sequencer.state.transactions.commands import (
     ForgetTransactionalIds,
     TimeOutTransaction,
 )
 from samelog.sequencer.state.transactions.two_phase import TwoPhase
-from samelog.sequencer.state.types import Input, Session
 
 MOST_AHEAD_MS = 10_000
 """By so much may clocks of nodes differ."""
@@ -54,7 +54,7 @@ def _ended(machine: StateMachine, before_ms: int) -> Iterator[Session]:
     """Sessions that ended before a time, and all whose runs were staged. They are in the order they
     ended, so that the first younger one ends the search.
     """
-    known = machine.state.sessions
+    known = machine.state.sessions.by_name
     for name in machine.index.staged:
         if known[name].runs[-1].closed:
             yield known[name]
@@ -73,7 +73,7 @@ def crowded(
     """
     found: list[tuple[str, int]] = []
     for identity, excess in machine.index.crowded(quotas.sessions, quotas.partitions).items():
-        idle = (machine.state.sessions[name] for name in machine.index.idle(identity))
+        idle = (machine.state.sessions.by_name[name] for name in machine.index.idle(identity))
         merged = (
             each
             for each in idle
@@ -87,10 +87,10 @@ def crowded(
 
 
 def _idle_producers(machine: StateMachine, seen_before: int) -> Iterator[tuple[int, int]]:
-    known = machine.state.transactions
-    for producer, seen_ms in machine.state.producers_seen.items():
+    named, logs = machine.state.transactions.producers, machine.state.open_transactions
+    for producer, seen_ms in machine.state.producers.seen_ms.items():
         is_idle = seen_ms < seen_before and producer != EVENTS_PRODUCER
-        if is_idle and not known.is_used(producer):
+        if is_idle and producer not in named and not logs.has_any(producer):
             yield producer, seen_ms
 
 

@@ -19,6 +19,7 @@ import msgspec
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.levels import OtherVersion
+from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.commands import (
     NO_EXTRAS,
     AnyCommand,
@@ -43,7 +44,6 @@ from samelog.sequencer.state.mirrors.changes import (
     problem_with_ends,
     settle,
     take_mirrored,
-    why_no_mirror_input,
 )
 from samelog.sequencer.state.mirrors.commands import CreateMirror, FollowSource, MirrorCommand
 from samelog.sequencer.state.placement import commands as placed
@@ -51,34 +51,28 @@ from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES
 from samelog.sequencer.state.placement.runs import begin_run
 from samelog.sequencer.state.placement.topics import (
     add_topic,
-    drop_partitions,
-    is_barred,
+    drop_topic,
     problem_with_new,
     why_no_input,
 )
 from samelog.sequencer.state.reset_commands import HardReset, ResetCommand
 from samelog.sequencer.state.reset_state import RESETS, event_of, why_no_hard_reset
 from samelog.sequencer.state.schema_commands import SchemaCommand
-from samelog.sequencer.state.sequences import learn
 from samelog.sequencer.state.session_index import SessionIndex
 from samelog.sequencer.state.setting_commands import SettingCommand
 from samelog.sequencer.state.setting_state import CHANGES
 from samelog.sequencer.state.stage_state import problem_with, release_runs
+from samelog.sequencer.state.tables.partitions import GONE, Partition
+from samelog.sequencer.state.tables.sessions import Input, Run, Session, follows
 from samelog.sequencer.state.telling.commands import NoteElection
 from samelog.sequencer.state.telling.events import TELLERS, note_election, note_events
 from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
 from samelog.sequencer.state.types import (
-    GONE,
     STATE_VERSION,
-    Input,
     MemberLives,
-    Partition,
     Rejection,
-    Run,
-    Session,
     State,
     Topic,
-    follows,
     not_next,
 )
 from samelog.sequencer.state.views.changes import why_not_dropped
@@ -154,27 +148,27 @@ class StateMachine:
         topic = self.state.topics.get(topic_id)
         if topic is None or not 0 <= index < topic.partitions:
             return None
-        return self.state.partitions.get(topic.partition_numbers[index])
+        return self.state.partitions.by_number.get(topic.partition_numbers[index])
 
     def input_of(self, session: str, partition: int) -> Input | None:
         """A session's input of one partition number."""
         number = self.index.input_of(session, partition)
-        return None if number is None else self.state.inputs[number]
+        return None if number is None else self.state.sessions.inputs[number]
 
     def inputs_of(self, session: str) -> list[Input]:
         """All inputs of a session."""
-        return [self.state.inputs[number] for number in self.index.inputs_of(session)]
+        return [self.state.sessions.inputs[number] for number in self.index.inputs_of(session)]
 
     def open_run_of(self, session: str) -> Run | None:
         """The session's run that is not closed, if any: there is at most one, the newest."""
-        known = self.state.sessions.get(session)
+        known = self.state.sessions.by_name.get(session)
         if known is None or not known.runs or known.runs[-1].closed:
             return None
         return known.runs[-1]
 
     def run_of(self, session: str, run_id: str) -> Run | None:
         """A run by its id."""
-        known = self.state.sessions.get(session)
+        known = self.state.sessions.by_name.get(session)
         runs = () if known is None else known.runs
         return next((run for run in runs if run.run_id == run_id), None)
 
@@ -203,28 +197,27 @@ class StateMachine:
         del self.state.names[topic.name]
         del self._by_log[topic.log_id]
         self.state.schemas.forget(topic.schemas)
-        for entry in drop_partitions(self.state, topic):
+        for entry in drop_topic(self.state, topic):
             self.index.drop_input(entry)
-            self.index.note(self.state.sessions[entry.session])
+            self.index.note(self.state.sessions.by_name[entry.session])
         self.feeds_moved()
         return topic
 
     # --- sessions ---------------------------------------------------------------------------------
 
     def _open_run(self, command: OpenRunCommand) -> Run | Rejection:
-        session = self.state.sessions.get(command.session)
-        refusal = None if session is None else session.claim(command)
-        if refusal is not None:
-            return Rejection(*refusal)
+        session = self.state.sessions.by_name.get(command.session)
         if session is None:
             session = Session(command.session, command.session_id, command.identity, [])
-            self.state.sessions[command.session] = session
-        known = self.run_of(command.session, command.run_id)
+        problem = session.problem_with_claim(command)
+        known = self.run_of(command.session, command.run_id) if problem is None else None
         if known is not None:
             return known
-        problem = session.problem_with_run(command)
+        problem = problem or session.problem_with_run(command)
         if problem is not None:
             return Rejection(*problem)
+        self.state.sessions.by_name[command.session] = session
+        session.take_over(command.session_id)
         run = session.begin(command, max(session.next_number, command.number), command.number)
         self._begin_inputs(run, session)
         return run
@@ -238,10 +231,13 @@ class StateMachine:
     def _open_placed_input(self, command: placed.OpenPlacedInput) -> Input | Rejection:
         run: Run | Rejection | None = self.run_of(command.session, command.run_id)
         if run is None:
+            problem = self._problem_with_input(command, command.stage)
+            if problem is not None:
+                return Rejection(*problem)
             run = begin_run(self.state, command)
             if isinstance(run, Rejection):
                 return run
-            self._begin_inputs(run, self.state.sessions[command.session])
+            self._begin_inputs(run, self.state.sessions.by_name[command.session])
         return self._open_input(
             OpenInputCommand(command.session, command.topic_id, command.partition)
         )
@@ -257,23 +253,29 @@ class StateMachine:
         return self._close_run(CloseRun(command.session, command.run_id, command.at_ms))
 
     def _open_input(self, command: OpenInputCommand) -> Input | Rejection:
-        partition = self.partition_of(command.topic_id, command.partition)
         run = self.open_run_of(command.session)
-        if partition is None or run is None or is_barred(self.state, run, partition.number):
-            return Rejection(*why_no_input(command, partition, run))
-        refusal = why_no_mirror_input(self.state, command.session, partition)
-        if refusal is not None:
-            return Rejection(*refusal)
-        known = self.input_of(command.session, partition.number)
+        problem = self._problem_with_input(command, None if run is None else run.stage)
+        if problem is not None:
+            return Rejection(*problem)
+        if run is None:
+            return Rejection("RUN_CLOSED", f"session {command.session!r} has no open run")
+        partition = self.state.topics[command.topic_id].partition_numbers[command.partition]
+        known = self.input_of(command.session, partition)
         if known is not None:
             return known
-        number = self.state.next_input
-        self.state.next_input += 1
-        entry = Input(number, command.session, partition.number, run=run.number)
-        self.state.inputs[number] = entry
+        entry = self.state.sessions.open_input(command.session, partition, run.number)
         self.index.add_input(entry)
-        self.index.note(self.state.sessions[command.session])
+        self.index.note(self.state.sessions.by_name[command.session])
         return entry
+
+    def _problem_with_input(
+        self, command: OpenInputCommand | placed.OpenPlacedInput, stage: str | None
+    ) -> WhyNot:
+        """Why a session cannot write to a partition in a run that is for `stage`."""
+        partition = self.partition_of(command.topic_id, command.partition)
+        if partition is None:
+            return "UNKNOWN_TOPIC", f"no partition {command.partition} of {command.topic_id}"
+        return why_no_input(self.state, command.session, partition, stage)
 
     def _close_run(self, command: CloseRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
@@ -283,13 +285,13 @@ class StateMachine:
             return Rejection("PINNED", f"run {command.run_id} is being published")
         if not run.closed:
             run.close(self.inputs_of(command.session))
-            session = self.state.sessions[command.session]
+            session = self.state.sessions.by_name[command.session]
             session.idle_since_ms = command.at_ms
             self.index.note(session)
         return run
 
     def _retire_session(self, command: RetireSessionCommand) -> Session | Rejection:
-        session = self.state.sessions.get(command.session)
+        session = self.state.sessions.by_name.get(command.session)
         if session is None:
             return Rejection("UNKNOWN_SESSION", f"no session {command.session!r}")
         if command.session_id not in ("", session.session_id):
@@ -312,14 +314,13 @@ class StateMachine:
 
     def _expire(self, command: Expire) -> list[Input]:
         """Forget what an Expire command names. Returns the inputs that are gone."""
-        for producer, seen_ms in command.producers:
-            if self.state.producers_seen.get(producer) == seen_ms:
-                del self.state.producers_seen[producer]
-                self.state.producers.pop(producer, None)
-                self.state.transactions.forget_producer(producer)
+        seen_ms = self.state.producers.seen_ms
+        idle = [producer for producer, at_ms in command.producers if seen_ms.get(producer) == at_ms]
+        for table in self.state.partition_tables.values():
+            table.expire(idle)
         gone = []
         for name, idle_since_ms in command.sessions:
-            session = self.state.sessions.get(name)
+            session = self.state.sessions.by_name.get(name)
             if session is not None and session.idle_since_ms == idle_since_ms >= 0:
                 gone += self._forget_runs(session)
         return gone
@@ -332,11 +333,11 @@ class StateMachine:
         session.runs, session.idle_since_ms = [], -1
         gone = self.inputs_of(session.name)
         for entry in gone:
-            del self.state.inputs[entry.number]
+            del self.state.sessions.inputs[entry.number]
             self.index.drop_input(entry)
         self.index.note(session)
         if was_staged:  # a late sender's records would be staged again, and never published
-            del self.state.sessions[session.name]
+            del self.state.sessions.by_name[session.name]
         return gone
 
     # --- members ----------------------------------------------------------------------------------
@@ -373,7 +374,7 @@ class StateMachine:
 
     def merge(self, command: Merge) -> Merge | Rejection:
         """Apply an instruction, as `apply` does."""
-        partition = self.state.partitions.get(command.partition, GONE)
+        partition = self.state.partitions.by_number.get(command.partition, GONE)
         if partition.next_offset != command.base_offset:
             return not_next(partition, command)
         extras = command.extras or NO_EXTRAS
@@ -387,7 +388,7 @@ class StateMachine:
         if extras is not NO_EXTRAS and (reason := self._apply_extras(command, extras)):
             return Rejection("PRECONDITION", reason)
         for number, place in places.items():
-            entry = self.state.inputs[number]
+            entry = self.state.sessions.inputs[number]
             entry.run, entry.roll, entry.byte = place
         self._advance(partition, command)
         return command
@@ -398,7 +399,7 @@ class StateMachine:
             take_mirrored(self.state, command, extras.mirrored)
             return None
         if extras.begins or extras.ends:
-            reason = self.state.transactions.problem_with(command.partition, extras)
+            reason = self.state.open_transactions.problem_with(command.partition, extras)
             reason = reason or problem_with_ends(self.state, command.partition, extras.ends)
             if reason is not None:
                 return reason
@@ -414,13 +415,14 @@ class StateMachine:
         run is closed or, unless `staged`, held, or the partition is on its way to another group.
         `before`: where inputs stand that will have moved by then.
         """
-        placement, number = self.state.placement, command.partition
-        passes = placement.passing is not None and placement.is_on_its_way(number)
+        placement, transfers = self.state.placement, self.state.transfers
+        number = command.partition
+        passes = transfers.passing is not None and transfers.is_on_its_way(number)
         if passes or number in placement.partitions:
             return None
         places = dict(before)
         for part in command.ranges:
-            entry = self.state.inputs.get(part.input)
+            entry = self.state.sessions.inputs.get(part.input)
             if entry is None or entry.partition != command.partition:
                 return None
             place = places.get(part.input, entry)
@@ -435,7 +437,7 @@ class StateMachine:
         """Whether a run of the session is open whose records may be merged; `staged`: one that is
         held.
         """
-        known = self.state.sessions.get(session)
+        known = self.state.sessions.by_name.get(session)
         run = known.runs[-1] if known is not None and known.runs else None
         if run is None or run.closed:
             return False
@@ -461,14 +463,29 @@ class StateMachine:
         partition.segment_bytes += command.size
         partition.next_offset = command.next_offset
         partition.append_ms = max(partition.append_ms, command.append_ms)
-        if self.state.keyed and (keyed := self.state.keyed.get(partition.number)) is not None:
+        if (
+            self.state.keys.by_partition
+            and (keyed := self.state.keys.by_partition.get(partition.number)) is not None
+        ):
             settings = self.state.topics[partition.topic_id].settings
             keyed.merged(command.base_offset, command.next_offset, command.append_ms, settings)
         if command.sequences or command.watermarks or command.unwrapped:
-            learn(self.state, command)
+            self._learn(command)
+
+    def _learn(self, command: Merge) -> None:
+        """Take over what dedup learns from an instruction. One for a mirror teaches it nothing,
+        before the mirror is promoted.
+        """
+        if command.extras is not None and command.extras.mirrored is not None:
+            return
+        state, number = self.state, command.partition
+        state.producers.learn(number, command.sequences, command.append_ms)
+        state.watermarks.learn(number, command.watermarks)
+        for each, last_id in command.unwrapped:
+            state.sessions.inputs[each].last_id = last_id
 
     def _checkpoint(self, command: Checkpoint) -> Checkpoint:
-        return Checkpoint(news_of(self.state.partitions, command))
+        return Checkpoint(news_of(self.state.partitions.by_number, command))
 
 
 _APPLY: dict[type, Any] = {

@@ -18,8 +18,6 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.commands import RecordEvent
 from samelog.sequencer.state.feeds.noting import forget_places, places_of
@@ -44,14 +42,14 @@ def hard_reset(state: State, command: HardReset) -> bool:
     """Apply a hard reset. Returns False if it was applied before."""
     if not _is_news(state, command.reset_id):
         return False
-    base = state.epochs.base + EPOCH_STEP
-    state.epochs = state.epochs._replace(base=base, first=base + command.term)
+    state.epochs.base += EPOCH_STEP
+    state.epochs.first = state.epochs.base + command.term
     moved: dict[int, int] = {}
     places: dict[int, tuple[str, int]] = {}
     for topic in state.topics.values():
         places |= places_of(topic)
         moved |= _begin_anew(state, topic, command.reset_id)
-    _move_what_is_known(state, moved)
+    state.restart_logs(moved)
     forget_places(state, places)
     if state.placement.partitions:
         state.placement.begin_anew(moved, command.reset_id, EPOCH_STEP)
@@ -78,15 +76,14 @@ def begin_group_anew(state: State, command: BeginAnew) -> WhyNot:
     logs = [each for each in command.logs if _is_older(state, each)]
     if not _is_news(state, command.reset_id) and not logs:
         return "RESET_DONE", f"reset {command.reset_id} is done already"
-    state.epochs = state.epochs._replace(first=max(state.epochs.first, command.term))
+    state.epochs.first = max(state.epochs.first, command.term)
     moved: dict[int, int] = {}
+    bases: dict[int, int] = {}
     for each in logs:
         moved |= _renumber(state, state.topics[each.topic_id], each)
-    _move_what_is_known(state, moved)
-    state.transactions.forget_partitions(moved)
-    bases = state.placement.epoch_bases
-    for number in moved:
-        bases.pop(number, None)
+        bases |= zip(each.numbers, each.epoch_bases, strict=True)
+    state.restart_logs(moved)
+    state.epochs.by_partition.update((number, bases[number]) for number in moved.values())
     return None
 
 
@@ -97,24 +94,10 @@ def _is_older(state: State, log: NewLog) -> bool:
 
 def _renumber(state: State, topic: Topic, log: NewLog) -> dict[int, int]:
     """Old number -> new number of the partitions that are here."""
-    here = [each for each in state.partitions.values() if each.topic_id == topic.topic_id]
+    here = [each for each in state.partitions.by_number.values() if each.topic_id == topic.topic_id]
     topic.former_logs.append(topic.log_id)
     topic.present_log, topic.partition_numbers = log.log_id, list(log.numbers)
-    moved = {}
-    for old in here:
-        del state.partitions[old.number]
-        state.keyed.pop(old.number, None)
-        number = log.numbers[old.index]
-        state.add_empty(topic, number, old.index)
-        state.placement.epoch_bases[number] = log.epoch_bases[old.index]
-        moved[old.number] = number
-    return moved
-
-
-def _move_what_is_known(state: State, moved: Mapping[int, int]) -> None:
-    for entry in state.inputs.values():
-        entry.partition = moved.get(entry.partition, entry.partition)
-    _move_dedup(state, moved)
+    return {old.number: log.numbers[old.index] for old in here}
 
 
 def event_of(command: SoftReset | HardReset | BeginAnew, topics: int) -> RecordEvent:
@@ -139,27 +122,13 @@ def _begin_anew(state: State, topic: Topic, reset_id: str) -> dict[int, int]:
     topic.former_logs.append(topic.log_id)
     topic.present_log = log_id(topic.topic_id, reset_id)
     begin_views_anew(state, topic)
-    for number in old:
-        del state.partitions[number]
-        state.keyed.pop(number, None)
-    state.add_partitions(topic, len(old))
-    return dict(zip(old, topic.partition_numbers, strict=True))
+    return dict(zip(old, state.number_partitions(topic, len(old)), strict=True))
 
 
 def log_id(topic_id: str, reset_id: str) -> str:
     """The id of a topic's log after a reset: 32 hexadecimal digits, the same on every node."""
     named = f"{topic_id} {reset_id}".encode()
     return hashlib.blake2b(named, digest_size=16).hexdigest()
-
-
-def _move_dedup(state: State, moved: Mapping[int, int]) -> None:
-    for batches in state.producers.values():
-        for number in [each for each in batches if each in moved]:
-            remembered = batches.pop(number)
-            batches[moved[number]] = [msgspec.structs.replace(b, offset=-1) for b in remembered]
-    for marks in state.watermarks.values():
-        for number in [each for each in marks if each in moved]:
-            marks[moved[number]] = marks.pop(number)
 
 
 RESETS: Mapping[type, Callable[[Any, Any], bool]] = {SoftReset: soft_reset, HardReset: hard_reset}

@@ -49,8 +49,8 @@ def _set_schema(state: State, command: SetSchemaCommand) -> tuple[str, str] | No
         return problem
     topic.schemas.append(SchemaVersion(schema.fingerprint, command.at_ms))
     for number in topic.partition_numbers:
-        if number in state.partitions:  # in a data group, some are elsewhere
-            state.partitions[number].begin_version(newest + 1)
+        if number in state.partitions.by_number:  # in a data group, some are elsewhere
+            state.partitions.by_number[number].begin_version(newest + 1)
     return None
 
 

@@ -12,7 +12,8 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from samelog.sequencer.state.types import Input, Session, State
+from samelog.sequencer.state.tables.sessions import Input, Session
+from samelog.sequencer.state.types import State
 
 REMEMBERED_SHARE = 10
 """An identity's remembered sessions and inputs are at most so many times those it may have open."""
@@ -65,9 +66,9 @@ class SessionIndex:
     def of(cls, state: State) -> SessionIndex:
         """The index of a state."""
         index = cls()
-        for entry in state.inputs.values():
+        for entry in state.sessions.inputs.values():
             index.add_input(entry)
-        for session in sorted(state.sessions.values(), key=lambda each: each.idle_since_ms):
+        for session in sorted(state.sessions.by_name.values(), key=lambda each: each.idle_since_ms):
             index.note(session)
         return index
 

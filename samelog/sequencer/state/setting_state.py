@@ -26,11 +26,11 @@ from samelog.sequencer.state.commands import (
     SetMembers,
 )
 from samelog.sequencer.state.judging.changes import JUDGING_CHANGES, why_not_enforced
-from samelog.sequencer.state.keys.key_state import TellKeys, blocks_between, problem_with_keys
 from samelog.sequencer.state.mirrors.changes import MIRROR_CHANGES, problem_with_settings
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
 from samelog.sequencer.state.sites.state import SITE_CHANGES
+from samelog.sequencer.state.tables.keys import TellKeys, blocks_between, problem_with_keys
 from samelog.sequencer.state.views.changes import VIEW_CHANGES
 from samelog.typed.enforcing import is_judged
 
@@ -117,10 +117,10 @@ def _alter_topic(state: State, command: AlterTopicCommand) -> Problem:
 
 
 def _tell_keys(state: State, command: TellKeys) -> Problem:
-    keyed = state.keyed.get(command.partition)
+    keyed = state.keys.by_partition.get(command.partition)
     if keyed is None:
         return "UNKNOWN_TOPIC", f"keys of partition {command.partition} do not count once"
-    voids = state.partitions[command.partition].voids
+    voids = state.partitions.by_number[command.partition].voids
     if not any(
         command.block in blocks_between(each.base_offset, each.next_offset) for each in voids
     ):
@@ -142,10 +142,10 @@ def _add_partitions(state: State, command: AddPartitions) -> Problem:
 
 
 def _compact(state: State, command: CompactCommand | RewrittenCommand) -> Problem:
-    partition = state.partitions.get(command.partition)
+    partition = state.partitions.by_number.get(command.partition)
     if partition is None:
         return "UNKNOWN_TOPIC", f"partition {command.partition} is gone"
-    if state.placement.is_on_its_way(command.partition):
+    if state.transfers.is_on_its_way(command.partition):
         return "ON_ITS_WAY", f"partition {command.partition} is on its way between two groups"
     if isinstance(command, CompactCommand):
         why_not = apply_order(partition, command)

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.state.commands import EndStage, Merge, PublishStageCommand
-from samelog.sequencer.state.types import Rejection, Run, Stage, State
+from samelog.sequencer.state.tables.sessions import Run
+from samelog.sequencer.state.types import Rejection, Stage, State
 
 
 class RunLookups(Protocol):
@@ -63,7 +64,7 @@ def unmergeable(machine: RunLookups, command: PublishStageCommand | EndStage) ->
     offsets: dict[int, int] = {}
     places: dict[int, SessionPosition] = {}
     for merge in command.merges:
-        partition = machine.state.partitions.get(merge.partition)
+        partition = machine.state.partitions.by_number.get(merge.partition)
         if partition is None:
             return Rejection("UNKNOWN_TOPIC", f"partition {merge.partition} is gone")
         if offsets.get(merge.partition, partition.next_offset) != merge.base_offset:
@@ -81,7 +82,9 @@ def _places_follow(
     if after is None:
         return False
     places.update(after)
-    return all(machine.state.inputs[part.input].session in sessions for part in merge.ranges)
+    return all(
+        machine.state.sessions.inputs[part.input].session in sessions for part in merge.ranges
+    )
 
 
 def release_runs(machine: RunLookups, command: PublishStageCommand) -> list[Run]:

@@ -33,7 +33,7 @@ from samelog.archiver.policy import (
     RETENTION_MS,
     is_compacted,
 )
-from samelog.sequencer.state.keys.key_state import (
+from samelog.sequencer.state.tables.keys import (
     DEDUP_KEY,
     DEDUP_KEY_HORIZON,
     FIRST,

@@ -8,7 +8,7 @@ that know less can read what newer ones wrote.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
@@ -16,45 +16,37 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import force_setattr
 
-from samelog.archiver.compaction import HasCompactions
-from samelog.format.errors import InvariantError
 from samelog.format.numbers import Unsigned32
-from samelog.format.positions import SessionPosition
 from samelog.placement.values import PlacedPartition, Placement
 from samelog.sequencer.state.access_state import AccessState
-from samelog.sequencer.state.commands import (
-    Member,
-    Merge,
-    OpenRunCommand,
-    Range,
-    RecordEvent,
-    Sequence5,
-    Verdict,
-    VoidRecordsCommand,
-)
+from samelog.sequencer.state.commands import Member, Merge, RecordEvent
 from samelog.sequencer.state.feeds.feed import STATE_NUMBERS
 from samelog.sequencer.state.group_state import Groups
-from samelog.sequencer.state.keys.key_state import KeyedPartition, has_keys
 from samelog.sequencer.state.mirrors.state import Mirrors
-from samelog.sequencer.state.placement.commands import OpenPartition, OpenPlacedInput
+from samelog.sequencer.state.placement.commands import OpenPartition
 from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.setting_commands import Advertised
+from samelog.sequencer.state.tables.epochs import EpochsTable
+from samelog.sequencer.state.tables.keys import KeyedPartition, KeysTable, has_keys
+from samelog.sequencer.state.tables.open_transactions import OpenTransactionsTable
+from samelog.sequencer.state.tables.partitions import GONE, Partition, PartitionsTable
+from samelog.sequencer.state.tables.producers import ProducersTable
+from samelog.sequencer.state.tables.sessions import SessionsTable
+from samelog.sequencer.state.tables.table import PartitionTable
+from samelog.sequencer.state.tables.transfers import TransfersTable
+from samelog.sequencer.state.tables.watermarks import WatermarksTable
 from samelog.sequencer.state.telling.values import ToldEvents
 from samelog.sequencer.state.transactions.state import Transactions
 from samelog.sequencer.state.views.view import View
 from samelog.typed.enforcing import is_judged
-from samelog.wire.refusals import RefusedBatch
 
-STATE_VERSION = 6
+STATE_VERSION = 7
 """Nothing that wrote another one was released."""
 EVENTS_REMEMBERED = 256
 ELEMENTS_FEW = 10_000
 """Elements that a request may always have."""
 ELEMENTS_EACH = 8
 """Elements of a request for each thing there is, which it may name by several."""
-RUNS_REMEMBERED = 64
-"""Closed runs kept per session, so that a late sender learns where its run ended."""
-_VERDICTS = frozenset(Verdict)
 
 
 class Topic(msgspec.Struct):
@@ -90,157 +82,6 @@ class Topic(msgspec.Struct):
         return len(self.partition_numbers)
 
 
-class Partition(HasCompactions, msgspec.Struct, gc=False):
-    """One merged log: what comes next in it, and its last agreed checksum. There are many, most of
-    which nothing was written to: these share their empty tuples.
-    """
-
-    number: Unsigned32
-    topic_id: str
-    index: int
-    next_offset: int = 0
-    segment_bytes: int = 0
-    segment_started_ms: int = 0
-    append_ms: int = -1
-    checked_offset: int = 0
-    checked_sum: int | None = 0
-    """None: records were given up since. Then `checked_offset` is up to where the log was planned:
-    what was sampled up to there may be of what was given up.
-    """
-    voids: tuple[VoidRecordsCommand, ...] = ()
-    """Records that no node had any more, as given up."""
-    log_start: int = 0
-    """Records below this offset are archived."""
-    start_segment: int = 0
-    """The first segment that is kept: it holds `log_start`."""
-    start_checksum: int = 0
-    """The running checksum where it begins."""
-    rolls: tuple[tuple[int, int], ...] = ()
-    """(base offset, append time in ms of its first instruction) of the later segments, in order."""
-    schema_since: tuple[tuple[int, int], ...] = ()
-    """(offset, version): from there on, that version of the topic's schema was in force."""
-    came: Unsigned32 = 0
-    """The task that moved it into this group, where it may have been before; 0: it was created in
-    it. Files of its earlier stays are not files of this one.
-    """
-
-    def begin_version(self, version: int) -> None:
-        """A version of the topic's schema is in force from the next offset on."""
-        since = self.schema_since
-        if since and since[-1][0] == self.next_offset:
-            since = since[:-1]  # no record has it
-        self.schema_since = (*since, (self.next_offset, version))
-
-
-class Run(msgspec.Struct):
-    """One run of a session, under the number the cluster gave it."""
-
-    run_id: str
-    number: Unsigned32
-    closed: bool = False
-    dedup_id: str | None = None
-    dedup_base: int | None = None
-    ends: list[tuple[int, int, int]] = []
-    """(input, roll, byte) per input, once closed."""
-    asked: int = -1
-    """The publisher's own number of it."""
-    stage: str | None = None
-    """What its records are staged for: nothing of it is merged before that is published."""
-    published: bool = False
-
-    def close(self, inputs: Iterable[Input]) -> None:
-        """It ends where the session's inputs are now."""
-        self.closed = True
-        self.ends = [
-            (entry.number, entry.roll, entry.byte) for entry in inputs if entry.run == self.number
-        ]
-
-    @property
-    def is_held(self) -> bool:
-        """Whether its records are staged, and not published."""
-        return self.stage is not None and not self.published
-
-
-class Session(msgspec.Struct):
-    """A publisher's name, the directory that owns it, and its newest runs in number order."""
-
-    name: str
-    session_id: str
-    identity: str
-    runs: list[Run] = []
-    retired: bool = False
-    fenced_ids: list[str] = []
-    forgotten: int = -1
-    """The highest own number of a run of this directory that is not remembered any more."""
-    next_run: int = 0
-    """The lowest number the cluster may give the next run."""
-    idle_since_ms: int = -1
-    """When its last run was closed; -1: a run is open, or has expired."""
-
-    def claim(self, command: OpenRunCommand) -> tuple[str, str] | None:
-        """Why a directory may not speak for the session; it takes over a retired one."""
-        if command.session_id in self.fenced_ids:
-            return self.fence()
-        if self.identity != command.identity:
-            return "SESSION_CONFLICT", f"session {self.name!r} belongs to {self.identity}"
-        if self.session_id == command.session_id:
-            return None
-        if not self.retired:
-            text = f"another directory (id {self.session_id}) has the session {self.name!r}"
-            return "SESSION_CONFLICT", text
-        self.session_id, self.retired = command.session_id, False
-        self.forgotten = -1  # another directory, with numbers of its own
-        return None
-
-    def fence(self) -> tuple[str, str]:
-        """Why a retired directory may not speak for the session."""
-        return "SESSION_FENCED", f"this directory of {self.name!r} was retired"
-
-    def problem_with_run(self, command: OpenRunCommand) -> tuple[str, str] | None:
-        """Why there can be no such run now; None if there can."""
-        if command.number <= self.forgotten:
-            return "RUN_FORGOTTEN", f"run {command.number} of {self.name!r} was closed long ago"
-        if self.runs and (command.stage is not None or self.is_staged):
-            text = f"session {self.name!r} has had a run: what is staged has one of its own"
-            return "SESSION_CONFLICT", text
-        if self.runs and not self.runs[-1].closed:
-            return "RUN_OPEN", f"session {self.name!r} has an open run"
-        return None
-
-    @property
-    def next_number(self) -> int:
-        """The first that no run of it ever had."""
-        return max(self.next_run, self.runs[-1].number + 1 if self.runs else 0)
-
-    def begin(self, command: OpenRunCommand | OpenPlacedInput, number: int, asked: int) -> Run:
-        """Its newest run, which the publisher calls `asked`; the oldest ones are forgotten."""
-        run = Run(
-            run_id=command.run_id,
-            number=number,
-            dedup_id=command.dedup_id,
-            dedup_base=command.dedup_base,
-            asked=asked,
-            stage=command.stage,
-        )
-        self.runs.append(run)
-        self.idle_since_ms = -1
-        for old in self.runs[:-RUNS_REMEMBERED]:
-            self.forgotten = max(self.forgotten, old.asked)
-        del self.runs[:-RUNS_REMEMBERED]
-        return run
-
-    def retire(self) -> None:
-        """Fence its directory."""
-        if not self.retired:
-            self.retired = True
-            self.fenced_ids.append(self.session_id)
-
-    @property
-    def is_staged(self) -> bool:
-        """Whether its newest run is, or was, staged: then all are."""
-        return bool(self.runs) and self.runs[-1].stage is not None
-
-
 class Stage(msgspec.Struct):
     """The last batch that was published of what is staged under one name, and whose it was."""
 
@@ -249,25 +90,6 @@ class Stage(msgspec.Struct):
     at_ms: int
     unit: int = 0
     """The unit of work that it was; 0: it was in one group."""
-
-
-class Input(msgspec.Struct):
-    """A session's part of one partition, merged up to (run, roll, byte)."""
-
-    number: Unsigned32
-    session: str
-    partition: Unsigned32
-    run: Unsigned32 = 0
-    roll: int = 0
-    byte: int = 0
-    last_id: int | None = None
-    refused: list[RefusedBatch] = []
-    """What its publisher has not said yet that it has kept, oldest first."""
-
-    @property
-    def place(self) -> SessionPosition:
-        """The merged position."""
-        return SessionPosition(self.run, self.roll, self.byte)
 
 
 class MemberLives(NamedTuple):
@@ -281,28 +103,20 @@ class MemberLives(NamedTuple):
     level: int = 0
 
 
-class Epochs(NamedTuple):
-    """`base` plus Raft's term is the leader epoch: it rises with every hard reset. The epochs of
-    the present logs are at least `first`.
-    """
-
-    base: int = 0
-    first: int = 0
-
-
 class State(msgspec.Struct):
     """Everything replicated. Its MessagePack encoding is the body of a snapshot."""
 
     version: int = STATE_VERSION
     topics: dict[str, Topic] = {}
     names: dict[str, str] = {}
-    partitions: dict[int, Partition] = {}
-    sessions: dict[str, Session] = {}
-    inputs: dict[int, Input] = {}
-    producers: dict[int, dict[int, list[Sequence5]]] = {}
-    """Producer id -> partition -> its last batches, oldest first."""
-    watermarks: dict[str, dict[int, int]] = {}
-    """Dedup id -> partition -> highest id merged."""
+    partitions: PartitionsTable = msgspec.field(default_factory=PartitionsTable)
+    sessions: SessionsTable = msgspec.field(default_factory=SessionsTable)
+    producers: ProducersTable = msgspec.field(default_factory=ProducersTable)
+    watermarks: WatermarksTable = msgspec.field(default_factory=WatermarksTable)
+    open_transactions: OpenTransactionsTable = msgspec.field(default_factory=OpenTransactionsTable)
+    epochs: EpochsTable = msgspec.field(default_factory=EpochsTable)
+    keys: KeysTable = msgspec.field(default_factory=KeysTable)
+    transfers: TransfersTable = msgspec.field(default_factory=TransfersTable)
     cluster_id: str = ""
     """Empty until the first leader has written it down, with the members."""
     started: dict[int, MemberLives] = {}
@@ -313,15 +127,10 @@ class State(msgspec.Struct):
     next_member: int = 0
     maintenance: dict[str, int] = {}
     events: list[RecordEvent] = []
-    next_partition: int = 1
-    next_input: int = 1
-    producers_seen: dict[int, int] = {}
-    """Producer id -> append time (ms) of its newest batch."""
     groups: Groups = msgspec.field(default_factory=Groups)
     listeners: dict[int, list[Advertised]] = {}
     """Member -> where Kafka clients reach it."""
     stages: dict[str, Stage] = {}
-    epochs: Epochs = Epochs()
     resets: list[str] = []
     """The ids of the newest ones: one that is proposed twice is done once."""
     copy_targets: list[str] = []
@@ -334,8 +143,6 @@ class State(msgspec.Struct):
     schemas: Schemas = msgspec.field(default_factory=Schemas)
     placement: Placement = msgspec.field(default_factory=Placement)
     """Which data groups there are, and what is in them."""
-    keyed: dict[int, KeyedPartition] = {}
-    """The partitions of topics whose keys count once."""
     told: ToldEvents = msgspec.field(default_factory=ToldEvents)
     """What is to be told as records of `__events`."""
     mirrors: Mirrors = msgspec.field(default_factory=Mirrors)
@@ -344,26 +151,27 @@ class State(msgspec.Struct):
         """Have one string for a topic or a session, and one number for a partition, wherever they
         are named: what was decoded has one for each place.
         """
-        names = {name: name for name in (*self.topics, *self.sessions)}
-        numbers = {number: number for number in self.partitions}
+        names = {name: name for name in (*self.topics, *self.sessions.by_name)}
+        numbers = {number: number for number in self.partitions.by_number}
         placed = self.placement.partitions
         self.placement.partitions = {numbers.get(n, n): each for n, each in placed.items()}
         numbered: tuple[Partition | PlacedPartition, ...]
-        numbered = (*self.partitions.values(), *placed.values())
+        numbered = (*self.partitions.by_number.values(), *placed.values())
         for each in numbered:
             force_setattr(each, "topic_id", names.get(each.topic_id, each.topic_id))
             force_setattr(each, "number", numbers.get(each.number, each.number))
         for topic in self.topics.values():
             topic.partition_numbers = [numbers.get(n, n) for n in topic.partition_numbers]
-        for entry in self.inputs.values():
+        for entry in self.sessions.inputs.values():
             entry.session = names.get(entry.session, entry.session)
 
     @property
     def elements_max(self) -> int:
         """How many elements a request may have that names what exists."""
-        exist = len(self.topics) + len(self.partitions) + len(self.placement.partitions)
+        exist = len(self.topics) + len(self.partitions.by_number)
+        exist += len(self.placement.partitions)
         exist += len(self.schemas.views) + len(self.groups.by_id)
-        exist += len(self.sessions) + len(self.inputs)
+        exist += len(self.sessions.by_name) + len(self.sessions.inputs)
         return ELEMENTS_FEW + ELEMENTS_EACH * exist
 
     def name_cluster(self, cluster_id: str) -> None:
@@ -379,7 +187,7 @@ class State(msgspec.Struct):
 
     def has_here(self, number: int) -> bool:
         """Whether a partition is in this group: of others group 0 knows that they are."""
-        return number in self.partitions and number not in self.placement.partitions
+        return number in self.partitions.by_number and number not in self.placement.partitions
 
     def remember(self, event: RecordEvent) -> None:
         """Keep an event, and forget the oldest."""
@@ -423,19 +231,29 @@ class State(msgspec.Struct):
             self.names[command.name] = command.topic_id
         topic.settings, topic.partition_numbers = command.settings, command.numbers
         self.follow_enforcing(topic)
-        if command.number not in self.partitions:
+        if command.number not in self.partitions.by_number:
             self.add_empty(topic, command.number, command.numbers.index(command.number))
 
     def add_partitions(self, topic: Topic, count: int) -> None:
         """Give a topic more partitions, with numbers that none ever had."""
+        first = topic.partitions
+        self._add_empty(topic, self.number_partitions(topic, count), first)
+
+    def number_partitions(self, topic: Topic, count: int) -> list[int]:
+        """Give a topic more numbers, which no partition ever had; its views get as many of their
+        own.
+        """
+        given: list[int] = []
         views = self.schemas.views_of(topic.topic_id)
         for step in repeat(1, count) if views else (count,):  # views have numbers in between
-            numbers = [*range(self.next_partition, self.next_partition + step)]
-            self._add_empty(topic, numbers, topic.partitions)
-            topic.partition_numbers += numbers
+            first = self.partitions.next_number
+            given += range(first, first + step)
+            self.partitions.next_number += step
             for view in views:
-                self.schemas.number_view(view, self.next_partition)
-                self.next_partition += 1
+                self.schemas.number_view(view, self.partitions.next_number)
+                self.partitions.next_number += 1
+        topic.partition_numbers += given
+        return given
 
     def add_empty(self, topic: Topic, number: int, index: int) -> None:
         """A topic has a partition of that number here."""
@@ -443,15 +261,47 @@ class State(msgspec.Struct):
 
     def _add_empty(self, topic: Topic, numbers: Sequence[int], first: int) -> None:
         """Thousands come in one command: no function is called for each."""
-        topic_id = topic.topic_id
+        topic_id, known = topic.topic_id, self.partitions
         made = {number: Partition(number, topic_id, at) for at, number in enumerate(numbers, first)}
-        if topic.schemas:
-            for partition in made.values():
-                partition.begin_version(len(topic.schemas))
-        self.partitions |= made
-        self.next_partition = max(self.next_partition, max(numbers, default=0) + 1)
+        known.by_number |= made
+        known.next_number = max(known.next_number, max(numbers, default=0) + 1)
+        self._begin_versions(topic, numbers)
         if has_keys(topic.settings):
-            self.keyed |= {number: KeyedPartition() for number in numbers}
+            self.keys.by_partition |= {number: KeyedPartition() for number in numbers}
+
+    def _begin_versions(self, topic: Topic, numbers: Iterable[int]) -> None:
+        """The newest version of a topic's schema is in force in logs that are empty."""
+        for number in numbers if topic.schemas else ():
+            self.partitions.by_number[number].begin_version(len(topic.schemas))
+
+    @property
+    def partition_tables(self) -> Mapping[str, PartitionTable]:
+        """Everything that a group knows of its partitions, in the order in which its tables
+        learn what happens to one.
+        """
+        return {
+            "partitions": self.partitions,
+            "sessions": self.sessions,
+            "producers": self.producers,
+            "watermarks": self.watermarks,
+            "open_transactions": self.open_transactions,
+            "epochs": self.epochs,
+            "keys": self.keys,
+            "transfers": self.transfers,
+        }
+
+    def drop_partitions(self, numbers: Collection[int]) -> None:
+        """These partitions are not in this group any more."""
+        for table in self.partition_tables.values():
+            table.drop(numbers)
+
+    def restart_logs(self, moved: Mapping[int, int]) -> None:
+        """The logs of partitions are empty again, under other numbers, which their topics have."""
+        for table in self.partition_tables.values():
+            table.renumber(moved)
+        known = self.partitions.by_number
+        for number in moved.values():
+            self._begin_versions(self.topics[known[number].topic_id], (number,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,18 +310,6 @@ class Rejection:
 
     code: str
     message: str
-
-
-def follows(place: SessionPosition | Input, part: Range) -> bool:
-    """Whether a range starts at `place`, or with a later file: those in between are empty."""
-    if part.stop < part.start or part.verdict not in _VERDICTS:
-        raise InvariantError(f"malformed range {part}")
-    goes_on = (part.roll, part.start) == (place.roll, place.byte)
-    return part.run == place.run and (goes_on or (part.roll > place.roll and part.start == 0))
-
-
-GONE = Partition(0, "", 0, next_offset=-1)
-"""Of a topic that was deleted."""
 
 
 def not_next(partition: Partition, command: Merge) -> Rejection:

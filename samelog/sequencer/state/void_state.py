@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from samelog.archiver.command import ArchiveCommand, apply_archive
 from samelog.sequencer.state.commands import Checkpoint, RecordEvent, VoidRecordsCommand
 from samelog.sequencer.state.placement.topics import elsewhere
-from samelog.sequencer.state.types import Partition, Rejection, State
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.types import Rejection, State
 
 
-def give_up(partition: Partition, command: VoidRecordsCommand) -> VoidRecordsCommand | str:
-    """Void batches stand for these offsets from now on. The command that says so, maybe an earlier
-    one, or why that cannot be.
+def given_up(partition: Partition, command: VoidRecordsCommand) -> VoidRecordsCommand | str | None:
+    """The earlier command that has given up these records, or why they cannot be given up; None:
+    they can.
     """
     first, behind = command.base_offset, command.next_offset
     if not 0 <= first < behind <= partition.next_offset:
@@ -28,9 +29,7 @@ def give_up(partition: Partition, command: VoidRecordsCommand) -> VoidRecordsCom
             return known  # proposed twice, because its fate was not known
         if first < known.next_offset and known.base_offset < behind:
             return f"some offsets from {first} to {behind} are void"
-    partition.voids = (*partition.voids, command)
-    partition.checked_offset, partition.checked_sum = partition.next_offset, None
-    return command
+    return None
 
 
 def agree(partition: Partition, offset: int, checksum: int) -> bool:
@@ -59,7 +58,7 @@ def news_of(partitions: Mapping[int, Partition], command: Checkpoint) -> list[tu
 
 def _partition_here(state: State, number: int) -> Partition | Rejection:
     """A partition that this group has."""
-    partition = state.partitions.get(number)
+    partition = state.partitions.by_number.get(number)
     if partition is None:
         return Rejection("UNKNOWN_TOPIC", f"partition {number} is gone")
     problem = elsewhere(state, number)
@@ -75,15 +74,16 @@ def void_records(state: State, command: VoidRecordsCommand) -> VoidRecordsComman
         return Rejection(
             "MIRROR", "its source has the records: delete the mirror and create it again"
         )
-    given_up = give_up(partition, command)
-    if isinstance(given_up, str):
-        return Rejection("PRECONDITION", given_up)
-    if given_up is command:
-        name = f"{state.topics[partition.topic_id].name}-{partition.index}"
-        state.remember(void_event(name, command))
-        if command.partition in state.keyed:
-            state.keyed[command.partition].forget(command.base_offset, command.next_offset)
-    return given_up
+    known = given_up(partition, command)
+    if isinstance(known, str):
+        return Rejection("PRECONDITION", known)
+    if known is not None:
+        return known
+    for table in state.partition_tables.values():
+        table.give_up(command)
+    name = f"{state.topics[partition.topic_id].name}-{partition.index}"
+    state.remember(void_event(name, command))
+    return command
 
 
 def archive_records(state: State, command: ArchiveCommand) -> ArchiveCommand | Rejection:

@@ -405,7 +405,7 @@ def test_a_deleted_group_that_a_command_creates_again_can_be_deleted_again(bench
     for _ in range(2):
         assert bench.answer(bench.coordinator.delete, ["simple"]) == (ErrorCode.none,)
         assert bench.answer(bench.coordinator.delete, ["simple"]) == (ErrorCode.group_id_not_found,)
-        [number] = [*bench.machine.state.partitions][:1]
+        [number] = [*bench.machine.state.partitions.by_number][:1]
         bench.machine.apply(CommitOffsets([("simple", [(number, CommittedOffset(3, -1, "", 1))])]))
 
 

@@ -350,7 +350,7 @@ class Watchers:
         assert told.error is ErrorCode.none
         self.epochs[name] = told.epoch
         if told.assigned is not None:
-            there = self._bench.machine.state.partitions
+            there = self._bench.machine.state.partitions.by_number
             gone = self.owned[name] - set(told.assigned)
             self.revoked += [(name, number) for number in sorted(gone) if number in there]
             self.owned[name] = set(told.assigned)

@@ -71,7 +71,7 @@ def mirror_info(state: State, topic: Topic) -> StepWork[told.MirrorInfo]:
     known = state.mirrors.topics[topic.topic_id]
     source, partitions = known.source, []
     for number in tuple(topic.partition_numbers):
-        if number in state.partitions:
+        if number in state.partitions.by_number:
             partitions.append(_mirrored(state, number))
         yield
     return told.MirrorInfo(
@@ -92,7 +92,7 @@ def mirror_info(state: State, topic: Topic) -> StepWork[told.MirrorInfo]:
 
 
 def _mirrored(state: State, number: int) -> told.MirroredPartition:
-    partition, place = state.partitions[number], state.mirrors.places.get(number)
+    partition, place = state.partitions.by_number[number], state.mirrors.places.get(number)
     ends = partition.log_start, partition.next_offset
     if place is None:
         return told.MirroredPartition(partition.index, *ends, None, None)

@@ -14,7 +14,8 @@ from samelog.format.steps import StepWork, mapped
 from samelog.runtime.slices import paced
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.placement import partitions_here
-from samelog.sequencer.state.types import Partition, State, Topic
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.types import State, Topic
 
 
 async def source_state(node: ServedNode, request: GetSource, identity: str) -> told.SourceState:
@@ -42,7 +43,9 @@ async def source_state(node: ServedNode, request: GetSource, identity: str) -> t
 
 def _partitions(state: State, topic: Topic) -> Iterable[Partition]:
     numbers = tuple(topic.partition_numbers)
-    return (state.partitions[each] for each in numbers if each in state.partitions)
+    return (
+        state.partitions.by_number[each] for each in numbers if each in state.partitions.by_number
+    )
 
 
 def _partitions_here(node: ServedNode, topic: Topic) -> Iterable[Partition]:
@@ -94,7 +97,7 @@ def _positions(
     for name in groups:
         group = state.groups.by_id.get(name)
         for number, known in () if group is None else tuple(group.offsets.items()):
-            partition = state.partitions.get(number)
+            partition = state.partitions.by_number.get(number)
             topic = None if partition is None else readable.get(partition.topic_id)
             if partition is not None and topic is not None:
                 place = topic, partition.index, known.offset, known.leader_epoch

@@ -76,7 +76,7 @@ def _partitions(node: ServedNode) -> Iterator[PartitionStanding]:
 
 def _partitions_of(logs: LogParts) -> Iterator[PartitionStanding]:
     state, merging = logs.machine.state, logs.merging
-    for number, partition in tuple(state.partitions.items()):
+    for number, partition in tuple(state.partitions.by_number.items()):
         if not state.has_here(number) or partition.topic_id not in state.topics:
             continue  # it is in another group, or gone meanwhile
         here = merging.partitions.get(number)

@@ -166,7 +166,7 @@ class MergedRepair:
         if partition is None or partition.fault is not None:
             return None
         first = next(iter(partition.merger.pending), None)
-        known = self._machine.state.partitions[number].next_offset
+        known = self._machine.state.partitions.by_number[number].next_offset
         end, goal = partition.log.next_offset, known if first is None else first.base_offset
         if end >= goal:
             missing = partition.merger.missing
@@ -200,7 +200,10 @@ class MergedRepair:
             pull = self._elsewhere.pull(peer)
         if pull is None or peer is None:
             return
-        first, until = partition.log.next_offset, self._machine.state.partitions[number].next_offset
+        first, until = (
+            partition.log.next_offset,
+            self._machine.state.partitions.by_number[number].next_offset,
+        )
         log_event(
             log,
             logging.INFO if until - first >= MANY_RECORDS else logging.DEBUG,
@@ -221,7 +224,7 @@ class MergedRepair:
         """Prepare for segments that the cluster has compacted; False: the log had to be reopened.
         Raises LogFormatError.
         """
-        segments = self._machine.state.partitions[number].compactions.segments
+        segments = self._machine.state.partitions.by_number[number].compactions.segments
         place = place_to_cut(partition.log, segments)
         if place is None:
             try:
@@ -323,7 +326,7 @@ class MergedSink:
 
     def _begins_compacted(self, file: int) -> bool:
         """Whether this is of a segment that was compacted: that is asked for as such."""
-        segments = self.machine.state.partitions[self.number].compactions.segments
+        segments = self.machine.state.partitions.by_number[self.number].compactions.segments
         found = segment_at(segments, file)
         number = 0 if found is None else found.number
         return number != self.partition.log.number_of(file)
@@ -335,11 +338,11 @@ class MergedSink:
         return data if scan.records <= left else data[: _size_of(data, left)]
 
     def _known(self) -> int:
-        return self.machine.state.partitions[self.number].next_offset
+        return self.machine.state.partitions.by_number[self.number].next_offset
 
     def _compare(self, first: int, checksum: int, data: memoryview) -> None:
         """If the piece reaches over the offset of the newest agreed checksum: is that ours, too?"""
-        agreed = self.machine.state.partitions[self.number]
+        agreed = self.machine.state.partitions.by_number[self.number]
         is_in = first < agreed.checked_offset <= self.partition.log.next_offset
         is_compacted = self.partition.log.generations.copied is not None
         if agreed.checked_sum is None or not is_in or is_compacted:

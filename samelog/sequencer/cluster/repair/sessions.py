@@ -27,7 +27,7 @@ from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.peer_pulls import IntakeSink, PeerPulls
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Input
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.receiver import ResumePoint
 
@@ -102,7 +102,7 @@ class SessionRepair:
         """The input, if this node does not hold it up to there, and that still counts: behind the
         end of a closed run nothing does, and whoever had it has released it.
         """
-        entry = self._machine.state.inputs.get(number)
+        entry = self._machine.state.sessions.inputs.get(number)
         if entry is None or place.run != entry.run or place <= self._sessions.written(entry):
             return None
         return None if self._machine.open_run_of(entry.session) is None else entry
@@ -132,7 +132,7 @@ class SessionRepair:
         if self._lacking(entry.number, wanted.place) is None:
             return
         names = self._machine.state
-        partition = names.partitions[entry.partition]
+        partition = names.partitions.by_number[entry.partition]
         topic = names.topics[partition.topic_id]
         stream = SessionRunName(
             entry.session, topic.name, topic.topic_id, partition.index, entry.run

@@ -63,7 +63,7 @@ def _groups(machine: FedMachine, command: GroupCommand) -> GroupCommand | Reject
     if problem is not None:
         return Rejection("PRECONDITION", problem)
     if isinstance(command, SaveNativeGroup):
-        state.groups.begin_native(command.group, state.next_partition)
+        state.groups.begin_native(command.group, state.partitions.next_number)
     note_groups(state, keys, is_new=not isinstance(command, DropOffsets | DeleteGroups))
     machine.feeds_moved()
     return command
@@ -133,9 +133,11 @@ def _of_producers(state: State, producer_ids: Iterable[int]) -> list[str]:
 
 def merged(machine: FedMachine, command: Merge, extras: MergeExtras) -> None:
     """An instruction with which nothing is wrong begins transactions in a log, or ends some."""
-    transactions = machine.state.transactions
-    names = _of_producers(machine.state, (end.producer_id for end in extras.ends))
-    transactions.merged(command, extras)
+    state = machine.state
+    names = _of_producers(state, (end.producer_id for end in extras.ends))
+    state.open_transactions.merged(command, extras)
+    for end in extras.ends:
+        state.transactions.carried_out(end.producer_id, end.number, command.partition)
     if names:
         note_transactions(machine.state, names)
         machine.feeds_moved()

@@ -16,7 +16,8 @@ from samelog.sequencer.state.judging.commands import ForgetRefused
 from samelog.wire.refusals import RefusedBatch
 
 if TYPE_CHECKING:
-    from samelog.sequencer.state.types import Partition, State, Topic
+    from samelog.sequencer.state.tables.partitions import Partition
+    from samelog.sequencer.state.types import State, Topic
 
 
 def why_unchecked(state: State, partition: Partition, command: Merge) -> str | None:
@@ -36,16 +37,16 @@ def why_unchecked(state: State, partition: Partition, command: Merge) -> str | N
 
 def _is_staged(state: State, command: Merge) -> bool:
     """Whether records were staged, which began before they were to be checked."""
-    inputs = [state.inputs.get(part.input) for part in command.ranges]
-    sessions = [state.sessions.get(each.session) for each in inputs if each is not None]
+    inputs = [state.sessions.inputs.get(part.input) for part in command.ranges]
+    sessions = [state.sessions.by_name.get(each.session) for each in inputs if each is not None]
     return any(each is not None and each.is_staged for each in sessions)
 
 
 def why_not_enforced(state: State, topic: Topic) -> str | None:
     """Why records of a topic cannot be checked from now on."""
     numbers = set(topic.partition_numbers)
-    for entry in state.inputs.values():
-        session = state.sessions.get(entry.session)
+    for entry in state.sessions.inputs.values():
+        session = state.sessions.by_name.get(entry.session)
         if entry.partition in numbers and session is not None and session.is_staged:
             run = session.runs[-1]
             if run.is_held and not run.closed:
@@ -56,13 +57,13 @@ def why_not_enforced(state: State, topic: Topic) -> str | None:
 def note_refused(state: State, refused: Iterable[RefusedBatch]) -> None:
     """Remember refused batches for their publishers. Clients of nodes have their answer."""
     for batch in refused:
-        entry = state.inputs[batch.input]
-        if not state.sessions[entry.session].identity.startswith(NODE_PREFIX):
+        entry = state.sessions.inputs[batch.input]
+        if not state.sessions.by_name[entry.session].identity.startswith(NODE_PREFIX):
             entry.refused.append(batch)
 
 
 def _forget_refused(state: State, command: ForgetRefused) -> tuple[str, str] | None:
-    entry = state.inputs.get(command.input)
+    entry = state.sessions.inputs.get(command.input)
     if entry is not None:
         kept = command.run, command.roll, command.start
         entry.refused = [each for each in entry.refused if each.place > kept]

@@ -29,7 +29,8 @@ from samelog.sequencer.state.mirrors.commands import FollowSource, MirrorGap, Pr
 from samelog.sequencer.state.transactions.commands import End
 
 if TYPE_CHECKING:
-    from samelog.sequencer.state.types import Partition, State, Topic
+    from samelog.sequencer.state.tables.partitions import Partition
+    from samelog.sequencer.state.types import State, Topic
 
 MIRROR = "MIRROR"
 """The code of what is refused because a topic is a mirror, or is none."""
@@ -81,11 +82,11 @@ def problem_with_settings(state: State, topic_id: str, settings: Mapping[str, st
 
 def take_mirrored(state: State, merge: Merge, mirrored: Mirrored) -> None:
     """An instruction for a mirror is applied: the topic's epochs never fall behind it."""
-    place, bases = state.mirrors.places[merge.partition], state.placement.epoch_bases
+    place, bases = state.mirrors.places[merge.partition], state.epochs.by_partition
     place.take(merge, mirrored)
     behind = place.top_epoch - merge.epoch
     if behind > 0:
-        topic = state.topics[state.partitions[merge.partition].topic_id]
+        topic = state.topics[state.partitions.by_number[merge.partition].topic_id]
         base = bases.get(merge.partition, 0) + behind
         for number in topic.partition_numbers:  # clients are told one epoch of all of them
             bases[number] = base
@@ -110,7 +111,7 @@ def settle(state: State, number: int, ends: Iterable[End]) -> None:
     if not owed[number]:
         del owed[number]
     for producer_id in done:
-        state.transactions.logs[number].ended.pop(producer_id, None)
+        state.open_transactions.by_partition[number].ended.pop(producer_id, None)
 
 
 def owed_ends(state: State) -> dict[int, list[End]]:
@@ -125,7 +126,7 @@ def owed_ends(state: State) -> dict[int, list[End]]:
 
 
 def _leave_gap(state: State, command: MirrorGap) -> Problem:
-    partition = state.partitions.get(command.partition)
+    partition = state.partitions.by_number.get(command.partition)
     place = state.mirrors.places.get(command.partition)
     if partition is None or place is None:
         return MIRROR, f"partition {command.partition} is of no mirror"
@@ -179,7 +180,7 @@ def _gap_event(state: State, partition: Partition, command: MirrorGap) -> Record
 
 def gap_to_come(state: State, command: MirrorGap) -> RecordEvent | None:
     """What will be remembered of a gap, if it is done; None: it is there, or begins the mirror."""
-    partition = state.partitions.get(command.partition)
+    partition = state.partitions.by_number.get(command.partition)
     place = state.mirrors.places.get(command.partition)
     if partition is None or place is None or partition.next_offset != command.base_offset:
         return None
@@ -201,7 +202,7 @@ def archived_by(state: State, command: MirrorGap) -> ArchiveCommand | None:
     """What an empty mirror that begins later is to the log: one whose beginning is archived. None:
     it was not empty.
     """
-    partition = state.partitions[command.partition]
+    partition = state.partitions.by_number[command.partition]
     first, start = command.base_offset, command.next_offset
     if partition.start_segment != start:
         return None
@@ -221,7 +222,7 @@ def open_before_gap(state: State, number: int) -> int | None:
     """Where the oldest open transaction of a mirror begins, if it is before a gap: its end may have
     been in there, and then it is open until the mirror is promoted.
     """
-    first, voids = state.mirrors.first_open(number), state.partitions[number].voids
+    first, voids = state.mirrors.first_open(number), state.partitions.by_number[number].voids
     return first if first is not None and any(first < v.base_offset for v in voids) else None
 
 
@@ -240,7 +241,9 @@ def _promote(state: State, command: PromoteMirrors) -> Problem:
 
 def promotion_event(state: State, topic: Topic, command: PromoteMirrors) -> RecordEvent:
     """What is remembered, and told, of a mirror that is promoted now."""
-    ends = ", ".join(str(state.partitions[each].next_offset) for each in topic.partition_numbers)
+    ends = ", ".join(
+        str(state.partitions.by_number[each].next_offset) for each in topic.partition_numbers
+    )
     text = f"{topic.name} is a mirror no more, from offsets {ends} on, by {command.by}"
     return RecordEvent(command.at_ms, "mirror-promoted", text[:1000])
 
@@ -249,13 +252,13 @@ def _promote_topic(state: State, topic: Topic, command: PromoteMirrors) -> None:
     mirrors = state.mirrors
     known = mirrors.topics[topic.topic_id]
     for number in topic.partition_numbers:
-        known.ends.append(state.partitions[number].next_offset)
+        known.ends.append(state.partitions.by_number[number].next_offset)
         place = mirrors.places.pop(number)
         for producer_id, batches in place.producers.items():
-            state.producers.setdefault(producer_id, {})[number] = batches
-            state.producers_seen[producer_id] = command.at_ms
+            state.producers.batches.setdefault(producer_id, {})[number] = batches
+            state.producers.seen_ms[producer_id] = command.at_ms
         mirrors.promoted.append(number)
-        bases = state.placement.epoch_bases
+        bases = state.epochs.by_partition
         bases[number] = bases.get(number, 0) + 1  # no mirrored batch has the epoch of a later one
         if place.open:
             mirrors.owed[number] = [(each, *opened) for each, opened in place.open.items()]
@@ -273,8 +276,8 @@ def follow_source(machine: FollowingState, command: FollowSource) -> FollowSourc
     """Apply it: what is not mirrored, or not copied, stays as it is."""
     state = machine.state
     for number, since in command.since:
-        if number in state.mirrors.places and number in state.partitions:
-            state.partitions[number].schema_since = tuple(since)
+        if number in state.mirrors.places and number in state.partitions.by_number:
+            state.partitions.by_number[number].schema_since = tuple(since)
     moved = [
         (group, number)
         for group, positions in command.positions
@@ -296,7 +299,7 @@ def _follow_position(state: State, group: str, number: int, position: CommittedO
     copied = state.mirrors.positions.setdefault(group, {})
     if position.at_ms < copied.get(number, position.at_ms):
         return False
-    reached = min(position.offset, state.partitions[number].next_offset)
+    reached = min(position.offset, state.partitions.by_number[number].next_offset)
     kept = msgspec.structs.replace(position, offset=reached)
     offsets = state.groups.by_id.setdefault(group, GroupState()).offsets
     has_moved = offsets.get(number) != kept

@@ -12,7 +12,7 @@ import msgspec
 
 from samelog.sequencer.state.commands import Merge, Mirrored, Sequence5
 from samelog.sequencer.state.mirrors.commands import MirrorSource
-from samelog.sequencer.state.sequences import remember
+from samelog.sequencer.state.tables.producers import remember
 
 PRODUCERS_MOST = 1000
 """Of one partition; those that were silent for longest are forgotten."""

@@ -88,8 +88,6 @@ def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:
 def forget(table: Placement, partitions: Iterable[int]) -> None:
     """A topic is deleted: its groups are to let go of it."""
     numbers = set(partitions)
-    table.left = [each for each in table.left if each not in numbers]
-    table.epoch_bases = {n: base for n, base in table.epoch_bases.items() if n not in numbers}
     gone = [number for number in numbers if table.partitions.pop(number, None)]
     gone += [number for number in numbers if table.moves.pop(number, None)]
     if gone:
@@ -113,14 +111,16 @@ def _change(state: State, command: ChangePlacement) -> WhyNot:
     version = state.placement.version
     if command.since not in (-1, version):
         return "PLACEMENT_MOVED", f"the table of placement is at version {version}"
-    refused: WhyNot = None
+    refused: list[PlacementRefused] = []
     for change in command.changes:
         name_moved(state, change)
         try:
             apply_change(state.placement, change, may_leave=may_leave(state))
         except PlacementRefused as error:
-            refused = refused or (error.code, error.message)
-    return refused
+            refused.append(error)
+    if not refused or len(refused) < len(command.changes):
+        return None  # each change stands for itself: the next plan has what was refused
+    return refused[0].code, refused[0].message
 
 
 def _set_replicas(state: State, command: SetReplicas) -> WhyNot:
@@ -135,7 +135,7 @@ def _open_partition(state: State, command: OpenPartition) -> WhyNot:
     """Again, too: the settings may be others, and the topic may have more partitions. Who has not
     heard of a hard reset names partitions that are gone.
     """
-    if command.number in state.placement.left:
+    if command.number in state.transfers.left:
         return "LEFT", f"partition {command.number} went to another group"
     known = state.topics.get(command.topic_id)
     if known is not None and known.partition_numbers[0] != command.numbers[0]:
@@ -146,13 +146,13 @@ def _open_partition(state: State, command: OpenPartition) -> WhyNot:
 
 def _open_new_log(state: State, command: OpenNewLog) -> WhyNot:
     opening = command.opening
-    is_new = opening.number not in state.partitions
+    is_new = opening.number not in state.partitions.by_number
     problem = _open_partition(state, opening)
     if problem is None:
         topic = state.topics[opening.topic_id]
         topic.present_log, topic.former_logs = command.log_id, list(command.former_logs)
         if is_new:
-            state.placement.epoch_bases[opening.number] = command.epoch_base
+            state.epochs.by_partition[opening.number] = command.epoch_base
     return problem
 
 

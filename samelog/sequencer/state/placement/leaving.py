@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from samelog.config.authorisation import NODE_PREFIX
 from samelog.placement.changes import AnyChange, PartitionMoved
 from samelog.placement.values import METADATA, PlacedPartition
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.tables.sessions import Input
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -24,13 +26,7 @@ if TYPE_CHECKING:
 
 def may_leave(state: State) -> Collection[int]:
     """Partitions that can be asked to leave this group."""
-    return () if state.placement.own else state.partitions.keys()
-
-
-def epoch_base(state: State, number: int) -> int:
-    """How far leader epochs of a partition of this group are above its terms."""
-    base = state.placement.epoch_bases.get(number, 0)
-    return base if state.placement.own else state.epochs.base + base
+    return () if state.placement.own else state.partitions.by_number.keys()
 
 
 def name_moved(state: State, change: AnyChange) -> None:
@@ -41,7 +37,7 @@ def name_moved(state: State, change: AnyChange) -> None:
     task = table.tasks.get(change.task)
     if task is None or task.group != METADATA or task.partition is None:
         return
-    known = state.partitions.get(task.partition)
+    known = state.partitions.by_number.get(task.partition)
     if known is None or known.number in table.partitions:
         return
     state.topics[known.topic_id].is_placed = True
@@ -50,18 +46,30 @@ def name_moved(state: State, change: AnyChange) -> None:
         known.topic_id,
         known.index,
         METADATA,
-        epoch_base(state, known.number),
+        state.epochs.base_of(known.number),
         state.epochs.first,
     )
 
 
-def keep_stub(state: State, number: int) -> None:
-    """Nothing of a partition is here any more but that it is: see above. Nodes' sessions are others
-    in each group.
-    """
-    known = state.partitions[number]
-    state.add_empty(state.topics[known.topic_id], number, known.index)
-    for entry in [each for each in state.inputs.values() if each.partition == number]:
-        if state.sessions[entry.session].identity.startswith(NODE_PREFIX):
-            del state.inputs[entry.number]
+Stub = tuple[Partition, list[Input]]
+
+
+def stub_of(state: State, number: int) -> Stub:
+    """What group 0 keeps of a partition that leaves it. Inputs of nodes are not kept."""
+    known = state.partitions.by_number[number]
+    owner = state.sessions.by_name
+    inputs = [
+        entry
+        for entry in state.sessions.of_partition(number)
+        if not owner[entry.session].identity.startswith(NODE_PREFIX)
+    ]
+    return Partition(number, known.topic_id, known.index), inputs
+
+
+def keep_stub(state: State, stub: Stub) -> None:
+    """Put back what group 0 keeps of a partition that has left it."""
+    known, inputs = stub
+    state.add_empty(state.topics[known.topic_id], known.number, known.index)
+    for entry in inputs:
         entry.refused = []
+        state.sessions.inputs[entry.number] = entry

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from samelog.sequencer.state.placement.commands import OpenPlacedInput
-from samelog.sequencer.state.types import Rejection, Run, Session
+from samelog.sequencer.state.tables.sessions import Run, Session
+from samelog.sequencer.state.types import Rejection
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
 def begin_run(state: State, command: OpenPlacedInput) -> Run | Rejection:
     """The run, as it is to be here; its inputs are not moved yet."""
-    session = state.sessions.get(command.session)
+    session = state.sessions.by_name.get(command.session)
     if session is None:
         session = Session(command.session, command.session_id, command.identity, [])
-        state.sessions[command.session] = session
+        state.sessions.by_name[command.session] = session
     if session.runs and not session.runs[-1].closed:
         text = f"run {session.runs[-1].number} of session {command.session!r} is open in this group"
         return Rejection("RUN_OPEN", text)

@@ -12,15 +12,18 @@ from samelog.placement.cluster_ids import root_of
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.feeds.feed import RESERVED_NAMES
 from samelog.sequencer.state.feeds.noting import forget_places, places_of
-from samelog.sequencer.state.keys.key_state import problem_with_keys
+from samelog.sequencer.state.mirrors.changes import why_no_mirror_input
 from samelog.sequencer.state.mirrors.commands import CreateMirror
 from samelog.sequencer.state.mirrors.state import Mirror
 from samelog.sequencer.state.placement.changes import forget, place, problem_with_place
 from samelog.sequencer.state.placement.commands import PlaceTopic
+from samelog.sequencer.state.tables.keys import problem_with_keys
 
 if TYPE_CHECKING:
-    from samelog.sequencer.state.commands import CreateTopicCommand, OpenInputCommand
-    from samelog.sequencer.state.types import Input, Partition, Run, State, Topic
+    from samelog.sequencer.state.commands import CreateTopicCommand
+    from samelog.sequencer.state.tables.partitions import Partition
+    from samelog.sequencer.state.tables.sessions import Input
+    from samelog.sequencer.state.types import State, Topic
 
 
 def problem_with_new(
@@ -63,24 +66,15 @@ def add_topic(
     return topic
 
 
-def drop_partitions(state: State, topic: Topic) -> list[Input]:
+def drop_topic(state: State, topic: Topic) -> list[Input]:
     """A topic is deleted: forget its partitions, and the inputs of them, which are returned."""
     gone = set(topic.partition_numbers)
+    inputs = [entry for entry in state.sessions.inputs.values() if entry.partition in gone]
+    state.drop_partitions(gone)
     state.schemas.enforced.pop(topic.topic_id, None)
-    for number in gone:
-        state.partitions.pop(number, None)
-        state.keyed.pop(number, None)
+    state.transfers.forget(gone)
     forget(state.placement, gone)
     state.mirrors.forget(gone, topic.topic_id)
-    inputs = [entry for entry in state.inputs.values() if entry.partition in gone]
-    for entry in inputs:
-        del state.inputs[entry.number]
-    for batches in state.producers.values():
-        for number in gone.intersection(batches):
-            del batches[number]
-    for watermarks in state.watermarks.values():
-        for number in gone.intersection(watermarks):
-            del watermarks[number]
     forget_places(state, places_of(topic))
     return inputs
 
@@ -93,27 +87,16 @@ def elsewhere(state: State, number: int) -> WhyNot:
     return on_its_way(state, number)
 
 
-def why_no_input(
-    command: OpenInputCommand, partition: Partition | None, run: Run | None
-) -> tuple[str, str]:
-    """Why a session cannot write to a partition of this group."""
-    if partition is None:
-        return "UNKNOWN_TOPIC", f"no partition {command.partition} of {command.topic_id}"
-    if run is None:
-        return "RUN_CLOSED", f"session {command.session!r} has no open run"
-    if run.stage is not None:
+def why_no_input(state: State, session: str, partition: Partition, stage: str | None) -> WhyNot:
+    """Why a session cannot write to a partition in a run that is for `stage`."""
+    if stage is not None and partition.number in state.keys.by_partition:
         return "KEYED", "a topic whose keys count once takes nothing staged"
-    return "ON_ITS_WAY", f"partition {partition.number} is on its way between two groups"
-
-
-def is_barred(state: State, run: Run, number: int) -> bool:
-    """Whether an open run may not write to a partition that is here."""
-    is_staged = run.stage is not None and number in state.keyed
-    return is_staged or on_its_way(state, number) is not None
+    problem = on_its_way(state, partition.number)
+    return problem or why_no_mirror_input(state, session, partition)
 
 
 def on_its_way(state: State, number: int) -> WhyNot:
     """Why a data group opens nothing in a partition."""
-    if not state.placement.is_on_its_way(number):
+    if not state.transfers.is_on_its_way(number):
         return None
     return "ON_ITS_WAY", f"partition {number} is on its way between two groups"

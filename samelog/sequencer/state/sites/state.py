@@ -85,7 +85,7 @@ def _promote_site(state: State, command: PromoteSiteCommand) -> WhyNot:
         return "NOT_IN_SITE", f"member {command.member} is not in site {command.site!r}"
     if not state.cluster_id:
         return "NOT_BEGUN", "the cluster has no id yet"
-    ends = {number: each.next_offset for number, each in state.partitions.items()}
+    ends = {number: each.next_offset for number, each in state.partitions.by_number.items()}
     place = command.member, command.entry, command.term
     sites.promote(Promotion(command.site, *place, command.at_ms, ends))
     sites.keep(state.members)

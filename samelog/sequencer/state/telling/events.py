@@ -58,7 +58,7 @@ def topic_of_events(state: State) -> Topic | None:
 
 def untold(state: State, topic: Topic) -> list[ToldEvent]:
     """What the topic does not have yet."""
-    batches = state.producers.get(EVENTS_PRODUCER, {}).get(topic.partition_numbers[0], ())
+    batches = state.producers.batches.get(EVENTS_PRODUCER, {}).get(topic.partition_numbers[0], ())
     last = batches[-1].last if batches else NOT_SAID
     return [each for each in state.told.waiting if each.number > last]
 
@@ -145,7 +145,7 @@ def _typed(state: State, command: SetSchemaCommand) -> Iterable[Happened]:
 
 
 def _emptied(state: State, command: ArchiveCommand) -> Iterable[Happened]:
-    partition = state.partitions.get(command.partition)
+    partition = state.partitions.by_number.get(command.partition)
     if partition is not None and command.reason.startswith(("truncated by", "deleted by")):
         name = f"{_name(state, partition.topic_id)}-{partition.index}"
         text = f"records below offset {command.offset}, {command.reason}"
@@ -184,7 +184,7 @@ def _raised(state: State, command: c.RaiseLevel) -> Iterable[Happened]:
 
 
 def _voided(state: State, command: c.VoidRecordsCommand) -> Iterable[Happened]:
-    partition = state.partitions.get(command.partition)
+    partition = state.partitions.by_number.get(command.partition)
     name = "" if partition is None else f"{_name(state, partition.topic_id)}-{partition.index}"
     text = f"offsets {command.base_offset} to {command.next_offset - 1} were given up"
     yield command.at_ms, "damage", name, text
@@ -220,7 +220,7 @@ def _changed_sites(_state: State, command: ToldChange) -> Iterable[Happened]:
 def _left_gap(state: State, command: MirrorGap) -> Iterable[Happened]:
     event = gap_to_come(state, command)
     if event is not None:
-        partition = state.partitions[command.partition]
+        partition = state.partitions.by_number[command.partition]
         name = f"{_name(state, partition.topic_id)}-{partition.index}"
         yield event.at_ms, event.kind, name, event.text
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from samelog.sequencer.state.commands import RecordEvent
 from samelog.sequencer.state.feeds.noting import note_commits
 from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.tables.open_transactions import JoinedInLog, LogTransactions
 from samelog.sequencer.state.transactions.commands import (
     NO_PRODUCER,
     AddToTransaction,
@@ -28,12 +29,7 @@ from samelog.sequencer.state.transactions.commands import (
     TakePart,
     TimeOutTransaction,
 )
-from samelog.sequencer.state.transactions.state import (
-    EPOCH_MAX,
-    JoinedInLog,
-    LogTransactions,
-    Transaction,
-)
+from samelog.sequencer.state.transactions.state import EPOCH_MAX, Transaction
 from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
 from samelog.sequencer.state.views.places import Living
 
@@ -89,6 +85,7 @@ def _init(state: State, command: InitProducer) -> ProducerIdAndEpoch:
     if known.is_deciding:
         text = f"the last transaction of {name!r} is being carried out"
         raise TransactionRefused(CONCURRENT, text)
+    known.owner = known.owner or command.owner
     if known.is_open:
         _fence(state, name, known, command.at_ms)
         return ProducerIdAndEpoch(NO_PRODUCER, -1, must_wait=True)
@@ -108,7 +105,6 @@ def _check_owner(known: Transaction, command: InitProducer) -> None:
     name = command.transactional_id
     if known.owner not in ("", command.owner) and not command.is_granted:
         raise TransactionRefused(NOT_OWNER, f"another identity owns transactional id {name!r}")
-    known.owner = known.owner or command.owner
 
 
 def _check_claim(known: Transaction, command: InitProducer) -> None:
@@ -153,7 +149,7 @@ def _producer(state: State, command: Any) -> Transaction:
 
 def _add(state: State, command: AddToTransaction) -> ProducerIdAndEpoch:
     known = _producer(state, command)
-    if any(number not in state.partitions for number in command.partitions):
+    if any(number not in state.partitions.by_number for number in command.partitions):
         raise TransactionRefused("UNKNOWN_TOPIC", "a partition is gone")
     unit = _begun(state, command.transactional_id, known, command.at_ms)
     for number in command.partitions:
@@ -164,16 +160,16 @@ def _add(state: State, command: AddToTransaction) -> ProducerIdAndEpoch:
 
 
 def _take_part(state: State, command: TakePart) -> ProducerIdAndEpoch:
-    if any(number not in state.partitions for number in command.partitions):
+    if any(number not in state.partitions.by_number for number in command.partitions):
         raise TransactionRefused("UNKNOWN_TOPIC", "a partition is not here")
-    if any(map(state.placement.is_on_its_way, command.partitions)):
+    if any(map(state.transfers.is_on_its_way, command.partitions)):
         raise TransactionRefused(CONCURRENT, "a partition is on its way to another group")
-    known, part = state.transactions, JoinedInLog(command.epoch, command.number)
+    known, part = state.open_transactions, JoinedInLog(command.epoch, command.number)
     late = [each for each in command.partitions if known.is_over(each, command)]
     if late:
         raise TransactionRefused(INVALID, f"transaction {command.number} is over in {late}")
     for number in command.partitions:
-        log = known.logs.setdefault(number, LogTransactions())
+        log = known.by_partition.setdefault(number, LogTransactions())
         log.joined[command.producer_id] = part
     return ProducerIdAndEpoch(command.producer_id, command.epoch)
 
@@ -200,7 +196,9 @@ def _commit_offsets(state: State, command: CommitInTransaction) -> ProducerIdAnd
         raise TransactionRefused(INVALID, f"group {command.group!r} is no part of a transaction")
     offsets = known.groups.setdefault(command.group, {})
     offsets.update(
-        (number, offset) for number, offset in command.offsets if number in state.partitions
+        (number, offset)
+        for number, offset in command.offsets
+        if number in state.partitions.by_number
     )
     return ProducerIdAndEpoch(known.producer_id, known.epoch)
 
@@ -322,7 +320,7 @@ def _forget(state: State, command: ForgetTransactionalIds) -> ProducerIdAndEpoch
             continue
         del state.transactions.by_id[name]
         state.transactions.producers.pop(known.producer_id, None)
-        state.producers_seen.setdefault(known.producer_id, used_ms)
+        state.producers.seen_ms.setdefault(known.producer_id, used_ms)
     return ProducerIdAndEpoch(NO_PRODUCER, -1)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.state.commands import CloseRun, EndStage, Merge, PinStage, Range
 from samelog.sequencer.state.stage_state import RunLookups, refused_batch, unmergeable
+from samelog.sequencer.state.tables.sessions import Input
 from samelog.sequencer.state.transactions.commands import (
     BeginStage,
     SettleUnit,
@@ -20,7 +21,7 @@ from samelog.sequencer.state.transactions.commands import (
 )
 from samelog.sequencer.state.transactions.spanning import StagedUnit
 from samelog.sequencer.state.transactions.two_phase import Decision, Step, TwoPhase
-from samelog.sequencer.state.types import Input, Rejection, Stage
+from samelog.sequencer.state.types import Rejection, Stage
 
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State
@@ -74,7 +75,7 @@ def _names(runs: Sequence[StagedPart]) -> SessionRuns:
 def _gone(state: State, runs: Sequence[StagedPart]) -> Rejection | None:
     for run in runs:
         for number, _, _ in run.ends:
-            if number not in state.partitions:
+            if number not in state.partitions.by_number:
                 return Rejection("UNKNOWN_TOPIC", f"partition {number} is gone")
     return None
 
@@ -138,9 +139,9 @@ def _unpublishable(machine: UnitMachine, command: PinStage) -> Rejection | None:
     """What could not be merged later."""
     places: dict[int, SessionPosition] = {}
     for partition, ranges in command.ranges:
-        if partition not in machine.state.partitions:
+        if partition not in machine.state.partitions.by_number:
             return Rejection("UNKNOWN_TOPIC", f"partition {partition} is gone")
-        if machine.state.placement.is_on_its_way(partition):
+        if machine.state.transfers.is_on_its_way(partition):
             return Rejection("PARTITION_MOVES", f"partition {partition} moves to another group")
         merge = Merge(partition, 0, 0, 0, roll=False, ranges=ranges)
         after = machine.places_after(merge, places, staged=True)
@@ -179,7 +180,7 @@ def _not_as_pinned(machine: UnitMachine, command: EndStage) -> Rejection | None:
 
 def ranges_left(state: State, pin: PinStage) -> dict[int, list[Range]]:
     """What there is to publish, but of partitions that are gone."""
-    return {number: ranges for number, ranges in pin.ranges if number in state.partitions}
+    return {number: ranges for number, ranges in pin.ranges if number in state.partitions.by_number}
 
 
 def _publish(machine: UnitMachine, command: EndStage) -> None:

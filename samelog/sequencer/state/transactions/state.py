@@ -1,11 +1,10 @@
-"""What the replicated state knows of transactions: by transactional id, and in each log.
+"""What the coordinator of transactions knows, by transactional id.
 
-What is known of a log belongs to whoever replicates the log; the rest is the coordinator's. They
-meet in two places: the planner asks what a batch belongs to, and a marker that is applied tells the
-coordinator that its part is done.
+What is known of a log belongs to the group that has the log (`tables.open_transactions`). The two
+meet in two places: the planner asks both what a batch belongs to, and a marker that is applied
+tells the coordinator that its part is done.
 
-Invariant: a producer's transactions are numbered and follow each other in every log: one begins
-only behind the marker of the one before, and a marker counts once.
+Invariant: a producer has one transactional id, and an id has one transaction at a time.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from samelog.sequencer.state.commands import Merge, MergeExtras
 from samelog.sequencer.state.group_commands import CommittedOffset
-from samelog.sequencer.state.transactions.commands import NO_PRODUCER, Begin, End, TakePart
+from samelog.sequencer.state.tables.open_transactions import JoinedInLog
+from samelog.sequencer.state.transactions.commands import NO_PRODUCER, End
 from samelog.sequencer.state.transactions.spanning import Spanning
 from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
 
@@ -80,51 +79,6 @@ class Transaction(msgspec.Struct):
         return self.is_open and self.unit is not None and partition in self.unit.participants
 
 
-class OpenInLog(msgspec.Struct, frozen=True, array_like=True):
-    """A transaction that is open in a log, and where it began there."""
-
-    epoch: int
-    number: int
-    first_offset: int
-    at_ms: int
-
-
-class EndedInLog(msgspec.Struct, frozen=True, array_like=True):
-    """A producer's newest transaction that ended in a log; older epochs are fenced there."""
-
-    epoch: int
-    number: int
-    coordinator_epoch: int
-
-
-class JoinedInLog(msgspec.Struct, frozen=True, array_like=True):
-    """A transaction that may have batches in a log, as the log's group knows it."""
-
-    epoch: int
-    number: int
-
-
-class LogTransactions(msgspec.Struct):
-    """Of one partition, by producer id."""
-
-    open: dict[int, OpenInLog] = {}
-    ended: dict[int, EndedInLog] = {}
-    joined: dict[int, JoinedInLog] = {}
-    """Of a data group, which asks nothing of the coordinator when it applies an instruction."""
-
-    def first_open(self) -> int | None:
-        """Where the oldest one that is open begins."""
-        return min((each.first_offset for each in self.open.values()), default=None)
-
-    def has_ended(self, end: Begin | End) -> bool:
-        """Whether a transaction has its marker."""
-        known = self.ended.get(end.producer_id)
-        return known is not None and end.number <= known.number
-
-
-_NOTHING = LogTransactions()
-
-
 class Transactions(msgspec.Struct):
     """All of it."""
 
@@ -135,8 +89,6 @@ class Transactions(msgspec.Struct):
     """The ids whose transaction is open -> when it began."""
     deciding: list[str] = []
     """The ids whose transaction is decided and not carried out everywhere."""
-    logs: dict[int, LogTransactions] = {}
-    """By partition."""
     spanning: Spanning = msgspec.field(default_factory=Spanning)
     """What was staged in several groups."""
 
@@ -152,41 +104,6 @@ class Transactions(msgspec.Struct):
             found.update(self.by_id[transactional_id].groups.get(group, ()))
         return found
 
-    # --- in logs ----------------------------------------------------------------------------------
-
-    def in_log(self, partition: int) -> LogTransactions:
-        """What is known of a partition's log; not to be changed."""
-        return self.logs.get(partition, _NOTHING)
-
-    def stable_offset(self, partition: int, next_offset: int) -> int:
-        """Below it, every transaction of what is planned is decided, with its marker in place."""
-        first = self.in_log(partition).first_open()
-        return next_offset if first is None else first
-
-    def problem_with(self, partition: int, extras: MergeExtras) -> str | None:
-        """Why an instruction cannot be applied; None if it can."""
-        log = self.in_log(partition)
-        for begin in extras.begins:
-            if begin.producer_id in log.open or log.has_ended(begin):
-                return f"transaction {begin.number} of producer {begin.producer_id} is over"
-        for end in extras.ends:
-            if log.has_ended(end):
-                return f"transaction {end.number} of producer {end.producer_id} has its marker"
-        return None
-
-    def merged(self, merge: Merge, extras: MergeExtras) -> None:
-        """Apply an instruction with which nothing is wrong."""
-        log = self.logs.setdefault(merge.partition, LogTransactions())
-        for begin in extras.begins:
-            log.open[begin.producer_id] = OpenInLog(
-                begin.epoch, begin.number, begin.offset, merge.append_ms
-            )
-        for end in extras.ends:
-            log.open.pop(end.producer_id, None)
-            log.joined.pop(end.producer_id, None)
-            log.ended[end.producer_id] = EndedInLog(end.epoch, end.number, merge.epoch)
-            self.carried_out(end.producer_id, end.number, merge.partition)
-
     def carried_out(self, producer_id: int, number: int, partition: int) -> None:
         """A transaction has its marker in a partition, here or in a data group."""
         transaction = self.of_producer(producer_id)
@@ -197,18 +114,10 @@ class Transactions(msgspec.Struct):
 
     def taking_part(self, partition: int, producer_id: int) -> JoinedInLog | None:
         """The open transaction of a producer in which a partition takes part, if there is one."""
-        joined = self.in_log(partition).joined.get(producer_id)
         known = self.of_producer(producer_id)
-        if joined is not None or known is None or not known.takes_part(partition):
-            return joined
+        if known is None or not known.takes_part(partition):
+            return None
         return JoinedInLog(known.epoch, known.number)
-
-    def is_over(self, partition: int, part: TakePart) -> bool:
-        """In a data group: whether a transaction has its marker, or a newer one takes part."""
-        log = self.in_log(partition)
-        ended, joined = log.ended.get(part.producer_id), log.joined.get(part.producer_id)
-        is_ended = ended is not None and part.number <= ended.number
-        return is_ended or (joined is not None and part.number < joined.number)
 
     def markers_due(self) -> Mapping[int, list[End]]:
         """The markers that have yet to be planned, by partition."""
@@ -246,8 +155,6 @@ class Transactions(msgspec.Struct):
 
     def forget_partitions(self, gone: Collection[int]) -> None:
         """Finish the parts of all transactions in a topic that is deleted or whose log restarts."""
-        for number in gone:
-            self.logs.pop(number, None)
         for transactional_id, known in self.by_id.items():
             unit = known.unit
             if unit is None or not unit.participants.keys() & gone:
@@ -259,14 +166,3 @@ class Transactions(msgspec.Struct):
                     offsets.pop(number, None)
             if unit.is_done:
                 self.finish(transactional_id)
-
-    def forget_producer(self, producer_id: int) -> None:
-        """A producer that has no transactional id any more expires."""
-        for log in self.logs.values():
-            log.ended.pop(producer_id, None)
-
-    def is_used(self, producer_id: int) -> bool:
-        """Whether a producer may have, or begin, a transaction: then it does not expire."""
-        return producer_id in self.producers or any(
-            producer_id in log.joined or producer_id in log.open for log in self.logs.values()
-        )

@@ -55,8 +55,8 @@ def _problem_with(state: State, command: CreateViewCommand) -> WhyNot:
 
 
 def _view(state: State, command: CreateViewCommand, base: Topic, schema: Schema | None) -> View:
-    numbers = [state.next_partition + index for index in range(base.partitions)]
-    state.next_partition += base.partitions
+    numbers = [state.partitions.next_number + index for index in range(base.partitions)]
+    state.partitions.next_number += base.partitions
     return View(
         command.topic_id,
         command.name,

@@ -29,7 +29,7 @@ def all_topics(state: State) -> Iterable[Topic]:
 
 def place_of(state: State, number: int) -> tuple[Topic, int] | None:
     """(topic, index) of a partition, or of one of a view; None: it is gone."""
-    partition = state.partitions.get(number)
+    partition = state.partitions.by_number.get(number)
     if partition is not None:
         return state.topics[partition.topic_id], partition.index
     found = state.schemas.index.by_number.get(number)
@@ -59,4 +59,4 @@ class Living:
 
     def __contains__(self, number: object) -> bool:
         state = self._state
-        return number in state.partitions or number in state.schemas.index.by_number
+        return number in state.partitions.by_number or number in state.schemas.index.by_number

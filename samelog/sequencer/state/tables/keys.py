@@ -8,14 +8,17 @@ records none is agreed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.format.numbers import Unsigned32
 from samelog.sequencer.state.command_base import Command
+
+if TYPE_CHECKING:
+    from samelog.sequencer.state.commands import VoidRecordsCommand
 
 DEDUP_KEY, DEDUP_KEY_HORIZON = "dedup.key", "dedup.key.horizon"
 FIRST, NONE, UNLIMITED = "first", "none", "unlimited"
@@ -155,3 +158,42 @@ class KeyedPartition(msgspec.Struct):
         if alike * 2 > len(command.voters):
             self.agreed[command.block] = command.digest
             del self.told[command.block]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(KeyedPartition)
+
+
+class KeysTable(msgspec.Struct):
+    """The partitions of topics whose keys count once."""
+
+    by_partition: dict[int, KeyedPartition] = {}
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """See PartitionTable."""
+        for number in numbers:
+            self.by_partition.pop(number, None)
+
+    def renumber(self, moved: Mapping[int, int]) -> None:
+        """See PartitionTable. An empty log has no keys."""
+        for old, number in moved.items():
+            if self.by_partition.pop(old, None) is not None:
+                self.by_partition[number] = KeyedPartition()
+
+    def export(self, number: int) -> bytes:
+        """See PartitionTable."""
+        keyed = self.by_partition.get(number)
+        return b"" if keyed is None else _encoder.encode(keyed)
+
+    def import_(self, number: int, exported: bytes) -> None:
+        """See PartitionTable."""
+        if exported:
+            self.by_partition[number] = _decoder.decode(exported)
+
+    def give_up(self, command: VoidRecordsCommand) -> None:
+        """See PartitionTable. Digests of blocks with such records, told or agreed, do not count."""
+        if (keyed := self.by_partition.get(command.partition)) is not None:
+            keyed.forget(command.base_offset, command.next_offset)
+
+    def expire(self, producers: Collection[int]) -> None:
+        """See PartitionTable: a key is no producer."""

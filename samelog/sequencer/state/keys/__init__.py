@@ -1,1 +1,0 @@
-"""What is replicated of topics whose keys count once."""

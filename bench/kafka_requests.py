@@ -26,6 +26,7 @@ from bench.kafka.systems import create, plaintext
 from bench.machine import cpu_s
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from samelog.config.tables.node import Fsync
+from samelog.kafka.codec.error_codes import ErrorCode
 from tests.kafka.batches import batch
 from tests.kafka.wire import FETCH, Wire, fetch_tree, metadata, request, response
 
@@ -33,6 +34,8 @@ PRODUCE, LIST_OFFSETS = 0, 2
 VERSIONS = {PRODUCE: 9, FETCH: 12, LIST_OFFSETS: 7}
 TOPIC = "requests"
 WARM_UP_S = 1.0
+KNOWN_S = 10.0
+"""So long a broker may take to hear of a topic that was just created."""
 LATEST = -1
 RECORD = b"x" * 100
 RECORDS_OF_16_KIB = (16 << 10) // (len(RECORD) + 8)
@@ -127,15 +130,23 @@ def asking(address: tuple[str, int], frame: bytes, load: Load, pipe: Connection)
 def check(address: tuple[str, int], name: str) -> bytes:
     """The request's frame, which the node answers without an error."""
     key, tree = ASKED[name]
-    frame = request(key, VERSIONS[key], tree())
+    frame, deadline = request(key, VERSIONS[key], tree()), time.monotonic() + KNOWN_S
+    while (code := _answered(address, key, frame)) == ErrorCode.unknown_topic_or_partition:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
+    if code:
+        raise RuntimeError(f"{name} was answered {code!r}")
+    return frame
+
+
+def _answered(address: tuple[str, int], key: int, frame: bytes) -> ErrorCode:
     with Wire(address) as wire:
         wire.send(frame)
         answer = response(key, VERSIONS[key], wire.receive())
     asked = (answer.responses if key != LIST_OFFSETS else answer.topics)[0]
     part = (asked.partition_responses if key == PRODUCE else asked.partitions)[0]
-    if part.error_code:
-        raise RuntimeError(f"{name} was answered {part.error_code!r}")
-    return frame
+    return ErrorCode(part.error_code)
 
 
 def measure(address: tuple[str, int], pid: int, name: str, load: Load) -> dict[str, object]:

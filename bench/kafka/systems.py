@@ -138,7 +138,12 @@ class KafkaSystem:
     def _partition(self, topic: str) -> Any:
         if self._admin is None:
             self._admin = AdminClient({**self.told})
-        return self._admin.list_topics(topic, timeout=CREATE_S).topics[topic].partitions[0]
+        deadline = time.monotonic() + CREATE_S
+        while True:  # a broker may not have heard yet of a topic that was just created
+            known = self._admin.list_topics(topic, timeout=CREATE_S).topics[topic].partitions
+            if 0 in known or time.monotonic() > deadline:
+                return known[0]
+            time.sleep(0.1)
 
     def program(self, role: str, topic: str, **given: object) -> Program:
         """A client program."""

@@ -391,8 +391,9 @@ class Checker:
     def _check_committed(
         self, actor: PublisherActor, run_id: str, name: InputName, append: Written
     ) -> None:
-        reached = self.committed.get((actor.session, run_id, name), (-1, 0))
-        if reached < append.end:
+        carrying, end = actor.as_shipped(run_id, name, append.end)
+        reached = self.committed.get((actor.session, carrying, name), (-1, 0))
+        if reached < end:
             raise Violation(
                 "acknowledged is committed",
                 f"{actor.session} {append.numbers} of {name} at {append.end} is not: {reached}",

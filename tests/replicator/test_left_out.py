@@ -168,6 +168,33 @@ def test_what_a_forgotten_run_took_is_not_shipped_again(tmp_path: Path) -> None:
     in_loop(main)
 
 
+def test_a_run_that_has_nothing_left_leaves_later_runs_alone(tmp_path: Path) -> None:
+    """A part of a damaged run may end where it begins (world 920000937 of files that rot)."""
+
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            await made.merge(b"o", name=OTHER)
+            made.files.log(FLIGHTS)
+            made.files.file().touch()
+            made.files.end()
+            made.files.begin()
+            await closed(made, 0)
+            made.made.cluster.merges = False
+            await made.append(b"a")
+            session = made.client._session
+            await until(lambda: session.topic_id(FLIGHTS) is not None)
+            session.look_again(FLIGHTS)
+            assert session.has_bytes(0, FLIGHTS)
+            del made.client._progress.ends[0]
+            made.client.on_run_closed(session.runs[0], {FLIGHTS: (0, 0)})
+            assert session.shipping(FLIGHTS) == ShippingFile()
+            made.made.cluster.merges = True
+            await made.append(b"b")
+            await made.reaches(b"a", b"b")
+
+    in_loop(main)
+
+
 def test_a_stage_is_carried_by_no_run(tmp_path: Path) -> None:
     async def main() -> None:
         async with scene(tmp_path) as made:

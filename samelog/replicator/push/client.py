@@ -411,16 +411,15 @@ class PushClient:
             if self._progress.is_gone(run, name):
                 self._session.unbind(name)
                 return
-            end = ends.get(name, START)
-            is_left_out = end == START and self._is_untouched(run, name, ends)
-            if is_left_out and record.stage is None:
-                self.beside.recreation.left_out(name)  # opened too late, or not at all
-                return
-            lost = find_lost(self._session, run, name, end)
+            lost = find_lost(self._session, run, name, ends.get(name, START))
         except LogFormatError as error:
             log.error("run %d of %s-%d is kept: %s", run, *name, error)
-            lost = LostRange(run, name, ends.get(name, (0, 0)), (0, 0))
-        if lost is not None:
+            lost = LostRange(run, name, ends.get(name, START), START)
+        if lost is None:
+            return
+        if record.stage is None and self._is_untouched(run, name, ends):
+            self.beside.recreation.left_out(run, name)  # opened too late, or not at all
+        else:
             log.error(
                 "run %d of %s-%d was closed at %s: what is behind was never merged, and is kept",
                 run,
@@ -430,12 +429,14 @@ class PushClient:
             self._progress.lose(lost)
 
     def _is_untouched(self, run: int, name: InputName, ends: RunEnds) -> bool:
-        """Whether no node took a byte of an input for its topic before this run. An input that a
-        node has opened is bound to a topic. A cluster that has forgotten a run names no ends.
+        """Whether no node took a byte of an input for its topic, up to the end of this closed run.
+        An input that a node has opened is bound to a topic. A cluster that has forgotten a run
+        names no ends.
         """
-        if self._session.topic_id(name) is None:
-            return True
-        return name in ends and run == self._session.shipping(name).begin[0]
+        if ends.get(name, START) > START:
+            return False
+        is_first = name in ends and run == self._session.shipping(name).begin[0]
+        return is_first or self._session.topic_id(name) is None
 
     def knows_cluster(self, cluster_id: str) -> bool:
         """Whether it is noted that the session was shipped to this cluster."""

@@ -89,8 +89,10 @@ class Recreation:
         """Inputs whose shipping.json names the next topic's first byte, and whose topic.json may
         still name the deleted topic.
         """
-        self._untaken: set[InputName] = set()
-        """Inputs of runs that were closed without their bytes, until a later run carries these."""
+        self._untaken: dict[InputName, int] = {}
+        """Input -> the newest run that was closed without its bytes, until a later run carries
+        them.
+        """
 
     @property
     def held(self) -> Mapping[InputName, HeldBytes]:
@@ -135,12 +137,12 @@ class Recreation:
         self._attempt(self._leave, name, topic_id)
         self._attempt(self._carry_out, name)
 
-    def left_out(self, name: InputName) -> None:
+    def left_out(self, run: int, name: InputName) -> None:
         """The cluster has closed a run without the bytes of an input that none of its topic's runs
         had before. They are not shipped before it is noted which later run carries them.
         """
         self._session.withhold(name, is_withheld=True)
-        self._untaken.add(name)
+        self._untaken[name] = run
         self._attempt(self._carry_on, name)
 
     def decide(self, decision: OnRecreate, topic_ids: Container[str]) -> None:
@@ -278,7 +280,7 @@ class Recreation:
         if shipping is not None and shipping.held is None:
             self._session.look_again(name)
             begin = self._first_unmerged(name)
-            if begin is not None:
+            if begin is not None and begin.run <= self._untaken[name]:
                 newest = self._open_run(begin.run)
                 if newest is None or not self._takes(newest, begin.run, name):
                     return
@@ -293,7 +295,7 @@ class Recreation:
                     begin.run,
                     newest,
                 )
-        self._untaken.discard(name)
+        del self._untaken[name]
         self._session.withhold(name, is_withheld=False)
         self._on_reset(name)
 

@@ -177,7 +177,7 @@ def test_an_input_that_moves_is_checked_again_before_its_run_is_closed() -> None
     for _ in range(4):
         world.closer.close()
     assert not world.proposed
-    world.machine.state.inputs[1].byte = 9
+    world.machine.state.sessions.inputs[1].byte = 9
     for _ in range(2):
         world.closer.close()
     assert [type(each) for each in world.proposed] == [CloseRun]

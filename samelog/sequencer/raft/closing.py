@@ -128,7 +128,7 @@ class RunCloser:
 
     def moved(self, numbers: Iterable[int]) -> None:
         """A node has told positions of inputs: checks of their sessions begin again."""
-        inputs = self._machine.state.inputs
+        inputs = self._machine.state.sessions.inputs
         for number in numbers:
             entry = inputs.get(number)
             check = None if entry is None else self.checks.get(entry.session)
@@ -275,7 +275,7 @@ class RunCloser:
 
     def _is_merged(self, session: Session, number: int, ends: Ends) -> bool:
         """Whether every byte of an input of the open run is merged, as `_wholly_merged`."""
-        entry = self._machine.state.inputs.get(number)
+        entry = self._machine.state.sessions.inputs.get(number)
         if entry is None:  # its topic was deleted
             return True
         if entry.partition in self._machine.state.placement.partitions:

@@ -15,7 +15,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from operator import attrgetter
 from random import Random
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from samelog.config.tables.client import ClientConfig, OnRecreate
@@ -35,7 +37,7 @@ from samelog.replicator.interfaces import InputName, RunEnds
 from samelog.replicator.push.client import PushClient, PushStatus
 from samelog.replicator.push.connections import PushConnections
 from samelog.replicator.push.link import NodeStatus
-from samelog.replicator.push.progress import InputProgress, LostRange, ToldTopics
+from samelog.replicator.push.progress import NOWHERE, InputProgress, LostRange, ToldTopics
 from samelog.runtime.clock import SystemClock
 from samelog.runtime.loop import LoopThread, LoopThreads
 from samelog.runtime.reload import ConfigFollower
@@ -49,6 +51,18 @@ PUSH_THREADS = LoopThreads("samelog-push", most=1)
 _SHARED: WeakKeyDictionary[LoopThread, PushConnections] = WeakKeyDictionary()
 """What the sessions of a thread share; used in that thread only."""
 _REFUSALS = FaultCode.NOT_AUTHORISED, FaultCode.OVER_QUOTA
+
+
+class _Reach(NamedTuple):
+    """One of the steps of a record on its way, and up to where an input has come in it."""
+
+    name: str
+    place: Callable[[InputProgress], SessionPosition]
+
+
+HELD = _Reach("held", attrgetter("durable"))
+ACKNOWLEDGED = _Reach("acknowledged", attrgetter("acknowledged"))
+MERGED = _Reach("merged", attrgetter("merged"))
 LEARN_S = 2.0
 """How long the first append to a topic waits to hear how many partitions it has."""
 
@@ -94,7 +108,7 @@ class Shipper:
         """Its lock guards what follows."""
         self._waiting = 0
         """How many threads wait for `_moved`: telling nobody is not free."""
-        self._progress: Mapping[InputName, InputProgress] = {}
+        self._progress: dict[InputName, InputProgress] = {}
         self._status: PushStatus | None = None
         self._status_version = -1
         self._left = left
@@ -143,7 +157,7 @@ class Shipper:
         """In the loop's thread: positions or connections have changed."""
         client = self._client
         with self._moved:
-            self._progress = dict(client.progress)
+            self._progress.update(client.take_moved())
             if client.status_version != self._status_version:
                 self._status, self._status_version = client.status, client.status_version
             if client.topics is not self._topics:
@@ -174,34 +188,16 @@ class Shipper:
     def acknowledged(self) -> PartitionPositions:
         """How far each partition is committed."""
         with self._moved:
-            return _begun(self._all_acknowledged())
+            return _begun(self._progress, ACKNOWLEDGED)
 
     def merged(self) -> PartitionPositions:
         """How far each partition is merged, durably on a majority."""
         with self._moved:
-            return _begun(self._all_merged())
-
-    def _all_acknowledged(self) -> PartitionPositions:
-        return {
-            TopicPartition(*name): SessionPosition(*reached.acknowledged)
-            for name, reached in self._progress.items()
-        }
-
-    def _all_merged(self) -> PartitionPositions:
-        return {
-            TopicPartition(*name): SessionPosition(*reached.merged)
-            for name, reached in self._progress.items()
-        }
-
-    def _all_held(self) -> PartitionPositions:
-        return {
-            TopicPartition(*name): SessionPosition(*reached.durable)
-            for name, reached in self._progress.items()
-        }
+            return _begun(self._progress, MERGED)
 
     def wait_acknowledged(self, wanted: Places, timeout_s: float | None) -> None:
         """Wait until everything up to `wanted` is acknowledged. Raises as `wait_merged`."""
-        self._wait(wanted, self._all_acknowledged, timeout_s, "acknowledged")
+        self._wait(wanted, ACKNOWLEDGED, timeout_s)
 
     def wait_merged(self, wanted: Places, timeout_s: float | None) -> None:
         """Wait until everything up to `wanted`, and what was left, is merged.
@@ -213,7 +209,7 @@ class Shipper:
             ShippingStopped: it never will be.
             RecordsDamaged: all else is; raised once for each damage.
         """
-        self._wait(wanted, self._all_merged, timeout_s, "merged")
+        self._wait(wanted, MERGED, timeout_s)
 
     def wait_held(self, wanted: Places, timeout_s: float | None) -> None:
         """Wait until a node holds a stage's records up to `wanted` durably.
@@ -223,7 +219,7 @@ class Shipper:
         """
         self._expect(wanted)
         try:
-            self._wait(wanted, self._all_held, timeout_s, "held", is_stage=True)
+            self._wait(wanted, HELD, timeout_s, is_stage=True)
         finally:
             self._expect(())
 
@@ -252,25 +248,24 @@ class Shipper:
     def _wait(
         self,
         wanted: Places,
-        reached: Callable[[], PartitionPositions],
+        step: _Reach,
         timeout_s: float | None,
-        what: str,
         *,
         is_stage: bool = False,
     ) -> None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._moved:
-            if self._missing(wanted, reached()):
+            if self._missing(wanted, step):
                 self._thread.soon(self._client.hurry)
             self._waiting += 1
             try:
-                while missing := self._missing(wanted, reached()):
+                while missing := self._missing(wanted, step):
                     self._check_possible(missing, is_stage=is_stage)
                     if refusal := self._refusal(missing):
                         raise PublishingRefused(refusal)
                     left = None if deadline is None else deadline - time.monotonic()
                     if left is not None and left <= 0:
-                        raise NotMerged(self._explain(missing, reached(), what))
+                        raise NotMerged(self._explain(missing, step))
                     self._moved.wait(left)
             finally:
                 self._waiting -= 1
@@ -302,11 +297,18 @@ class Shipper:
             if each.stage is not None and (TopicPartition(*each.name), each.run) in runs:
                 raise RecordsDamaged(_spoilt_text(each, os.path.dirname(self._lock.path)))
 
-    def _missing(self, wanted: Places, reached: PartitionPositions) -> Places:
+    def _missing(self, wanted: Places, step: _Reach) -> Places:
         """What may still come: a lost run holds up no other one, and is spoken of at the end."""
         lost = {(TopicPartition(*each.name), each.run) for each in self._lost()}
-        behind = _behind(self._still_wanted(wanted), reached)
-        return [each for each in behind if (each[0], each[1].run) not in lost]
+        return [
+            (name, position)
+            for name, position in self._still_wanted(wanted)
+            if (name, position.run) not in lost and self._reached(name, step) < position
+        ]
+
+    def _reached(self, name: TopicPartition, step: _Reach) -> SessionPosition:
+        known = self._progress.get(name)
+        return NOWHERE if known is None else step.place(known)
 
     def _lost(self) -> Sequence[LostRange]:
         return () if self._status is None else self._status.lost
@@ -343,9 +345,10 @@ class Shipper:
         refusing = [each for each in nodes if any(map(_is_refusal, _reasons(each, names)))]
         return "; ".join(_by_reason(refusing)) if 2 * len(refusing) > len(nodes) else None
 
-    def _explain(self, missing: Places, reached: PartitionPositions, what: str) -> str:
+    def _explain(self, missing: Places, step: _Reach) -> str:
         parts = [
-            f"{_progress(name, what, reached.get(name))} (its log ends at {_shown(position)})"
+            f"{_progress(name, step.name, self._reached(name, step))} "
+            f"(its log ends at {_shown(position)})"
             for name, position in missing
         ]
         status = self._status
@@ -415,22 +418,14 @@ def _by_reason(nodes: Iterable[NodeStatus]) -> list[str]:
     return [f"{', '.join(names)}: {reason}" for reason, names in found.items()]
 
 
-def _behind(wanted: Places, reached: PartitionPositions) -> Places:
-    """The wanted positions that are not reached."""
-    return [
-        (name, position)
-        for name, position in wanted
-        if name not in reached or reached[name] < position
-    ]
+def _begun(progress: Mapping[InputName, InputProgress], step: _Reach) -> PartitionPositions:
+    """The positions of those that have reached anything."""
+    places = ((name, step.place(reached)) for name, reached in progress.items())
+    return {TopicPartition(*name): place for name, place in places if place.run >= 0}
 
 
-def _begun(places: PartitionPositions) -> PartitionPositions:
-    """Without those that have not reached anything."""
-    return {name: position for name, position in places.items() if position.run >= 0}
-
-
-def _progress(name: TopicPartition, step: str, reached: SessionPosition | None) -> str:
-    if reached is None or reached.run < 0:
+def _progress(name: TopicPartition, step: str, reached: SessionPosition) -> str:
+    if reached.run < 0:
         return f"{name} is not {step} yet"
     return f"{name} is {step} up to {_shown(reached)}"
 

@@ -12,7 +12,7 @@ from samelog.config.tables.client import OnRecreate
 from samelog.format.directory_files import PartitionFile, RunFile, TopicFile
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName
-from samelog.replicator.push.client import PushClient
+from samelog.replicator.push.client import PushClient, _Release
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import SessionProgress
 from samelog.replicator.push.recreation import Recreation
@@ -198,7 +198,7 @@ def look_once_for_finished_runs() -> Iterator[None]:
 
     def removed(self: PushClient, removal: Removal) -> None:
         original(self, removal)
-        self._release_wanted = False
+        self._release_wanted = _Release.NOTHING
 
     with patch.object(PushClient, "_removed", removed):
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -12,7 +13,13 @@ from samelog.format.directory_files import CarriedFile, ShippingFile
 from samelog.replicator.interfaces import InputName, RollByte
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import LostRange, SessionProgress
-from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
+from samelog.replicator.push.release import (
+    Removal,
+    find_lost,
+    plan_removal,
+    remove,
+    waits_for_file,
+)
 from samelog.store.disk.disk_errors import DirectoryGone
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.disk.json_files import write_json_file
@@ -83,7 +90,7 @@ def test_sealed_files_go_up_to_what_is_merged(
 def test_nothing_goes_from_a_directory_that_took_the_place_of_this_one(
     publisher: Publisher,
 ) -> None:
-    """Its files have the same names, and nobody has merged what is in them."""
+    """Its files have the same names, and their bytes are not merged."""
     publisher.merged(0, FLIGHTS, (3, ONE))
     assert publisher.removed()
     path = publisher.files.path
@@ -109,6 +116,90 @@ def test_what_takes_a_directorys_place_after_the_plan_was_made_loses_nothing(
         asyncio.run(remove(OsFileSystem(), removal))
     assert all(Path(name).exists() for name in removal.paths)
     assert not plan_removal(publisher.session, publisher.progress).paths
+
+
+class Unlooped(dict[InputName, Any]):
+    """A table of inputs that must be looked up by name."""
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise AssertionError("a loop over all inputs")
+
+    __iter__ = keys = values = items = _refuse
+
+
+def wide(path: Path) -> Publisher:
+    """With a run of many inputs, that have a sealed file each and a growing one."""
+    made = Publisher(path)
+    made.files.begin()
+    for partition in range(20):
+        made.write(("flights", partition), 1)
+    made.session.poll()
+    return made
+
+
+def test_a_release_plans_for_the_inputs_that_moved_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher, looked = wide(tmp_path), list[str]()
+    publisher.merged(0, ("flights", 3), (1, 0))
+    publisher.merged(0, ("flights", 5), (1, 0))
+    session, identity = publisher.session, OsFileSystem.identity
+
+    def counted(self: OsFileSystem, path: str) -> tuple[int, int]:
+        looked.append(Path(path).name)
+        return identity(self, path)
+
+    monkeypatch.setattr(OsFileSystem, "identity", counted)
+    monkeypatch.setattr(session, "_inputs", Unlooped(session._inputs))
+    removal = plan_removal(session, publisher.progress, {("flights", 3): None})
+    assert {Path(path).parent.name for path in removal.paths} == {"flights-3"}
+    assert looked == ["s", "flights-3"]
+
+
+def test_an_end_of_a_run_is_noticed_without_a_loop_over_all_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for after each piece that is shipped."""
+    session = wide(tmp_path).session
+    name = "flights", 7
+    session.tail(0, name)
+    monkeypatch.setattr(session, "_inputs", Unlooped(session._inputs))
+    assert not session.is_over(0)
+    assert not session.has_unnoted_damage(0)
+    assert session.to_ship(0, name) == [name], "as when its topic was deleted"
+    session.tail(0, name).lose_start()
+    assert session.is_over(0)
+    assert session.has_unnoted_damage(0)
+
+
+def test_a_merged_file_goes_once_there_is_a_newer_one(tmp_path: Path) -> None:
+    """No position moves then."""
+    publisher = Publisher(tmp_path)
+    publisher.files.begin()
+    publisher.write(FLIGHTS, 0)
+    publisher.session.poll()
+    assert not waits_for_file(publisher.session, publisher.progress, FLIGHTS)
+    publisher.merged(0, FLIGHTS, (1, 0))
+    assert waits_for_file(publisher.session, publisher.progress, FLIGHTS)
+    publisher.files.roll(FLIGHTS)
+    publisher.files.append(batch(b"x"), FLIGHTS)
+    assert publisher.removed() == publisher.names(0, 1)
+    assert not waits_for_file(publisher.session, publisher.progress, FLIGHTS)
+
+
+def test_only_positions_that_have_moved_are_told() -> None:
+    progress = SessionProgress()
+    places = (0, 5), (0, 3), (0, 1)
+    for name in FLIGHTS, OTHER:
+        progress.reached(0, name, places)
+    assert progress.moved == progress.inputs
+    progress.moved, progress.merged_more = {}, {}
+    progress.reached(0, FLIGHTS, places)
+    progress.reached(0, OTHER, ((0, 9), (0, 3), (0, 1)))
+    assert progress.moved == {OTHER: progress.inputs[OTHER]}
+    assert not progress.merged_more
+    progress.reached(0, FLIGHTS, ((0, 5), (0, 3), (0, 2)))
+    assert progress.merged_more == {FLIGHTS: None}
 
 
 def test_what_a_run_carried_stays_merged_when_an_earlier_run_is_gone(tmp_path: Path) -> None:
@@ -209,7 +300,7 @@ def test_the_files_of_a_deleted_topic_go_unmerged(publisher: Publisher) -> None:
 def test_removing_twice_does_no_harm(publisher: Publisher) -> None:
     publisher.session.poll()
     paths = (str(publisher.files.file(0)), str(publisher.files.file(77)))
-    removal = Removal(paths, (), publisher.session.identities())
+    removal = Removal(paths, (), publisher.session.identities((FLIGHTS,)))
     for _ in range(2):
         asyncio.run(remove(OsFileSystem(), removal))
     assert not publisher.files.file(0).exists()

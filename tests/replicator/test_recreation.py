@@ -331,7 +331,7 @@ def test_a_removal_is_followed_by_another_look(tmp_path: Path) -> None:
             def plan(*_: object) -> Removal:
                 looks.append("")
                 there = Path(paths[0]).exists()
-                return Removal(paths if there else (), (7,), client._session.identities())
+                return Removal(paths if there else (), (7,), client._session.identities(()))
 
             with patch("samelog.replicator.push.client.plan_removal", plan):
                 client._release_soon()

@@ -159,7 +159,7 @@ def test_a_run_of_many_inputs_is_checked_in_bounded_turns(monkeypatch: pytest.Mo
     world.closer.run_ended(SESSION, "0", ends)
     for turns in range(1, 4):
         world.closer.close()
-        world.closer.run_ended(SESSION, "0", dict(ends))  # it is told again each second
+        world.closer.run_ended(SESSION, "0", dict(ends))  # repeated each second
         assert (len(looked), world.closer.goes_on) == (turns * CHECKED, True)
     world.closer.close()
     assert [type(each) for each in world.proposed] == [CloseRun]
@@ -172,7 +172,7 @@ def test_an_input_that_moves_is_checked_again_before_its_run_is_closed() -> None
     world.closer.run_ended(SESSION, "0", {})
     world.closer.close()
     world.views[0] = NodeView()
-    world.views[0].places[1] = SessionPosition(0, 0, 9)  # one that was looked at
+    world.views[0].places[1] = SessionPosition(0, 0, 9)  # a checked one
     world.closer.moved([1])
     for _ in range(4):
         world.closer.close()
@@ -198,7 +198,7 @@ def test_an_input_that_is_opened_meanwhile_is_checked_before_its_run_is_closed()
 
 def test_a_group_that_holds_up_sessions_is_named() -> None:
     world, ends = World(), {("t", 0): END, ("t", 1): END}
-    for second in range(int(HELD_UP_S) + 1):  # it is told again each second
+    for second in range(int(HELD_UP_S) + 1):  # repeated each second
         assert world.closer.held_up == {}
         world.now = float(second)
         world.closer.run_ended(SESSION, "0", ends)

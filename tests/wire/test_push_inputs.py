@@ -73,7 +73,7 @@ def test_opening_an_input_costs_the_same_however_many_are_open() -> None:
     names = [("t", partition) for partition in range(3 * MAX_OPENING)]
     session: Any = SimpleNamespace(
         is_current=lambda run: True,
-        to_ship=lambda run: names,
+        to_ship=lambda run, name=None: names,
         tail=lambda run, name: files,
         topic_id=lambda name: "id",
     )

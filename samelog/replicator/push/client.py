@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 from samelog.config.tables.client import ClientConfig, OnRecreate
@@ -40,7 +41,13 @@ from samelog.replicator.push.progress import (
 )
 from samelog.replicator.push.recreation import HeldBytes, Recreation
 from samelog.replicator.push.refused import RefusedRecords
-from samelog.replicator.push.release import Removal, find_lost, plan_removal, remove
+from samelog.replicator.push.release import (
+    Removal,
+    find_lost,
+    plan_removal,
+    remove,
+    waits_for_file,
+)
 from samelog.runtime.backoff import Backoff
 from samelog.runtime.inotify import LoopInotify
 from samelog.runtime.loop import end_all, spawn
@@ -72,6 +79,15 @@ class PushStatus:
     damaged: tuple[LostRange, ...]
     gone: Mapping[InputName, int]
     held: Mapping[InputName, HeldBytes]
+
+
+class _Release(IntEnum):
+    """Of which inputs files may be removed."""
+
+    NOTHING = 0
+    MOVED = 1
+    """Those of which more was merged."""
+    ALL = 2
 
 
 class _FilesBeside(NamedTuple):
@@ -125,7 +141,7 @@ class PushClient:
         self._leaving: set[asyncio.Task[None]] = set()
         """Connections that end, because this was the last session that used them."""
         self._releaser: asyncio.Task[None] | None = None
-        self._release_wanted = False
+        self._release_wanted = _Release.NOTHING
         self._stopped: ProtocolFault | None = None
         self._to_tell: bool | None = None
         """Whether the status has changed, too, when progress is reported at the end of this turn of
@@ -138,6 +154,11 @@ class PushClient:
     def progress(self) -> Mapping[InputName, InputProgress]:
         """How far each input has come, by the best knowledge of any node."""
         return self._progress.inputs
+
+    def take_moved(self) -> Mapping[InputName, InputProgress]:
+        """Return the positions that have moved since the last call."""
+        moved, self._progress.moved = self._progress.moved, {}
+        return moved
 
     @property
     def topics(self) -> ToldTopics:
@@ -342,7 +363,7 @@ class PushClient:
             or is_finished
             or (is_in_carried and merged > merged_before)
         ):
-            self._release_soon()
+            self._release_soon(is_whole=is_finished)
         if self._progress.unfinished:
             self._go_on()
 
@@ -562,9 +583,12 @@ class PushClient:
         if has_status:
             self._tell_holds()
 
-    def _release_soon(self) -> None:
-        """Look for files to remove, a little later, because more positions will move."""
-        self._release_wanted = True
+    def _release_soon(self, *, is_whole: bool = True) -> None:
+        """Look for files to remove, a little later, because more positions will move. `is_whole`:
+        of all inputs, not only of those of which more was merged.
+        """
+        wanted = _Release.ALL if is_whole else _Release.MOVED
+        self._release_wanted = max(self._release_wanted, wanted)
         self._connections.wake(self)
         if self._releaser is None and self._is_started:
             self._releaser = spawn(self._release(), "release")
@@ -573,22 +597,32 @@ class PushClient:
         try:
             while self._release_wanted:
                 await asyncio.sleep(RELEASE_DELAY_S)
-                self._release_wanted = False
-                removal = plan_removal(self._session, self._progress)
-                await remove(self._session.fs, removal)
-                self._removed(removal)
+                wanted, self._release_wanted = self._release_wanted, _Release.NOTHING
+                await self._release_once(is_whole=wanted is _Release.ALL)
         except LogFormatError as error:
-            self._release_wanted = True
+            self._release_wanted = _Release.ALL
             log.error("files of %s could not be removed: %s", self._session.path, error)
         finally:
             self._releaser = None
 
+    async def _release_once(self, *, is_whole: bool) -> None:
+        """Raises LogFormatError."""
+        moved = self._progress.merged_more
+        waiting = {n: None for n in moved if waits_for_file(self._session, self._progress, n)}
+        self._progress.merged_more = waiting
+        removal = plan_removal(self._session, self._progress, None if is_whole else moved)
+        await remove(self._session.fs, removal)
+        self._removed(removal)
+
     def _removed(self, removal: Removal) -> None:
+        if removal.is_put_off:
+            self._progress.merged_more |= dict.fromkeys(self._progress.inputs)
         for run in removal.finished:
             self._session.forget_run(run)
             self._progress.forget_run(run, self._session.carried())
         if removal.paths:
             # A run that carried bytes of a finished one may be over now.
-            self._release_wanted |= bool(removal.finished)
+            if removal.finished:
+                self._release_wanted = _Release.ALL
             self._session.poll()
             self._tell_soon()

@@ -183,7 +183,7 @@ class PushConversation(ReplicatorHandler):
         if shipped in self._followed:
             tail, listener = self._followed.pop(shipped)
             tail.remove_listener(listener)
-        self.session_changed()
+        self._guarded(partial(self._sender.session_changed, name=name))
 
     def tell_holds(self, parts: tuple[HeldPart, ...]) -> None:
         """Report what is held, if that is news to the node."""

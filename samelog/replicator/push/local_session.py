@@ -13,7 +13,7 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -129,12 +129,13 @@ class LocalSession:
         """Whether an input has files of this run, or files of earlier ones that it carries."""
         return name in self._inputs and self._inputs[name].has_bytes(run)
 
-    def to_ship(self, run: int) -> list[InputName]:
-        """Those of them that may be shipped now: not what is held, or belongs to a deleted topic;
-        and before a topic is known, not until there are bytes for it, because asking for a topic
-        may create it.
+    def to_ship(self, run: int, name: InputName | None = None) -> list[InputName]:
+        """Those of them, or of one of them, that may be shipped now: not what is held, or belongs
+        to a deleted topic; and before a topic is known, not until there are bytes for it, because
+        asking for a topic may create it.
         """
-        return [name for name in self.inputs_of(run) if self._may_ship(name, run)]
+        names = self.inputs_of(run) if name is None else [name] * self.has_bytes(run, name)
+        return [name for name in names if self._may_ship(name, run)]
 
     def _may_ship(self, name: InputName, run: int) -> bool:
         each = self._inputs[name]
@@ -258,11 +259,12 @@ class LocalSession:
         tail = directory.tails.get(run)
         if tail is None:
             tail = directory.tail(run, self.damage.start_of(run, name))
-            tail.on_damage = partial(self._damage_found, run)
+            tail.on_damage = partial(self._damage_found, run, name)
             found = self.damage.found_in(run, name)
             if found is not None:
                 start, stop = SessionPosition(*found.start), SessionPosition(*found.stop)
                 tail.damage = Damage(tail.wire(start), tail.wire(stop), found.reason)
+                self.damage.see(run, name)
             self._look_at_end(run, directory)
         return tail
 
@@ -321,8 +323,9 @@ class LocalSession:
     def _is_staged(self, run: int) -> bool:
         return any(known.run == run and known.stage is not None for known in self.runs)
 
-    def _damage_found(self, run: int) -> None:
+    def _damage_found(self, run: int, name: InputName) -> None:
         """A stage is published whole or not at all, so its damage is noted at once."""
+        self.damage.see(run, name)
         if self._is_staged(run):
             self.note_damage()
 
@@ -336,15 +339,8 @@ class LocalSession:
         return bool(self._unnoted(run))
 
     def _unnoted(self, run: int) -> list[InputName]:
-        found = []
         is_closed = any(each.run == run and each.run_id in self.damage.closed for each in self.runs)
-        for name, directory in self._inputs.items():
-            tail = None if is_closed else directory.tails.get(run)
-            if tail is not None and tail.damage is not None:
-                noted = self.damage.found_in(run, name)
-                if noted is None or noted.start != tail.local(tail.damage.start):
-                    found.append(name)
-        return found
+        return [] if is_closed else self.damage.unnoted(run, self._inputs)
 
     def note_damage(self) -> None:
         """Begin to note durably what was found, and to keep a copy of it. A part of a run is ended
@@ -396,11 +392,7 @@ class LocalSession:
         """Whether nothing will ever be added to this run, or to this part of it."""
         if self._is_ended(run):
             return True
-        for directory in self._inputs.values():
-            tail = directory.tails.get(run)
-            if tail is not None and tail.damage is not None:
-                return True
-        return False
+        return any(True for _ in self.damage.tails(run, self._inputs))
 
     def _is_ended(self, run: int) -> bool:
         if not self.runs or run != self.runs[-1].run or run in self._abandoned:
@@ -411,20 +403,21 @@ class LocalSession:
         """The directory of an input."""
         return self._inputs[name].path
 
-    def identities(self) -> dict[str, tuple[int, int]]:
-        """Path (no slash at its end) -> identity of the directories whose files are known here: the
-        session's, and its inputs'. Others may have taken their places, because they were replaced
-        or unmounted.
+    def identities(self, names: Iterable[InputName]) -> dict[str, tuple[int, int]]:
+        """Path (no slash at its end) -> identity of the directories of the session and of these
+        inputs, when they were looked at first. Others may have taken their places, because they
+        were replaced or unmounted.
         """
         found = {os.path.dirname(os.path.join(self.path, "")): self._identity}
-        found |= {each.path: each.identity for each in self._inputs.values()}
+        found |= {each.path: each.identity for each in map(self._inputs.__getitem__, names)}
         return {path: identity for path, identity in found.items() if identity is not None}
 
-    def is_in_place(self) -> bool:
+    def is_in_place(self, names: Iterable[InputName]) -> bool:
         """Whether all of them are found where they were."""
+        known = self.identities(names)
         try:
             return self._identity is not None and all(
-                self.fs.identity(path) == identity for path, identity in self.identities().items()
+                self.fs.identity(path) == identity for path, identity in known.items()
             )
         except LogFormatError:
             return False
@@ -489,6 +482,7 @@ class LocalSession:
 
     def forget_run(self, run: int) -> None:
         """The files of a run were removed."""
+        self.damage.forget(run)
         for directory in self._inputs.values():
             tail = directory.tails.pop(run, None)
             if tail is not None:

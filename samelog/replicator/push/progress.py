@@ -85,6 +85,10 @@ class SessionProgress:
         self.unfinished: dict[int, RunEnds] = {}
         """Damaged runs whose present part the cluster has closed, and where."""
         self._gone: set[tuple[int, InputName]] = set()
+        self.moved: dict[InputName, InputProgress] = {}
+        """Positions that have moved since the owner emptied this."""
+        self.merged_more: dict[InputName, None] = {}
+        """Inputs of which more was merged since then, likewise."""
 
     def reached(self, run: int, name: InputName, places: ProgressTold) -> bool:
         """A node says durable, acknowledged, merged of a run; whether that is news."""
@@ -101,6 +105,9 @@ class SessionProgress:
         known = self._merged.get((run, name), (0, 0))
         if merged > known:
             self._merged[run, name] = merged
+            self.merged_more[name] = None
+        if after != before:
+            self.moved[name] = after
         self.inputs[name] = after
         return after != before or merged > known
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from samelog.format.file_names import data_name, from_name, sealed_name
@@ -32,29 +32,76 @@ class Removal:
     finished: tuple[int, ...]
     directories: Mapping[str, tuple[int, int]]
     """Path -> identity of those that the files are in."""
+    is_put_off: bool = False
+    """Another directory has taken the place of one of these."""
 
 
-def plan_removal(session: LocalSession, progress: SessionProgress) -> Removal:
-    """What may go now: nothing while another directory has taken this one's place, because its
-    files have the same names, and other bytes.
+def plan_removal(
+    session: LocalSession, progress: SessionProgress, moved: Collection[InputName] | None = None
+) -> Removal:
+    """What may go now: nothing while another directory has taken the place of one that the files
+    are in, because its files have the same names, and other bytes. `moved`: of open runs, look at
+    these inputs only, as nothing else has changed; None: at all.
     """
     paths: list[str] = []
     finished: list[int] = []
-    if not session.is_in_place():
-        return Removal((), (), {})
+    used: dict[InputName, None] = {}
     for record in session.runs:
         run = record.run
-        names = session.inputs_of(run)
-        is_finished = all(_is_done(session, progress, run, name) for name in names)
-        is_finished = is_finished and run in progress.ends
-        for name in names:
-            limit = None if is_finished else _first_kept(session, progress, run, name)
-            paths += _names_below(session, run, name, limit)
+        names = _changed_inputs(session, progress, run, moved)
+        is_finished = _is_finished(session, progress, run, names)
+        for name, found in _removable(session, progress, run, names, is_finished=is_finished):
+            paths += found
+            used[name] = None
         if is_finished and names:
             finished.append(run)
         if is_finished and run != session.runs[-1].run:
             paths += reversed(run_files(session.path, run))
-    return Removal(tuple(paths), tuple(finished), session.identities())
+    if (paths or finished) and not session.is_in_place(used):
+        return Removal((), (), {}, is_put_off=True)
+    return Removal(tuple(paths), tuple(finished), session.identities(used))
+
+
+def _is_finished(
+    session: LocalSession, progress: SessionProgress, run: int, names: Iterable[InputName]
+) -> bool:
+    """Whether a run is closed, and nothing of its inputs is needed any more."""
+    is_closed = run in progress.ends
+    return is_closed and all(_is_done(session, progress, run, name) for name in names)
+
+
+def _removable(
+    session: LocalSession,
+    progress: SessionProgress,
+    run: int,
+    names: Iterable[InputName],
+    *,
+    is_finished: bool,
+) -> Iterator[tuple[InputName, list[str]]]:
+    """The files of a run that may go, by input; all of a finished run."""
+    for name in names:
+        limit = None if is_finished else _first_kept(session, progress, run, name)
+        if found := [*_names_below(session, run, name, limit)]:
+            yield name, found
+
+
+def _changed_inputs(
+    session: LocalSession,
+    progress: SessionProgress,
+    run: int,
+    moved: Collection[InputName] | None,
+) -> list[InputName]:
+    """The inputs of a run of which something may go now: all of a closed run."""
+    if moved is None or run in progress.ends:
+        return session.inputs_of(run)
+    return [name for name in moved if session.has_bytes(run, name)]
+
+
+def waits_for_file(session: LocalSession, progress: SessionProgress, name: InputName) -> bool:
+    """Whether the newest file of an input is merged, and goes once there is a newer one."""
+    run = session.runs[-1].run
+    newest = max(session.names_of(run, name).data, default=-1)
+    return 0 <= newest < progress.merged(run, name)[0]
 
 
 def find_lost(session: LocalSession, run: int, name: InputName, end: RollByte) -> LostRange | None:

@@ -24,10 +24,11 @@ from samelog.format.directory_files import DamagedRange, DamageFile, RunByte, Ru
 from samelog.format.file_names import input_name, parse_input_name
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName, RollByte, RunEnds
+from samelog.replicator.push.input_directory import InputDirectory
 from samelog.replicator.push.progress import LostRange
 from samelog.replicator.push.session_tail import RunTail
 from samelog.store.disk.files import FileSystem
-from samelog.store.session.damage import keep_damaged, read_damage, write_damage
+from samelog.store.session.damage import Damage, keep_damaged, read_damage, write_damage
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ class SessionDamage:
         """
         self.noting: asyncio.Task[None] | None = None
         """Notes damage, in a thread; the inputs are shipped meanwhile."""
+        self._seen: dict[int, dict[InputName, None]] = {}
+        """By run, inputs whose tails ended in damage once."""
 
     # --- what is known ------------------------------------------------------------------------
 
@@ -101,7 +104,33 @@ class SessionDamage:
             if known.run in stages:
                 yield from _as_lost(known.found, stages[known.run])
 
+    def tails(
+        self, run: int, inputs: Mapping[InputName, InputDirectory]
+    ) -> Iterator[tuple[InputName, RunTail, Damage]]:
+        """The tails of a run that end in damage."""
+        for name in self._seen.get(run, ()):
+            tail = inputs[name].tails.get(run) if name in inputs else None
+            if tail is not None and tail.damage is not None:
+                yield name, tail, tail.damage
+
+    def unnoted(self, run: int, inputs: Mapping[InputName, InputDirectory]) -> list[InputName]:
+        """The inputs whose damage in a run is not noted durably."""
+        found = []
+        for name, tail, damage in self.tails(run, inputs):
+            noted = self.found_in(run, name)
+            if noted is None or noted.start != tail.local(damage.start):
+                found.append(name)
+        return found
+
     # --- what changes -------------------------------------------------------------------------
+
+    def see(self, run: int, name: InputName) -> None:
+        """The tail of an input ends in damage."""
+        self._seen.setdefault(run, {})[name] = None
+
+    def forget(self, run: int) -> None:
+        """The files of a run were removed."""
+        self._seen.pop(run, None)
 
     async def note(self, run: RunFile, name: InputName, tail: RunTail, directory: str) -> None:
         """Note durably that the present part of a run ends in damage, and keep a copy of the bytes,

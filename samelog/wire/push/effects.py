@@ -97,8 +97,8 @@ class SessionView(Protocol):
     def inputs_of(self, run: int) -> list[InputName]:
         """The inputs that have files of this run, or files of earlier ones that it carries."""
 
-    def to_ship(self, run: int) -> list[InputName]:
-        """Those of them that may be shipped now."""
+    def to_ship(self, run: int, name: InputName | None = None) -> list[InputName]:
+        """Those of them, or of one of them, that may be shipped now."""
 
     def stays_open(self, run: int) -> bool:
         """Whether a run is not to be ended although all of it that may be shipped was."""

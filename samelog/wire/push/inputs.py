@@ -188,15 +188,15 @@ class RunInputs:
         self._effects.append(FollowNone())
         return kept
 
-    def open_new_inputs(self, now: float) -> None:
-        """Open session partitions of the run that are not open yet."""
+    def open_new_inputs(self, now: float, name: InputName | None = None) -> None:
+        """Open session partitions of the run, or this one of them, that are not open yet."""
         run = self._run().run
         if not self._session.is_current(self._run()):
             return  # this part is closed; the node is about to say so
-        for name in self._session.to_ship(run):
-            if name not in self._inputs:
-                shipped = ShippedInput(name, self._session.tail(run, name))
-                self._inputs[name] = shipped
+        for each in self._session.to_ship(run, name):
+            if each not in self._inputs:
+                shipped = ShippedInput(each, self._session.tail(run, each))
+                self._inputs[each] = shipped
                 self._waiting.append(shipped)
                 self._effects.append(Follow(shipped))
         self._open_some(now)

@@ -167,12 +167,12 @@ class PushSender:
         else:
             self.effects.append(HoldersTold(message.nodes))
 
-    def session_changed(self, now: float) -> None:
-        """Runs or inputs have come or gone."""
+    def session_changed(self, now: float, name: InputName | None = None) -> None:
+        """Runs or inputs, or this input only, have come or gone."""
         if self.phase is PushPhase.IDLE:
             self._next_run(now)
         elif self.inputs.run is not None:
-            self.inputs.open_new_inputs(now)
+            self.inputs.open_new_inputs(now, name)
             self.effects.append(SendMore())
 
     def time_passed(self, now: float) -> None:

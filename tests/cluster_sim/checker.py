@@ -11,7 +11,7 @@ Invariant: looking changes nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment
 from samelog.archiver.compaction import CompactCommand
@@ -20,6 +20,7 @@ from samelog.consensus import Entry, Role
 from samelog.consensus.messages import Vote, VoteReply
 from samelog.consensus.wal import scan_wal
 from samelog.format.compaction import CompactedSegment
+from samelog.format.positions import SessionPosition
 from samelog.placement.values import PassStage
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.progress import LostRange
@@ -34,6 +35,7 @@ from samelog.sequencer.state.placement.commands import PlaceTopic
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.sequencer.state.types import Rejection
 from samelog.store.merged.log import MergedLog
+from samelog.wire.push.layout import Layout
 from tests.cluster_sim.actor import CLUSTER
 from tests.cluster_sim.canonical import CanonicalLog, End
 from tests.cluster_sim.group_checker import GroupChecker
@@ -45,6 +47,7 @@ from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
     from samelog.replicator.pull.client import PullClient
+    from samelog.replicator.push.client import PushClient
     from samelog.sequencer.node import Node
     from samelog.sequencer.state.types import State
     from tests.cluster_sim.actor import Actor
@@ -391,13 +394,30 @@ class Checker:
     def _check_committed(
         self, actor: PublisherActor, run_id: str, name: InputName, append: Written
     ) -> None:
-        carrying, end = actor.as_shipped(run_id, name, append.end)
+        carrying, end = self._as_shipped(actor, run_id, name, append.end)
         reached = self.committed.get((actor.session, carrying, name), (-1, 0))
         if reached < end:
             raise Violation(
                 "acknowledged is committed",
                 f"{actor.session} {append.numbers} of {name} at {append.end} is not: {reached}",
             )
+
+    def _as_shipped(
+        self, actor: PublisherActor, run_id: str, name: InputName, end: tuple[int, int]
+    ) -> tuple[str, tuple[int, int]]:
+        """Return the run that ships an input's bytes of a run, which a later one may carry, and the
+        position there of a position in the files.
+        """
+        session = cast("PushClient", actor.client)._session
+        ids = {run.run: self.world.rotting.own(actor.session, run.run_id) for run in session.runs}
+        shipping = session.shipping_if_known(name)
+        [number] = [each for each, known in ids.items() if known == run_id]
+        if shipping is None or not shipping.carried:
+            return run_id, end
+        if number != shipping.begin[0] and not shipping.carries(number):
+            return run_id, end
+        layout = Layout(shipping.begin, shipping.carried)
+        return ids[shipping.begin[0]], layout.wire(SessionPosition(number, *end))
 
     def told_merged(
         self, actor: PublisherActor, run_id: str, name: InputName, place: tuple[int, int]

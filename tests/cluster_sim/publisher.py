@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
-from samelog.format.positions import SessionPosition
 from samelog.publisher.errors import DiskFull
 from samelog.publisher.session_writer import SessionWriter
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.client import PushClient
 from samelog.replicator.push.connections import PushConnections
 from samelog.store.disk.disk_errors import DiskFault
-from samelog.wire.push.layout import Layout
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import make_value
 from tests.cluster_sim.checked import spoilt
@@ -197,24 +195,6 @@ class PublisherActor(Actor):
             if run in run_ids:
                 checker.told_merged(self, run_ids[run], name, merged)
                 self.world.misfits.check_kept(self, run_ids[run], name, merged)
-
-    def as_shipped(
-        self, run_id: str, name: InputName, end: tuple[int, int]
-    ) -> tuple[str, tuple[int, int]]:
-        """Return the run that ships an input's bytes of a run, which a later one may carry, and the
-        position there of a position in the files.
-        """
-        session = cast(PushClient, self.client)._session
-        own = self.world.rotting.own
-        numbers = {own(self.session, run.run_id): run.run for run in session.runs}
-        shipping, number = session.shipping_if_known(name), numbers[run_id]
-        if shipping is None or not shipping.carried:
-            return run_id, end
-        if number != shipping.begin[0] and not shipping.carries(number):
-            return run_id, end
-        [carrying] = [each.run_id for each in session.runs if each.run == shipping.begin[0]]
-        layout = Layout(shipping.begin, shipping.carried)
-        return own(self.session, carrying), layout.wire(SessionPosition(number, *end))
 
     def _unlinks(self, process: Process, path: str, inode: object) -> None:
         is_data = re.fullmatch(r"log\.\d+\.\d+", path.rsplit("/", 1)[1])

@@ -199,10 +199,10 @@ class PeerParts:
         return life is None or life.is_sure or life.incarnation == let_in
 
     def may_hold(self, number: int, state: State, now: float) -> bool:
-        """Whether a member may begin a replica of a new group: it is up, accepts bytes, its votes
-        count, and it knows that the cluster has begun.
+        """Whether a member may begin a replica of a new group: it is heard, accepts bytes, its
+        votes count, and it knows that the cluster has begun.
         """
-        is_up = self.presence.is_there(number) and self.presence.takes_in(number, now)
+        is_up = self.presence.is_heard(number, now) and self.presence.takes_in(number, now)
         return is_up and self.counts(number, state) and self.keeper.has_entries(number)
 
 

@@ -35,6 +35,7 @@ from samelog.placement.values import PlacedGroup, Placement
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.group_keeper import GroupKeeper
 from samelog.sequencer.cluster.keeper_steps import WantedGroup
+from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups import ending
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.replica import DataReplica
@@ -418,6 +419,13 @@ def found_groups_before_the_cluster_is_known() -> Iterator[None]:
 
 
 @contextmanager
+def found_groups_on_open_connections() -> Iterator[None]:
+    """A member counts as up as long as its connection looks open."""
+    with patch.object(Presence, "is_heard", lambda self, number, now: self.is_there(number)):
+        yield
+
+
+@contextmanager
 def begin_without_a_majority() -> Iterator[None]:
     """Whoever an operator names holds a new group, be they away."""
     with patch.object(topics, "_check_majority", lambda table, members: None):
@@ -465,6 +473,7 @@ _NOTED = _RUNS + "a_part_names_what_was_noted_and_never_came"
 _COUNTED = (
     "tests/sequencer/test_lives.py::test_groups_begin_on_members_that_are_up_count_and_take_in"
 )
+_HEARD = "tests/sequencer/test_presence.py::test_a_member_that_tells_nothing_is_not_heard"
 _LISTED = "topics.py::test_a_list_of_members_needs_a_majority_that_may_begin"
 _JUST = "tests/sequencer/test_changes.py::test_a_member_that_may_just_get_a_replica_is_not_removed"
 _ANEW = "operations.py::test_who_has_the_only_copy_does_not_begin_anew_unless_it_lost_it"
@@ -536,6 +545,7 @@ PLACING = (
     ("raft.36", found_groups_on_suspects, _COUNTED),
     ("raft.36", found_groups_before_the_cluster_is_known, _COUNTED),
     ("raft.36", begin_without_a_majority, _IN + _LISTED),
+    ("raft.36", found_groups_on_open_connections, _HEARD),
     ("placement.14", remove_who_just_gets_a_replica, _JUST),
     ("placement.14", take_in_anew_who_has_the_only_copy, _IN + _ANEW),
     ("raft.37", lead_again_before_it_goes, _GOES),

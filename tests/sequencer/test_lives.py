@@ -217,7 +217,7 @@ def test_groups_begin_on_members_that_are_up_count_and_take_in(
     anything: Any = None
     lives: Any = SimpleNamespace(met={1: life(is_sure=is_sure)}, own=lambda: life(is_sure=is_sure))
     presence: Any = SimpleNamespace(
-        is_there=lambda number: is_up, takes_in=lambda number, now: takes_in
+        is_heard=lambda number, now: is_up, takes_in=lambda number, now: takes_in
     )
     state = State(started={number: MemberLives(5, "e", let_in) for number in (0, 1)})
     progress = None if match is None else SimpleNamespace(match=match)

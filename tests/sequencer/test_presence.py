@@ -1,6 +1,6 @@
 """Who is up: reports and connections decide, and members that are gone leave nothing behind."""
 
-from samelog.sequencer.cluster.presence import Presence
+from samelog.sequencer.cluster.presence import OFFLINE, Presence
 from samelog.wire.bounds import Health
 from samelog.wire.holds import HeldPart
 
@@ -22,6 +22,20 @@ def test_a_member_is_up_from_its_report_until_its_last_connection_broke() -> Non
     assert (presence.is_there(1), presence.up, presence.health) == (False, [0], {1: HEALTH})
     assert [presence.was_there(1, now, 10.0) for now in (14.9, 15.0)] == [True, False]
     assert not presence.was_there(2, 5.0, 10.0)
+
+
+def test_a_member_that_tells_nothing_is_not_heard() -> None:
+    """It lost its power while this member was paused, so its connection looks open."""
+    presence = Presence(0)
+    presence.dialled(1)
+    presence.heard(1, HEALTH)
+    assert presence.is_heard(1, 99.0), "it is about to tell its state"
+    presence.say(1, OFFLINE, 10.0)
+    heard = [(presence.is_there(1), presence.is_heard(1, now)) for now in (14.9, 15.0)]
+    assert heard == [(True, True), (True, False)]
+    assert presence.is_heard(0, 99.0)
+    presence.broke(1, 10.0)
+    assert not presence.is_heard(1, 10.0)
 
 
 def test_who_is_no_member_any_more_is_forgotten_but_for_oneself() -> None:

@@ -15,6 +15,8 @@ from samelog.wire.peer_messages import MemberState
 
 INTAKE_STOPPED = "intake stopped"
 """How a member says that it takes nothing in, among what is wrong with it."""
+SILENT_S = 5.0
+"""A member tells its state once a second."""
 OFFLINE = MemberState("offline", "it is not connected", "", "", 0, 0, 0)
 
 
@@ -50,6 +52,12 @@ class Presence:
     def is_there(self, number: int) -> bool:
         """Whether a member is up, as far as is known here."""
         return number in self._up
+
+    def is_heard(self, number: int, now: float) -> bool:
+        """Whether a member is up and has told its state lately. The connection to a member that
+        lost its power may look open for longer.
+        """
+        return number in self._up and self.said(number, now)[1] < SILENT_S
 
     def was_there(self, number: int, now: float, within_s: float) -> bool:
         """Whether a member is up, or was within the last seconds."""

@@ -95,6 +95,17 @@ class GroupChecker:
             else:
                 self._log_changed(state, command)
 
+    def recovered(self, state: State) -> None:
+        """A group continues with all that one replica holds, which is committed now."""
+        for entry in state.sessions.inputs.values():
+            runs = state.sessions.by_name[entry.session].runs
+            run_id = next((run.run_id for run in runs if run.number == entry.run), None)
+            if run_id is None or entry.partition not in state.partitions.by_number:
+                continue
+            key = entry.session, run_id, _name_of(state, entry.partition)
+            committed, place = self._world.checker.committed, (entry.roll, entry.byte)
+            committed[key] = max(committed.get(key, (-1, 0)), place)
+
     def died_applying(self, state: State, commands: Sequence[Any]) -> None:
         """It ended while it told others what its state machine has taken."""
         for command in commands:
@@ -253,6 +264,8 @@ def record_groups(actor: NodeActor, node: Node) -> None:
     def started(replica: DataReplica) -> None:
         group = replica.raft
         group._applier = GroupRecorder(actor, replica, group._applier)
+        if replica.placed.recovered:
+            actor.world.checker.groups.recovered(replica.group_replica.logs.machine.state)
         start(replica)
 
     def begin_recorded(number: int) -> None:

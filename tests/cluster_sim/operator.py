@@ -1,8 +1,10 @@
 """An operator of data groups in a simulated cluster: drains nodes, moves partitions, cancels and
-pauses tasks, at any time; in the end it takes everything back.
+pauses tasks, at any time; in the end it takes everything back, and recovers groups that no node can
+give a leader.
 
 Invariant: at the end nothing is under way, and each partition is in the group that the table names,
-open, and in no other one.
+open, and in no other one. A group is recovered only where the product allows it: no majority of
+voters is up and sure.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from samelog.consensus import Busy, NotLeader
@@ -19,6 +22,7 @@ from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused, TaskState
 from samelog.placement.values import PassStage, Placement
 from samelog.sequencer.admin.placement import other_copies
+from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.placement.commands import ChangePlacement, PlaceTopic
 from samelog.sequencer.state.types import State
@@ -33,6 +37,8 @@ CONVERTS_SHARE = 0.5
 MOST_COPIES = 5
 """Where topics are deleted, too: more than many of these clusters have members."""
 TOPIC = "f" * 32
+LEADERLESS_S = 20.0
+"""So long a group has no leader before the operator recovers it."""
 
 
 class Operator:
@@ -41,6 +47,8 @@ class Operator:
     def __init__(self, world: World, chance: random.Random) -> None:
         self._world = world
         self._chance = chance
+        self._leaderless: dict[int, float] = {}
+        """Group -> since when none of its replicas knows a leader."""
 
     def ask(self, node: Node, process: Process) -> None:
         """Ask the leader of group 0 for something, which may be refused or lost."""
@@ -132,6 +140,43 @@ class Operator:
             is_asked = draining or placement.are_paused or placement.declined
             if is_asked or self._stuck_tasks(placement):
                 self._world.loop.call_in(process, 0.0, self._change, node, self._as_it_was)
+            for number in self._without_leader(placement):
+                recover = partial(self._recover, number)
+                self._world.loop.call_in(process, 0.0, self._change, node, recover)
+
+    def _without_leader(self, placement: Placement) -> list[int]:
+        """Return the groups that have had no leader for long."""
+        now = self._world.loop.time()
+        for number in placement.groups:
+            replicas = self._replicas(number).values()
+            if any(each.raft.raft.leader is not None for each in replicas):
+                self._leaderless.pop(number, None)
+            else:
+                self._leaderless.setdefault(number, now)
+        return [
+            number
+            for number, since in self._leaderless.items()
+            if now - since >= LEADERLESS_S and number in placement.groups
+        ]
+
+    def _replicas(self, group: int) -> dict[str, DataReplica]:
+        """Return the replicas of a group by the names of their nodes."""
+        nodes = [actor.node for actor in self._world.nodes if actor.node is not None]
+        return {
+            node.member.config.name: node.data_groups.replicas[group]
+            for node in nodes
+            if group in node.data_groups.replicas
+        }
+
+    def _recover(self, group: int, node: Node) -> Sequence[AnyChange]:
+        """Continue a group with its newest replica, as `samelog recover group` does."""
+        replicas = self._replicas(group)
+        logs = {name: each.raft.raft.log for name, each in replicas.items()}
+        if not logs:
+            return []
+        newest = max(logs, key=lambda name: (logs[name].last_term, logs[name].last_index))
+        suspect = [name for name, each in replicas.items() if not each.raft.raft.may_vote]
+        return operations.recover(node.placing.look(), newest, group, suspect)
 
     def _stuck_tasks(self, placement: Placement) -> list[int]:
         """Return the tasks that give a replica to a node that stays away."""

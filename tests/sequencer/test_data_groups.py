@@ -15,7 +15,7 @@ from samelog.archiver.command import ArchiveCommand
 from samelog.consensus import GroupMessages, Role
 from samelog.consensus.messages import PreVote
 from samelog.placement.values import NewGroup
-from samelog.sequencer.admin.status import trouble
+from samelog.sequencer.admin.status import own_state, trouble
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.commands import (
     DeleteTopicCommand,
@@ -78,6 +78,25 @@ def test_groups_have_leaders_of_their_own_and_rest_when_nothing_happens(
             assert not node.logs.machine.state.events
         await until(lambda: rests(nodes, 1), "rest again")
         assert [node.data_groups.replicas[1].raft.raft.term for node in nodes] == terms
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_replica_that_no_member_can_let_in_names_its_remedy(
+    tmp_path: Path, run_with: RunWith
+) -> None:
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0], [0, 1, 2])
+        await until(lambda: led(nodes, 1) == [nodes[0]], "leads")
+        await until(lambda: led(nodes, 2) == [nodes[0]], "leads")
+        nodes[0].data_groups.is_suspect()
+        replica = nodes[0].data_groups.replicas[1]
+        await until(lambda: replica.raft.raft.leader is None, "leads no more")
+        await until(lambda: "samelog recover group 1" in own_state(nodes[0]).detail, "says so")
+        await until(lambda: len(led(nodes[1:], 2)) == 1, "another one leads the group of three")
+        known = nodes[0].data_groups.replicas[2]
+        await until(lambda: known.raft.raft.leader is not None, "follows")
+        assert not any("recover" in text for text in known.troubles)
 
     run_with(tmp_path, 3, body)
 

@@ -247,9 +247,14 @@ class DataReplica:
     @property
     def troubles(self) -> list[str]:
         """What is wrong with it, in words."""
-        parts, halted = self.group_replica, self.raft.halted
-        found = troubles(parts.logs, parts.raft, parts.care)
-        return [*([f"halted: {halted}"] if halted else ()), *found]
+        parts, halted, raft = self.group_replica, self.raft.halted, self.raft.raft
+        found = [f"halted: {halted}"] if halted else []
+        if not raft.may_vote and raft.leader is None:
+            found.append(
+                "its replica may have lost state, and votes once the group's leader lets it in; if"
+                f" the group stays without a leader: samelog recover group {self.number}"
+            )
+        return [*found, *troubles(parts.logs, parts.raft, parts.care)]
 
     def knows(self, session: str) -> bool:
         """Whether the group has anything of a session."""

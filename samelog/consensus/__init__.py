@@ -27,7 +27,6 @@ from samelog.consensus.messages import (
     GroupMessages,
     decode_groups,
     encode_groups,
-    encode_messages,
 )
 from samelog.consensus.progress import ProgressState, ProgressStatus
 from samelog.consensus.raft import Raft
@@ -61,7 +60,6 @@ __all__ = [
     "decode_configuration",
     "decode_groups",
     "encode_groups",
-    "encode_messages",
     "is_configuration",
     "messages",
 ]

@@ -2,8 +2,7 @@
 
 One payload is the MessagePack array `[2, [part, ...]]`, a part being what one group has to say:
 `[group, sender, receiver, [message, ...]]` with the numbers of both replicas. A message is an array
-whose first item is its type's number, followed by its fields in the order of the class. To members
-of an older build a payload is `[1, group, sender, [message, ...]]`.
+whose first item is its type's number, followed by its fields in the order of the class.
 
 Invariant: decoding any bytes gives messages whose numbers are in range, or MalformedMessage;
 nothing else.
@@ -219,14 +218,6 @@ class GroupMessages(NamedTuple):
     messages: Sequence[AnyRaftMessage]
 
 
-class _OfOneGroup(
-    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag_field="v", tag=1
-):
-    group: Unsigned32
-    sender: Unsigned32
-    messages: list[AnyRaftMessage]
-
-
 class _OfGroups(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag_field="v", tag=2
 ):
@@ -234,7 +225,7 @@ class _OfGroups(
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_OfOneGroup | _OfGroups)
+_decoder = msgspec.msgpack.Decoder(_OfGroups)
 
 
 def encode_groups(parts: Sequence[GroupMessages]) -> bytes:
@@ -242,17 +233,9 @@ def encode_groups(parts: Sequence[GroupMessages]) -> bytes:
     return _encoder.encode((2, parts))
 
 
-def encode_messages(messages: Sequence[RaftMessage], *, group: int = 0, sender: int = 0) -> bytes:
-    """The payload that carries what one group has to say to a member of an older build."""
-    return _encoder.encode((1, group, sender, messages))
-
-
 def decode_groups(payload: bytes | bytearray | memoryview) -> list[GroupMessages]:
-    """What a payload of either kind carries. Raises MalformedMessage for any other bytes."""
+    """What a payload carries. Raises MalformedMessage for any other bytes."""
     try:
-        content = _decoder.decode(payload)
+        return _decoder.decode(payload).parts
     except (msgspec.MsgspecError, RecursionError) as error:
         raise MalformedMessage(f"not a payload of messages: {error}") from error
-    if isinstance(content, _OfGroups):
-        return content.parts
-    return [GroupMessages(content.group, content.sender, 0, content.messages)]

@@ -139,8 +139,7 @@ class Dispatcher:
         is_new = peers.lives.meet(member.number, life)
         self._welcome(life=peers.lives.own())
         listener.peer_introduced(member.number, is_new=is_new)
-        known = life.incarnation, self._connection, listener
-        return PeerServer(member.number, *known, knows_bulk=hello.bulk)
+        return PeerServer(member.number, life.incarnation, self._connection, listener)
 
     def _bulk(self, hello: Hello) -> Handler:
         """A member's bulk connection: its control connection must be there, in the same life."""
@@ -262,7 +261,6 @@ class Dispatcher:
                 is_fresh=is_fresh,
                 cluster_id=self._cluster_id(),
                 life=life,
-                bulk=life is not None,
             )
         )
 

@@ -50,9 +50,7 @@ from samelog.wire.bounds import METADATA_GROUP, Health
 from samelog.wire.peer_messages import (
     Cursors,
     Forward,
-    ForwardAll,
     Forwarded,
-    ForwardedAll,
     PeerMessage,
     Report,
     RunEnded,
@@ -329,9 +327,9 @@ class GroupReplica:
                 self._receive_report(node, message)
             case Cursors():
                 self.reporter.cursors_heard(dict(message.merged))
-            case Forward() | ForwardAll():
+            case Forward():
                 self._site.owner.spawn(self.raft.proposer.serve(node, message))
-            case Forwarded() | ForwardedAll():
+            case Forwarded():
                 self.raft.proposer.answered(message)
             case RunEnded():
                 ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}

@@ -106,8 +106,6 @@ class Hello(Message, frozen=True, tag=1, forbid_unknown_fields=False):
     """RAFT: the sender's number in the cluster; None asks for it, and who else is there."""
     life: Life | None = None
     """RAFT, with a number, and BULK: which life of the node this is."""
-    bulk: bool = False
-    """RAFT: the sender knows BULK, and sends what is long there if the receiver knows it too."""
     parts: bool = False
     """PULL: the sender takes batches in parts."""
     roams: bool = False
@@ -141,8 +139,6 @@ class Welcome(Message, frozen=True, tag=2, forbid_unknown_fields=False):
     """Empty: the cluster has none yet."""
     life: Life | None = None
     """To a RAFT or BULK connection."""
-    bulk: bool = False
-    """To a RAFT connection: the sender knows BULK."""
 
     def __post_init__(self) -> None:
         check_session_name(self.cluster)

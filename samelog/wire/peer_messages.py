@@ -65,22 +65,6 @@ class Cursors(Message, frozen=True, tag=41):
 
 
 class Forward(Message, frozen=True, tag=42):
-    """Propose this command for me: the sender does not lead."""
-
-    id: Place63
-    command: bytes
-
-
-class Forwarded(Message, frozen=True, tag=43):
-    """The answer: the entry's index (None: not the leader, ask again), and a refusal's code."""
-
-    id: Place63
-    index: Place63 | None
-    code: ShortText = ""
-    message: Text = ""
-
-
-class ForwardAll(Message, frozen=True, tag=58):
     """Propose these commands for me, in one entry: the sender does not lead."""
 
     id: Place63
@@ -94,7 +78,7 @@ class CommandRefused(NamedTuple):
     message: Text = ""
 
 
-class ForwardedAll(Message, frozen=True, tag=59):
+class Forwarded(Message, frozen=True, tag=43):
     """The answer: the entry's index (None: not the leader, ask again), and what became of each."""
 
     id: Place63
@@ -399,9 +383,7 @@ PeerMessage: TypeAlias = (
     Report
     | Cursors
     | Forward
-    | ForwardAll
     | Forwarded
-    | ForwardedAll
     | RunEnded
     | MemberList
     | HistoryAsked

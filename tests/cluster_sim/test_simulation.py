@@ -5,21 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-import msgspec
 import pytest
 
 from samelog.replicator.pull.repair_pull import RepairPull
 from samelog.sequencer.cluster import peers
-from samelog.sequencer.dispatch import Dispatcher
-from samelog.sequencer.node import Node
 from samelog.wire import member_queues
-from samelog.wire.messages import Hello
 from tests.cluster_sim.mutants import Mutant
 from tests.cluster_sim.options import converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating, recreating_in_groups
@@ -201,19 +195,6 @@ def test_worlds_of_shared_connections_find_a_planted_bug() -> None:
     assert failed.value.rule == "everything is merged in time"
 
 
-@pytest.mark.usefixtures("simulates")
-@pytest.mark.parametrize("first", sampled((201, 213), usual=(201,)))
-def test_worlds_hold_in_which_some_members_know_no_bulk_connections(first: int) -> None:
-    # Who is that old knows no data groups either, so the cluster has none.
-    seeds = range(first, first + 6)
-    options = [
-        replace(from_seed(each), safety_s=SHORT_S, data_groups=0, stagers=0) for each in seeds
-    ]
-    with some_are_older():
-        results = [run_options(option) for option in options]
-    assert sum(result.acknowledged for result in results) > 0
-
-
 SHORT_BYTES = 400
 """Most of what matters is longer: snapshots, many appends, member lists."""
 
@@ -237,35 +218,6 @@ def test_worlds_hold_in_which_most_is_too_long_for_control(first: int) -> None:
         results = [run_options(option) for option in options]
     assert sum(result.acknowledged for result in results) > 0
     assert pushed
-
-
-@contextmanager
-def some_are_older() -> Iterator[None]:
-    """Every second member says nothing of bulk connections, as one of the version before."""
-    hello, welcome = Node._hello, Dispatcher._welcome
-
-    def say_hello(self: Node) -> Hello:
-        said = hello(self)
-        return msgspec.structs.replace(said, bulk=(said.number or 0) % 2 == 0)
-
-    def say_welcome(self: Dispatcher, **named: Any) -> None:
-        send = self._connection.send
-        knows_bulk = self._gate.peers.number % 2 == 0
-
-        def send_older(message: Any, channel: int = 0) -> None:
-            send(msgspec.structs.replace(message, bulk=message.bulk and knows_bulk))
-
-        self._connection.send = send_older  # type: ignore[method-assign]
-        try:
-            welcome(self, **named)
-        finally:
-            self._connection.send = send  # type: ignore[method-assign]
-
-    with (
-        patch.object(Node, "_hello", say_hello),
-        patch.object(Dispatcher, "_welcome", say_welcome),
-    ):
-        yield
 
 
 @pytest.mark.usefixtures("simulates")

@@ -11,13 +11,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from samelog.config.load import load_client, load_node
 from samelog.config.values import ConfigError
 from samelog.consensus import CorruptRecord, HistoryConflict, InvariantError, MalformedMessage
-from samelog.consensus.messages import decode_groups, encode_messages
+from samelog.consensus.messages import GroupMessages, decode_groups, encode_groups
 from samelog.consensus.snapshot_file import StoredSnapshot, decode_snapshot, encode_snapshot
 from samelog.consensus.types import FileOwner
 from samelog.consensus.wal import LogReplay, scan_wal
@@ -86,6 +87,12 @@ def wire_messages(data: bytes) -> None:
     with contextlib.suppress(ProtocolFault):
         message = decode_message(data)
         assert decode_message(encode_message(message)) == message
+
+
+def raft_payload() -> bytes:
+    """What one group has to say."""
+    messages: Any = examples.raft_messages()
+    return encode_groups([GroupMessages(0, 0, 0, messages)])
 
 
 def raft_messages(data: bytes) -> None:
@@ -246,7 +253,7 @@ def make_targets() -> dict[str, Target]:
     return {
         "frames": Target(frames, [*framed, b"".join(framed)]),
         "wire-messages": Target(wire_messages, wire),
-        "raft-messages": Target(raft_messages, [encode_messages(examples.raft_messages())]),
+        "raft-messages": Target(raft_messages, [raft_payload()]),
         "batches": Target(batches, [*whole, b"".join(whole)]),
         "codecs": Target(codecs, packed),
         "wal": Target(wal, [examples.wal_file()]),

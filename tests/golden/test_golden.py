@@ -31,7 +31,7 @@ from samelog.wire.frames import (
     encode_frame,
 )
 from samelog.wire.messages import encode_message
-from tests.golden.facts import facts, field_values
+from tests.golden.facts import facts
 from tests.golden.frames import describe, meaning, read, split
 
 HERE = Path(__file__).parent
@@ -71,17 +71,6 @@ def test_opening_golden_directories_changes_nothing(golden: Path) -> None:
     assert files(golden) == before
 
 
-def has_all(now: object, was: object) -> bool:
-    """Whether all that was written is there as it was. What has fields of its own may have more of
-    them, behind those.
-    """
-    if isinstance(now, dict) and isinstance(was, dict):
-        return list(now)[: len(was)] == list(was) and all(has_all(now[k], was[k]) for k in was)
-    if isinstance(now, list) and isinstance(was, list):
-        return len(now) == len(was) and all(map(has_all, now, was))
-    return now == was
-
-
 def test_golden_raft_files_are_written_as_they_were() -> None:
     directory = HERE / "node" / "raft"
     for path in (*directory.glob("wal.*"), *directory.glob("0/snapshot.*")):
@@ -90,15 +79,7 @@ def test_golden_raft_files_are_written_as_they_were() -> None:
             stored = decode_snapshot(data)
             assert encode_snapshot(stored) == data
             body = msgspec.msgpack.decode(stored.snapshot.data, type=SnapshotBody)
-            was = field_values(body.state)
-            now = field_values(StateMachine.decode(body.state).encode())
-            empty = field_values(StateMachine().encode())
-            assert {name: now[name] for name in now.keys() - was.keys()} == {
-                name: empty[name] for name in now.keys() - was.keys()
-            }
-            assert list(now)[: len(was)] == list(was)
-            for name in was:
-                assert has_all(*(msgspec.msgpack.decode(each[name]) for each in (now, was))), name
+            assert StateMachine.decode(body.state).encode() == body.state
             assert msgspec.msgpack.encode(body) == stored.snapshot.data
         else:
             scan = scan_wal(data)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from samelog.consensus import encode_messages
+from samelog.consensus import encode_groups
 from samelog.sequencer.cluster.group_keeper import GroupKeeper
 from samelog.sequencer.cluster.lives import (
     BEGAN_BEFORE,
@@ -177,7 +177,7 @@ def test_a_life_that_is_connected_is_not_displaced() -> None:
     async def body() -> None:
         now = asyncio.get_running_loop().time()
         link = SimpleNamespace(last_received=now, close=lambda: None)
-        payload = memoryview(encode_messages([]))
+        payload = memoryview(encode_groups([]))
         old = PeerServer(1, "old", cast(Any, link), cast(Any, Listener()))
         assert callers.has_other(1, "new")
         assert not callers.has_other(1, "old")

@@ -19,9 +19,7 @@ from samelog.wire.messages import encode_message
 from samelog.wire.peer_messages import (
     CommandRefused,
     Forward,
-    ForwardAll,
     Forwarded,
-    ForwardedAll,
 )
 from tests.cluster_sim.new_kind import NEW_BUILD, NewKind, known
 from tests.runtime.peers import until
@@ -140,12 +138,10 @@ def test_commands_are_forwarded_together() -> None:
         replica.level = LOWEST
 
         def to_leader(to: int, message: Any) -> bool:
-            is_one = isinstance(message, Forward)
-            data = message.command if is_one else message.commands
-            found = len(decode_commands(data))
+            found = len(decode_commands(message.commands))
             sent.append(found)
             told = (CommandRefused(),) * found
-            answer = Forwarded(message.id, 7) if is_one else ForwardedAll(message.id, 7, told)
+            answer = Forwarded(message.id, 7, told)
             asyncio.get_running_loop().call_soon(asker.answered, answer)
             return True
 
@@ -171,13 +167,11 @@ def test_what_is_asked_for_in_one_turn_is_one_entry_and_each_gets_its_own_outcom
         proposer = Proposer(group, replica, SystemClock(), send)  # type: ignore[arg-type]
         asked = [asyncio.ensure_future(proposer.propose(each)) for each in commands[:3]]
         gone = asyncio.ensure_future(proposer.propose(commands[3]))
-        served = asyncio.ensure_future(
-            proposer.serve(2, ForwardAll(9, encode_commands(commands[4:])))
-        )
+        served = asyncio.ensure_future(proposer.serve(2, Forward(9, encode_commands(commands[4:]))))
         await asyncio.sleep(0)
         gone.cancel()
         await served
-        assert told == [ForwardedAll(9, 1, (CommandRefused(), CommandRefused()))]
+        assert told == [Forwarded(9, 1, (CommandRefused(), CommandRefused()))]
         return [await each for each in asked]
 
     assert asyncio.run(main()) == [0, 1, 2]
@@ -364,9 +358,9 @@ def test_what_fits_no_message_is_refused_and_no_answer_is_too_long() -> None:
     most = max(map(len, together))
     assert most == 500
     reasons = tuple(CommandRefused("UNKNOWN_TOPIC", "x" * 1024) for _ in range(most))
-    assert encode_message(ForwardedAll(1, 1, reasons))
+    assert encode_message(Forwarded(1, 1, reasons))
     entries = list(in_entries([NodeStarted("n" * 1000, 1, 0, "life", 1)] * most))
-    assert max(len(encode_message(ForwardAll(1, encode_commands(x)))) for x in entries) < 1 << 20
+    assert max(len(encode_message(Forward(1, encode_commands(x)))) for x in entries) < 1 << 20
 
 
 @pytest.mark.parametrize(

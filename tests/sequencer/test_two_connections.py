@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from samelog.config.values import Address
-from samelog.consensus import GroupMessages, decode_groups, encode_messages
+from samelog.consensus import GroupMessages, decode_groups, encode_groups
 from samelog.consensus.messages import (
     Append,
     AppendReject,
@@ -87,7 +87,7 @@ def decoded(frame: bytes) -> list[Any]:
 class Ends:
     """This member's end of both connections to member 1."""
 
-    def __init__(self, *, knows_bulk: bool = True, incarnation: str = "now") -> None:
+    def __init__(self, *, incarnation: str = "now") -> None:
         self.welcomed: list[int] = []
         listener = SimpleNamespace(
             on_peer_welcomes=lambda number, life: self.welcomed.append(number)
@@ -107,12 +107,12 @@ class Ends:
         self.link._open(cast(Any, self.control), lambda error: None)
         handles = SimpleNamespace(connection=self.bulk, is_idle=False)
         self.link.bulk._handles = cast(Any, handles)
-        self.link.on_message(self.welcome(incarnation, knows_bulk=knows_bulk))
+        self.link.on_message(self.welcome(incarnation))
 
     @staticmethod
-    def welcome(incarnation: str, *, knows_bulk: bool = True) -> Welcome:
+    def welcome(incarnation: str) -> Welcome:
         life = LIFE._replace(incarnation=incarnation)
-        return Welcome("c", "n1", 1, 1, number=1, life=life, bulk=knows_bulk)
+        return Welcome("c", "n1", 1, 1, number=1, life=life)
 
 
 # --- what goes over which -----------------------------------------------------------------------
@@ -171,17 +171,6 @@ def test_a_long_report_stays_on_control_in_parts_that_say_the_same() -> None:
     assert sum((part.merged for part in told), ()) == cursors.merged
 
 
-def test_an_older_member_gets_what_it_knows() -> None:
-    ends = Ends(knows_bulk=False)
-    ends.link.send_raft(0, [SHORT, LONG, BEAT])
-    assert ends.control.take() == [SHORT, LONG, BEAT]
-    assert ends.link.send(Forward(1, bytes(100_000)))
-    assert len(ends.control.take()) == 1
-    assert not ends.bulk.frames
-    assert ends.link._bulk_hello().role is ConnectionRole.PULL
-    assert Ends().link._bulk_hello().role is ConnectionRole.BULK
-
-
 # --- which life they belong to --------------------------------------------------------------------
 
 
@@ -225,10 +214,10 @@ class Listening:
     def on_peer_message(self, number: int, message: object) -> None:
         self.heard.append(message)
 
-    def dialled(self, incarnation: str, *, knows_bulk: bool = True) -> PeerServer:
+    def dialled(self, incarnation: str) -> PeerServer:
         """Member 1 dials its control connection."""
         line = cast(Any, Line())
-        return PeerServer(1, incarnation, line, cast(Any, self), knows_bulk=knows_bulk)
+        return PeerServer(1, incarnation, line, cast(Any, self))
 
 
 class Bulk:
@@ -333,7 +322,7 @@ def test_what_still_comes_on_a_void_connection_counts_for_nothing() -> None:
             cast(Any, node),
             on_over=lambda server: None,
         )
-        payload = memoryview(encode_messages([LONG]))
+        payload = memoryview(encode_groups([GroupMessages(0, 0, 0, [LONG])]))
         server.on_raft(payload)
         server.on_message(Forward(1, b"x"))
         assert node.heard == [[SAID], Forward(1, b"x")]
@@ -347,12 +336,10 @@ def test_what_still_comes_on_a_void_connection_counts_for_nothing() -> None:
 
 def test_a_long_frame_ends_a_control_connection() -> None:
     node = Listening()
-    long = memoryview(encode_messages([LONG]))
-    node.dialled("older", knows_bulk=False).on_raft(long)
-    assert node.heard == [[SAID]]
+    long = memoryview(encode_groups([GroupMessages(0, 0, 0, [LONG])]))
     with pytest.raises(FrameError, match="on a control connection"):
-        node.dialled("older").on_raft(long)
-    assert len(node.heard) == 1
+        node.dialled("now").on_raft(long)
+    assert not node.heard
 
 
 # --- a long snapshot ------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from samelog.wire.messages import (
     OpenSession,
     OpenSessionLog,
     RunClosed,
-    Welcome,
     decode_message,
     encode_message,
 )
@@ -127,7 +126,7 @@ def test_every_fault_code_is_documented(code: FaultCode) -> None:
 def test_the_bytes_of_some_messages() -> None:
     hello = Hello(ConnectionRole.PUSH, cluster="demo")
     assert encode_message(hello) == bytes.fromhex(
-        "00000012 01 01 0000 00000000 9d 01 01 01 a464656d6f c0 00 c0 c0 c2 c2 c2 a0 c2"
+        "00000011 01 01 0000 00000000 9c 01 01 01 a464656d6f c0 00 c0 c0 c2 c2 a0 c2"
     )
     opened = OpenSession(1, "ewr", "a1")
     assert encode_message(opened)[HEADER_BYTES:] == bytes.fromhex("94 1a 01 a3657772 a26131")
@@ -231,21 +230,12 @@ def test_a_message_longer_than_a_frame_may_be_is_not_sent() -> None:
 
 
 def test_hello_and_fault_of_a_later_version_can_be_read() -> None:
-    hello = [1, 1, 2, "demo", None, 0, None, None, False, False, False, "", False]
+    hello = [1, 1, 2, "demo", None, 0, None, None, False, False, "", False]
     hello.append("something")
     assert decode_message(msgspec.msgpack.encode(hello)) == Hello(ConnectionRole.PUSH, 2, "demo")
     fault = [3, 2, "m", "r", [1, 2]]
     message = decode_message(msgspec.msgpack.encode(fault))
     assert message == Fault(FaultCode.UNSUPPORTED_VERSION, "m", "r")
-
-
-def test_a_member_of_an_earlier_version_knows_no_bulk_connections() -> None:
-    hello = decode_message(msgspec.msgpack.encode([1, 3, 1, "demo", "n1", 0, 1, None]))
-    assert isinstance(hello, Hello)
-    assert not hello.bulk
-    told = decode_message(msgspec.msgpack.encode([2, "demo", "n1", 1, 1, 1, 0, 1, False, "", None]))
-    assert isinstance(told, Welcome)
-    assert not told.bulk
 
 
 def test_local_construction_checks_names_too() -> None:

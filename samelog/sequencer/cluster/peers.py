@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from samelog.consensus import GroupMessages, decode_groups, encode_groups, encode_messages
+from samelog.consensus import GroupMessages, decode_groups, encode_groups
 from samelog.consensus.errors import MalformedMessage
 from samelog.consensus.messages import URGENT
 from samelog.format.positions import SessionPosition
@@ -143,7 +143,6 @@ class PeerLink:
         self._queue = ControlQueue()
         self._incarnation = ""
         """The life that the peer is in, by its word on the control connection."""
-        self._knows_bulk = False
         self.bulk = RepairPull(peer, tls, hello=self._bulk_hello, check=self._check_bulk)
         self._on_over: OnOver
         self._link = NodeLink(
@@ -182,26 +181,16 @@ class PeerLink:
     ) -> None:
         """Send Raft messages of a group, or drop them."""
         connection = self._link.connection
-        if (
-            connection is None
-            or not self.connected
-            or (group != METADATA_GROUP and not self._knows_bulk)
-        ):
+        if connection is None or not self.connected:
             return
-        payload = self._encode(group, messages, replicas)
-        is_short = len(payload) <= CONTROL_FRAME_BYTES or not self._knows_bulk
-        if is_short and connection.writable:
+        payload = encode_groups([GroupMessages(group, *replicas, messages)])
+        if len(payload) <= CONTROL_FRAME_BYTES and connection.writable:
             connection.send_raft(payload)
             return
         for message in messages:
-            frame = encode_frame(FrameType.RAFT, self._encode(group, [message], replicas))
+            payload = encode_groups([GroupMessages(group, *replicas, [message])])
+            frame = encode_frame(FrameType.RAFT, payload)
             self._send_frame(connection, frame, group, urgent=isinstance(message, URGENT))
-
-    def _encode(self, group: int, messages: Sequence[Any], replicas: tuple[int, int]) -> bytes:
-        """For a peer of its build."""
-        if self._knows_bulk:
-            return encode_groups([GroupMessages(group, *replicas, messages)])
-        return encode_messages(messages, group=group)
 
     def send(self, message: PeerMessage) -> bool:
         """Send a message; False if it was dropped."""
@@ -221,12 +210,12 @@ class PeerLink:
         urgent: bool = False,
     ) -> bool:
         """One frame, by its length; False if it was dropped."""
-        if is_long(frame) and self._knows_bulk:
+        if is_long(frame):
             return self.bulk.push(group, frame)
         if connection.writable:
             connection.send_bytes(frame)
             return True
-        return not is_long(frame) and self._queue.put(frame, urgent=urgent)
+        return self._queue.put(frame, urgent=urgent)
 
     def on_writable(self) -> None:
         """Send what waits, the urgent first."""
@@ -237,18 +226,17 @@ class PeerLink:
     # --- the bulk connection ------------------------------------------------------------------
 
     def _bulk_hello(self) -> Hello:
-        """To a peer of an older build a member is one who pulls, as anybody else."""
+        """Raises ConnectFault: there is no control connection, to which bulk belongs."""
         if not self.connected:
             address = str(self.peer.address)
             raise ConnectFault(ConnectProblem.UNREACHABLE, address, "no control connection")
-        role = ConnectionRole.BULK if self._knows_bulk else ConnectionRole.PULL
-        hello: Hello = msgspec.structs.replace(self._hello(), role=role)
+        hello: Hello = msgspec.structs.replace(self._hello(), role=ConnectionRole.BULK)
         return hello
 
     def _check_bulk(self, welcome: Welcome) -> None:
         """Raises ProtocolFault unless the one who answers is in the life that control talks to."""
         life = welcome.life
-        if self._knows_bulk and (life is None or life.incarnation != self._incarnation):
+        if life is None or life.incarnation != self._incarnation:
             text = "the bulk connection leads to another life than the control connection"
             raise ProtocolFault(FaultCode.STALE_BOOT, text)
 
@@ -265,7 +253,7 @@ class PeerLink:
                 raise ProtocolFault(FaultCode.NOT_A_MEMBER, reason)
             if message.life is None:
                 raise ProtocolFault(FaultCode.PROTOCOL, "no life in Welcome")
-            self._incarnation, self._knows_bulk = message.life.incarnation, message.bulk
+            self._incarnation = message.life.incarnation
             self._was_accepted = self.connected = True
             self._link.succeeded()
             self._listener.on_peer_welcomes(self._number, message.life)
@@ -304,18 +292,10 @@ class PeerServer:
     """A connection that a peer dialled. Implements transport.Handler."""
 
     def __init__(
-        self,
-        number: int,
-        incarnation: str,
-        connection: Connection,
-        listener: PeerListener,
-        *,
-        knows_bulk: bool = False,
+        self, number: int, incarnation: str, connection: Connection, listener: PeerListener
     ) -> None:
-        """`knows_bulk`: the peer sends what is long on another connection."""
         self.number = number
         self.incarnation = incarnation
-        self._knows_bulk = knows_bulk
         self._connection = connection
         self._listener = listener
         self.is_void = False
@@ -341,8 +321,7 @@ class PeerServer:
 
     def on_raft(self, payload: memoryview) -> None:
         """Raft messages."""
-        if self._knows_bulk:
-            check_control(payload.nbytes)
+        check_control(payload.nbytes)
         if not self.is_void:
             hear_raft(self.number, payload, self._listener)
 
@@ -422,7 +401,7 @@ class Callers:
 def make_hello(*, cluster: str, node: str, number: int | None, life: Life | None = None) -> Hello:
     """The first message to a peer; without a number it asks for it."""
     role = ConnectionRole.RAFT
-    return Hello(role=role, cluster=cluster, node=node, number=number, life=life, bulk=True)
+    return Hello(role=role, cluster=cluster, node=node, number=number, life=life)
 
 
 def hear_raft(number: int, payload: memoryview, listener: PeerListener) -> None:

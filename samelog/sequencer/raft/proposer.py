@@ -34,7 +34,7 @@ from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTop
 from samelog.sequencer.state.setting_commands import AddPartitions
 from samelog.sequencer.state.types import Rejection
 from samelog.wire.frames import CONTROL_LIMIT_BYTES
-from samelog.wire.peer_messages import CommandRefused, Forward, ForwardAll, Forwarded, ForwardedAll
+from samelog.wire.peer_messages import CommandRefused, Forward, Forwarded
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ topic has more.
 """
 FORWARD_BYTES = CONTROL_LIMIT_BYTES - 1024
 
-AnyForward = Forward | ForwardAll | Forwarded | ForwardedAll
+AnyForward = Forward | Forwarded
 
 
 class _AskedCommands(NamedTuple):
@@ -80,7 +80,7 @@ class Proposer:
         self._replica = replica
         self._send = send
         self._ids = count(1)
-        self._asked: dict[int, asyncio.Future[Forwarded | ForwardedAll]] = {}
+        self._asked: dict[int, asyncio.Future[Forwarded]] = {}
         self._gathered: list[_AskedCommands] = []
         """For the next entries, at the end of this turn."""
         self._behind: list[asyncio.Future[None]] = []
@@ -208,13 +208,11 @@ class Proposer:
         if len(data) > FORWARD_BYTES:
             text = f"{len(data)} bytes; at most {FORWARD_BYTES} may be asked for at once"
             return [Rejection("TOO_LARGE", text)] * len(commands)
-        request, kind = next(self._ids), Forward if len(commands) == 1 else ForwardAll
-        future: asyncio.Future[Forwarded | ForwardedAll] = (
-            asyncio.get_running_loop().create_future()
-        )
+        request = next(self._ids)
+        future: asyncio.Future[Forwarded] = asyncio.get_running_loop().create_future()
         self._asked[request] = future
         try:
-            if not self._send(leader, kind(request, data)):
+            if not self._send(leader, Forward(request, data)):
                 raise NotLeader(None)
             async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
                 answer = await future
@@ -223,8 +221,8 @@ class Proposer:
                 await self._replica.wait_applied(answer.index)
         finally:
             del self._asked[request]
-        told = answer.refused if isinstance(answer, ForwardedAll) else [answer]
-        found = [Rejection(each.code, each.message) if each.code else True for each in told]
+        refused = answer.refused
+        found = [Rejection(each.code, each.message) if each.code else True for each in refused]
         # A leader that cannot read them does not know how many they are.
         return found if len(found) == len(commands) else found[:1] * len(commands)
 
@@ -232,26 +230,20 @@ class Proposer:
         """Ask the leader for an entry that does nothing."""
         leader = self._group.raft.leader
         if leader is not None:
-            self._send(leader, ForwardAll(next(self._ids), encode_commands([])))
+            self._send(leader, Forward(next(self._ids), encode_commands([])))
 
     # --- as asked by and answered to peers --------------------------------------------------------
 
-    def answered(self, message: Forwarded | ForwardedAll) -> None:
+    def answered(self, message: Forwarded) -> None:
         """The leader's answer to one of our requests."""
         future = self._asked.get(message.id)
         if future is not None and not future.done():
             future.set_result(message)
 
-    async def serve(self, node: int, message: Forward | ForwardAll) -> None:
+    async def serve(self, node: int, message: Forward) -> None:
         """Propose for a peer, and tell it where the commands stand in the log."""
-        is_one = isinstance(message, Forward)
-        data = message.command if isinstance(message, Forward) else message.commands
-        index, outcomes = await self._served(data)
-        told = tuple(map(_told, outcomes))
-        if is_one:
-            self._send(node, Forwarded(message.id, index, *(told[0] if told else ())))
-        else:
-            self._send(node, ForwardedAll(message.id, index, told))
+        index, outcomes = await self._served(message.commands)
+        self._send(node, Forwarded(message.id, index, tuple(map(_told, outcomes))))
 
     async def _served(self, data: bytes) -> tuple[int | None, list[Any]]:
         """The entry's index, None if there is none yet; and the outcomes."""

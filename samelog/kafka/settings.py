@@ -34,7 +34,6 @@ from samelog.config.tables.kafka import (
 )
 from samelog.config.tables.node import NodeConfig
 from samelog.kafka.broker import Broker
-from samelog.kafka.transactions.producer_apis import TIMEOUT_MS_MAX
 from samelog.sequencer.state.access_state import HEARTBEAT_MS, SESSION_MS
 from samelog.sequencer.state.feeds.feed import PARTITIONS as FEED_PARTITIONS
 from samelog.sequencer.state.tables.keys import DEDUP_KEY, DEDUP_KEY_HORIZON, NONE, UNLIMITED
@@ -51,6 +50,7 @@ from samelog.sequencer.state.topic_settings import (
     SEGMENT_MS_DEFAULT,
     TIMESTAMP_TYPE,
 )
+from samelog.sequencer.state.transactions.commands import TIMEOUT_MS_MAX
 from samelog.sequencer.state.types import Topic
 from samelog.typed.compatibility import BY_DEFAULT, COMPATIBILITY
 from samelog.typed.enforcing import ACCEPT, ENFORCE, Enforce

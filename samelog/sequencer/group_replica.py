@@ -43,6 +43,7 @@ from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.running import ReplicaTasks
 from samelog.sequencer.sites.sources import CopySources
 from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
+from samelog.sequencer.state.expiry import forgotten
 from samelog.sequencer.state.placement.commands import BeginAnew
 from samelog.sequencer.state.reset_commands import HardReset, SoftReset
 from samelog.store.disk.files import DiskFault, File
@@ -153,6 +154,7 @@ class GroupReplica:
             upgrade=self.raft.upgrade,
             quotas=site.member.quotas,
             clock=clock,
+            abort_forgotten=self._abort_forgotten,
         )
         self.care = care_parts(site, self.raft, self.logs, self.peers_to_ask)
         self._tasks = ReplicaTasks(site.owner.spawn, self.raft, self.logs, self.care)
@@ -277,6 +279,19 @@ class GroupReplica:
         self.raft.coordinator.forget_even()
         self.care.archive.history.fetch_missing()
         self._run_keeper.tick(now, is_leader=self.raft.group.is_leader)
+
+    def _abort_forgotten(self, now_ms: int) -> None:
+        """Abort overdue transactions that group 0 does not know, if there are any."""
+        owner = self._site.owner
+        if forgotten(self.logs.machine, owner.cluster_machine, now_ms):
+            owner.spawn(self._abort_once_current(now_ms))
+
+    async def _abort_once_current(self, now_ms: int) -> None:
+        owner = self._site.owner
+        with suppress(TimeoutError):  # then they are found again
+            await owner.catch_up()
+            found = forgotten(self.logs.machine, owner.cluster_machine, now_ms)
+            self.raft.coordinator.abort_forgotten(found)
 
     async def _release(self, inputs: Collection[int]) -> None:
         await self.raft.group.keep_commit_soon()

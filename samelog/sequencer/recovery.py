@@ -159,7 +159,7 @@ def begin_anew(
         _stand_alone(life, config, others)
         if promotes is not None:
             _promote(life, promotes, wall_ms)
-        _leave_numbers_out(life.state)
+        leave_numbers_out(life.state)
         _recover_groups(life)
         if promotes is not None:
             state = life.state
@@ -304,7 +304,7 @@ def _stand_alone(life: _Life, config: NodeConfig, others: Collection[str]) -> No
     state.started = started | {record.number: MemberLives(record.boot, record.incarnation)}
 
 
-def _leave_numbers_out(state: State) -> None:
+def leave_numbers_out(state: State) -> None:
     """Numbers that may have been given by entries that are lost are never given again: data groups,
     and members that stay, may have what has them. What has them is unknown, and not deleted.
     """
@@ -321,6 +321,8 @@ def _leave_numbers_out(state: State) -> None:
     state.transactions.spanning.last += NUMBERS_LEFT_OUT
     for session in state.sessions.by_name.values():
         session.next_run = session.next_number + NUMBERS_LEFT_OUT
+    for known in state.transactions.by_id.values():
+        known.numbers_from = known.next_number + NUMBERS_LEFT_OUT
 
 
 def _recover_groups(life: _Life) -> None:

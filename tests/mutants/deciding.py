@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from samelog.format.transactions import OpenTransactions
+from samelog.sequencer import group_replica
 from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state import expiry
@@ -89,6 +90,27 @@ def abort_with_offsets() -> Iterator[None]:
 
 
 @contextmanager
+def wait_for_what_is_forgotten() -> Iterator[None]:
+    """A transaction that group 0 does not know stays open."""
+    with patch.object(group_replica, "forgotten", lambda *_: []):
+        yield
+
+
+@contextmanager
+def abort_what_is_young() -> Iterator[None]:
+    """A transaction of which group 0 has not heard yet is aborted."""
+    with patch.object(expiry, "TIMEOUT_MS_MAX", 0):
+        yield
+
+
+@contextmanager
+def number_transactions_again() -> Iterator[None]:
+    """A recovered group 0 gives a transaction a number that entries that are lost had given."""
+    with patch.object(Transaction, "next_number", property(lambda self: self.number + 1)):
+        yield
+
+
+@contextmanager
 def all_is_stable() -> Iterator[None]:
     """The last stable offset is the end of the log."""
     with patch.object(OpenTransactions, "last_stable_offset", property(lambda self: self.offset)):
@@ -123,7 +145,24 @@ def propose_markers_once() -> Iterator[None]:
 
 
 _STATE = "tests/sequencer/test_transaction_state.py::"
+_RECOVERED = "tests/sequencer/test_group_recovery.py::"
+
 DECIDING = (
+    (
+        "transactions.12",
+        wait_for_what_is_forgotten,
+        _RECOVERED + "test_the_leader_of_an_idle_group_aborts_what_is_forgotten",
+    ),
+    (
+        "transactions.12",
+        abort_what_is_young,
+        _RECOVERED + "test_transactions_that_group_0_has_forgotten_are_aborted",
+    ),
+    (
+        "transactions.12",
+        number_transactions_again,
+        _RECOVERED + "test_a_recovered_group_0_numbers_no_transaction_again",
+    ),
     ("transactions.1", take_late_batches, _STATE + "test_a_batch_is_judged_when_it_is_planned"),
     (
         "transactions.1",

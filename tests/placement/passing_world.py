@@ -231,12 +231,12 @@ class PassingWorld:
 
     def _compare_with_source(self, group: Group) -> None:
         """What dedup knows came along."""
-        source, here = self.groups[3 - group.number].state, group.state
+        source, target = self.groups[3 - group.number].state, group.state
         for producer, batches in source.producers.batches.items():
-            if MOVING in batches and here.producers.batches[producer][MOVING] != batches[MOVING]:
+            if MOVING in batches and target.producers.batches[producer][MOVING] != batches[MOVING]:
                 raise Harm(f"what was merged of {producer} is forgotten")
         for dedup_id, known in source.watermarks.by_dedup_id.items():
-            if MOVING in known and here.watermarks.by_dedup_id[dedup_id][MOVING] != known[MOVING]:
+            if MOVING in known and target.watermarks.by_dedup_id[dedup_id][MOVING] != known[MOVING]:
                 raise Harm(f"what was merged of {dedup_id} is forgotten")
 
     def has_all(self, group: Group) -> bool:

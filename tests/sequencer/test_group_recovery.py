@@ -5,17 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from msgspec import structs
 
 from samelog.consensus import Entry, HardState
 from samelog.placement.values import PlacedGroup, PlacedReplica
+from samelog.sequencer.cluster import leader_upkeep
 from samelog.sequencer.data_groups import leftovers, recovering
 from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.merge.session_bytes import SessionBytes
+from samelog.sequencer.node import Node
 from samelog.sequencer.raft.alone import Held, held_by, saved
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.recovery import NUMBERS_LEFT_OUT, leave_numbers_out
 from samelog.sequencer.spanning.steps import next_steps
 from samelog.sequencer.state.commands import (
     AnyCommand,
@@ -24,16 +28,26 @@ from samelog.sequencer.state.commands import (
     OpenRunCommand,
     encode_commands,
 )
+from samelog.sequencer.state.expiry import forgotten
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import OpenPartition, SetReplicas
 from samelog.sequencer.state.reset_commands import HardReset
 from samelog.sequencer.state.tables.open_transactions import LogTransactions, OpenInLog
-from samelog.sequencer.state.transactions.commands import UnitStep
+from samelog.sequencer.state.transactions.commands import (
+    TIMEOUT_MS_MAX,
+    AddToTransaction,
+    EndTransaction,
+    InitProducer,
+    UnitStep,
+)
 from samelog.sequencer.state.transactions.state import Transaction
 from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
+from samelog.sequencer.state.types import Rejection, State
 from samelog.store.disk.files import OsFileSystem
 from tests.sequencer import test_spanning_state as spanning
 from tests.sequencer import test_stage_state as stages
+from tests.sequencer.cluster import RunWith, until
+from tests.sequencer.test_data_groups import led, make_groups, place
 
 NO_BYTES = cast(SessionBytes, None)
 """Markers are planned from what is known alone."""
@@ -165,6 +179,75 @@ def test_what_was_committed_is_carried_out_where_that_was_lost() -> None:
     group.apply(spanning.pin(1))
     assert next_steps(cluster.state, group.state, 1).end == [(spanning.UNIT, False)]
     assert next_steps(cluster.state, recovered(group).state, 1).end == [(spanning.UNIT, True)]
+
+
+def test_transactions_that_group_0_has_forgotten_are_aborted() -> None:
+    """Those that are overdue: 1, which it does not know, and 2, of which it knows an older one."""
+    cluster, group = StateMachine(), StateMachine()
+    group.apply(OpenPartition(7, TOPIC, "t", {}, 1, [7]))
+    now_ms = 2 * TIMEOUT_MS_MAX
+    began = {1: 1, 2: 1, 3: 1, 4: now_ms - TIMEOUT_MS_MAX}
+    opened = {n: OpenInLog(0, 5, n, at_ms) for n, at_ms in began.items()}
+    group.state.open_transactions.by_partition[7] = LogTransactions(open=opened)
+    for producer, number in ((2, 4), (3, 5)):
+        unit = TwoPhase(number, participants={7: 0})  # type: ignore[dict-item]
+        known = Transaction(producer, 0, number=number, unit=unit)
+        cluster.state.transactions.by_id[f"t{producer}"] = known
+        cluster.state.transactions.producers[producer] = f"t{producer}"
+    planner = Planner(group, PlannerLimits(), cluster)
+    assert not planner.plan({}, NO_BYTES, term=1, now_ms=now_ms)
+    planner.forgotten.update(forgotten(group, cluster, now_ms))
+    assert planner.forgotten == {(7, 1, 5), (7, 2, 5)}
+    (merge,) = planner.plan({}, NO_BYTES, term=1, now_ms=now_ms)
+    assert merge.extras is not None
+    assert {end.producer_id: end.is_commit for end in merge.extras.ends} == {1: False, 2: False}
+    assert not isinstance(group.apply(merge), Rejection)
+    assert list(group.state.open_transactions.by_partition[7].open) == [3, 4]
+    assert not planner.plan({}, NO_BYTES, term=1, now_ms=now_ms)
+    assert not planner.forgotten
+
+
+def test_a_recovered_group_0_numbers_no_transaction_again() -> None:
+    """Its producer may have had transaction 2 in a data group, by entries that are lost."""
+    cluster = StateMachine()
+    cluster.apply(CreateTopicCommand(TOPIC, "t", 1, {}, 1))
+    cluster.apply(InitProducer("t1", 60_000, -1, -1, 42, 1))
+    begin = AddToTransaction("t1", 42, 0, [1], [], 2)
+    end = EndTransaction("t1", 42, 0, is_commit=True, bumps=False, new_producer_id=43, at_ms=3)
+    cluster.apply(begin)
+    known = cluster.state.transactions.by_id["t1"]
+    leave_numbers_out(cluster.state)
+    assert known.number == 1, "a known transaction keeps its number"
+    assert not isinstance(cluster.apply(end), Rejection)
+    cluster.state.transactions.carried_out(42, 1, 1)
+    assert not isinstance(cluster.apply(begin), Rejection)
+    assert known.number == 2 + NUMBERS_LEFT_OUT
+
+
+def test_the_leader_of_an_idle_group_aborts_what_is_forgotten(
+    tmp_path: Path, run_with: RunWith, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader_upkeep, "EXPIRY_INTERVAL_S", 0.1)
+
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2])
+        await until(lambda: led(nodes, 1) == [nodes[0]], "leads")
+        await place(nodes[0], 1)
+        [number] = nodes[0].cluster.topics["f" * 32].partition_numbers
+        found = [node.data_groups.replicas[1].group_replica for node in nodes]
+        states = [each.logs.machine.state for each in found]
+        await until(lambda: all(number in each.partitions.by_number for each in states), "opened")
+        for state in states:
+            opened = LogTransactions(open={9: OpenInLog(0, 1, 0, 1)})
+            state.open_transactions.by_partition[number] = opened
+        nodes[0].data_groups.work(nodes[0].data_groups.replicas[1])
+
+        def is_over(state: State) -> bool:
+            return not state.open_transactions.by_partition[number].open
+
+        await until(lambda: all(map(is_over, states)), "all have merged the marker")
+
+    run_with(tmp_path, 3, body)
 
 
 def test_markers_that_were_lost_are_written_again() -> None:

@@ -23,14 +23,13 @@ from samelog.kafka.transactions.coordinator import TransactionCoordinator
 from samelog.runtime.slices import give_way, paced
 from samelog.sequencer.state.transactions.commands import (
     NO_PRODUCER,
+    TIMEOUT_MS_MAX,
     AddToTransaction,
     EndTransaction,
     InitProducer,
     TimeOutTransaction,
 )
 
-TIMEOUT_MS_MAX = 15 * 60 * 1000
-"""Kafka's `transaction.max.timeout.ms`."""
 FENCED_FROM = {22: 4, 24: 2, 25: 2, 26: 2}
 """From these versions on clients know PRODUCER_FENCED."""
 NO_EPOCH = -1

@@ -6,6 +6,8 @@ Invariant: whatever could not be proposed now is found again the next time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from samelog.config.tables.node import NodeConfig
 from samelog.consensus import Busy, NotLeader
 from samelog.runtime.clock import Clock
@@ -33,7 +35,9 @@ class LeaderUpkeep:
         upgrade: Upgrade,
         quotas: NodeQuotas,
         clock: Clock,
+        abort_forgotten: Callable[[int], None],
     ) -> None:
+        """`abort_forgotten`: called with the time in ms, aborts what group 0 has forgotten."""
         self._config = config
         self._group = group
         self._replica = replica
@@ -41,6 +45,7 @@ class LeaderUpkeep:
         self._upgrade = upgrade
         self._quotas = quotas
         self._clock = clock
+        self._abort_forgotten = abort_forgotten
         self._told_term = -1
         self._told_ahead: dict[int, int] = {}
         self._next_expiry = clock.now() + EXPIRY_INTERVAL_S
@@ -104,6 +109,7 @@ class LeaderUpkeep:
                 self._propose(command)
         for ending in self._staging.abandoned():
             self._propose(ending)
+        self._abort_forgotten(now_ms)
 
     def _propose(self, command: AnyCommand) -> bool:
         """Whether it was proposed; what becomes of it the applied entry says."""

@@ -91,6 +91,8 @@ class Planner:
         self._limits = limits
         self._dedup = DedupView(machine)
         self._transactions = TransactionView(machine, cluster or machine)
+        self.forgotten = self._transactions.forgotten
+        """Transactions to abort, because group 0 does not know them."""
         self._mirrored = MirroredRanges(machine)
         self._places = Speculation[int, SessionPosition]()
         self._tails = Speculation[int, Tail]()
@@ -214,7 +216,7 @@ class Planner:
                 self.damaged[entry.number] = str(error)
         state = self._machine.state
         lost, deciding = state.placement.recovered, self.cluster.state.transactions.deciding
-        if any((deciding, lost, state.mirrors.owed)):
+        if any((deciding, lost, state.mirrors.owed, self.forgotten)):
             for partition, ends in self._transactions.take_markers():
                 drafts.setdefault(partition, self._draft(partition, now_ms)).end(ends)
         return [

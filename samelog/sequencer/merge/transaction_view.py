@@ -24,6 +24,7 @@ from samelog.sequencer.state.tables.open_transactions import (
     JoinedInLog,
     LogTransactions,
     OpenInLog,
+    OpenTransaction,
     OpenTransactionsTable,
 )
 from samelog.sequencer.state.transactions.commands import Begin, End
@@ -45,6 +46,8 @@ class TransactionView:
         """(producer id, partition) -> the transaction that a proposed instruction begins."""
         self._ended = Speculation[tuple[int, int, int], None]()
         """(partition, producer id, transaction): a marker is proposed."""
+        self.forgotten: set[OpenTransaction] = set()
+        """Those that are to be aborted, because group 0 does not know them."""
 
     @property
     def _known(self) -> Transactions:
@@ -58,6 +61,7 @@ class TransactionView:
         """Forget all proposals."""
         self.begun.clear()
         self._ended.clear()
+        self.forgotten.clear()
 
     def judge(self, partition: int, facts: BatchFacts) -> Verdict:
         """Whether a batch that is new may be merged, as far as transactions go."""
@@ -121,11 +125,13 @@ class TransactionView:
     def may_owe_markers(self) -> bool:
         """Whether looking for markers is worth while: something was decided, promoted or lost."""
         state = self._machine.state
-        may_lack = state.placement.recovered, state.mirrors.owed
+        may_lack = state.placement.recovered, state.mirrors.owed, self.forgotten
         return bool(self._cluster.state.transactions.deciding) or any(may_lack)
 
     def take_markers(self) -> list[tuple[int, list[End]]]:
         """The markers to plan now, by partition."""
+        logs = self._logs
+        self.forgotten -= {each for each in self.forgotten if not logs.is_open(*each)}
         due = [*islice(self._due().items(), MARKED_PARTITIONS)]
         self._ended.update((_key(number, end), None) for number, ends in due for end in ends)
         return due
@@ -134,7 +140,7 @@ class TransactionView:
         due = owed_ends(self._machine.state)
         for number, ends in self._cluster.state.transactions.markers_due().items():
             due.setdefault(number, []).extend(ends)
-        if self._machine.state.placement.recovered:
+        if self._machine.state.placement.recovered or self.forgotten:
             due = {**dict(self._lost()), **due}
         return due
 
@@ -157,7 +163,7 @@ class TransactionView:
 
     def _lost(self) -> Iterator[tuple[int, list[End]]]:
         """Markers that this group had written before one replica went on alone, and lost: of
-        transactions that group 0 has done with.
+        transactions that group 0 has done with; and of those that group 0 has forgotten.
         """
         for number, log in self._logs.by_partition.items():
             ends = [self._end_of(number, *each) for each in log.open.items()]
@@ -168,7 +174,9 @@ class TransactionView:
         """What became of an open transaction; None: it is open, or group 0 does not know."""
         known = self._cluster.state.transactions.of_producer(producer)
         if known is None or known.number < opened.number:
-            return None
+            is_forgotten = (partition, producer, opened.number) in self.forgotten
+            aborted = End(producer, opened.epoch, opened.number, is_commit=False)
+            return aborted if is_forgotten else None
         is_newest = known.number == opened.number
         if is_newest and (known.is_open or known.unit is None):
             return None

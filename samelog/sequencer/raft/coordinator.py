@@ -38,6 +38,7 @@ from samelog.sequencer.state.commands import (
     Range,
 )
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.open_transactions import OpenTransaction
 from samelog.sequencer.state.tables.sessions import Input
 
 CHECKPOINT_INTERVAL_S = 1.0
@@ -258,12 +259,22 @@ class Coordinator(InLoop):
         """Plan at the end of this turn of the loop, so that what arrives together is planned
         together.
         """
-        deciding = self._cluster.state.transactions.deciding or self._machine.state.mirrors.owed
-        if self._scheduled or not (self._unsettled.to_plan or self.closer.ended or deciding):
+        if self._scheduled or not (
+            self._unsettled.to_plan
+            or self.closer.ended
+            or self._cluster.state.transactions.deciding
+            or self._machine.state.mirrors.owed
+            or self._planner.forgotten
+        ):
             return
         if self._group.raft.leadership is not None:
             self._scheduled = True
             self.loop.call_soon(self._turn)
+
+    def abort_forgotten(self, found: Iterable[OpenTransaction]) -> None:
+        """Plan the markers that abort transactions which group 0 does not know."""
+        self._planner.forgotten.update(found)
+        self.plan_soon()
 
     def tick(self) -> None:
         """Look again at what only time changes."""
@@ -277,8 +288,8 @@ class Coordinator(InLoop):
         if not self._group.is_leader:
             return
         known, flight = self._cluster.state.transactions, self._planner.in_flight
-        mirrors = self._machine.state.mirrors
-        while (self._unsettled.to_plan or known.deciding or mirrors.owed) and flight.has_room:
+        owed, forgotten = self._machine.state.mirrors.owed, self._planner.forgotten
+        while (self._unsettled.to_plan or known.deciding or owed or forgotten) and flight.has_room:
             if not self._plan_once():
                 break
         if self.closer.ended:

@@ -91,7 +91,11 @@ class Participant:
         """Whether anything is under way, pinned, or to be done."""
         if self._under_way or self._machine.state.transactions.spanning.pins:
             return True
-        return self._group.is_leader and self.number in groups_concerned(self._cluster.state)
+        if not self._group.is_leader:
+            return False
+        logs = self._machine.state.open_transactions.by_partition.values()
+        is_open = any(log.open for log in logs)  # group 0 may have forgotten it
+        return is_open or self.number in groups_concerned(self._cluster.state)
 
     def look(self) -> None:
         """Take the steps that can be taken."""

@@ -21,9 +21,11 @@ from itertools import islice
 from samelog.config.tables.node import Expiry, Quotas
 from samelog.sequencer.state.commands import Expire
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.open_transactions import OpenTransaction
 from samelog.sequencer.state.tables.sessions import Input, Session
 from samelog.sequencer.state.telling.events import EVENTS_PRODUCER
 from samelog.sequencer.state.transactions.commands import (
+    TIMEOUT_MS_MAX,
     ForgetTransactionalIds,
     TimeOutTransaction,
 )
@@ -104,6 +106,20 @@ def overdue(machine: StateMachine, now_ms: int) -> list[TimeOutTransaction]:
         and unit.is_overdue(at_ms := _looked_at(unit, now_ms))
     )
     return list(islice(late, LIMIT))
+
+
+def forgotten(here: StateMachine, cluster: StateMachine, now_ms: int) -> list[OpenTransaction]:
+    """Transactions that have been open in a data group for longer than any may be, and that group 0
+    does not know. If its state `cluster` is current, they are aborted (rule transactions.12).
+    """
+    known, before_ms = cluster.state.transactions, now_ms - TIMEOUT_MS_MAX
+    found = (
+        (partition, producer, opened.number)
+        for partition, log in here.state.open_transactions.by_partition.items()
+        for producer, opened in log.open.items()
+        if opened.at_ms < before_ms and not known.knows(producer, opened.number)
+    )
+    return list(islice(found, LIMIT))
 
 
 def _looked_at(unit: TwoPhase, now_ms: int) -> int:

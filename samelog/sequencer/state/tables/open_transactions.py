@@ -13,6 +13,9 @@ import msgspec
 from samelog.sequencer.state.commands import Merge, MergeExtras, VoidRecordsCommand
 from samelog.sequencer.state.transactions.commands import Begin, End, TakePart
 
+OpenTransaction = tuple[int, int, int]
+"""(partition, producer id, number)."""
+
 
 class OpenInLog(msgspec.Struct, frozen=True, array_like=True):
     """A transaction that is open in a log, and where it began there."""
@@ -105,6 +108,11 @@ class OpenTransactionsTable(msgspec.Struct):
         ended, joined = log.ended.get(part.producer_id), log.joined.get(part.producer_id)
         is_ended = ended is not None and part.number <= ended.number
         return is_ended or (joined is not None and part.number < joined.number)
+
+    def is_open(self, partition: int, producer_id: int, number: int) -> bool:
+        """Whether this transaction of a producer is open in a partition."""
+        opened = self.in_log(partition).open.get(producer_id)
+        return opened is not None and opened.number == number
 
     def has_any(self, producer_id: int) -> bool:
         """Whether a transaction of a producer is open, or may have batches, in a log."""

@@ -179,7 +179,7 @@ def _begun(state: State, name: str, known: Transaction, at_ms: int) -> TwoPhase:
     if known.is_deciding:
         raise TransactionRefused(CONCURRENT, "the last transaction is being carried out")
     if known.unit is None or not known.unit.is_open:
-        known.number, known.last_epoch = known.number + 1, -1
+        known.number, known.last_epoch = known.next_number, -1
         known.unit = TwoPhase(known.number, at_ms, known.timeout_ms)
         state.transactions.ongoing[name] = at_ms
     known.used_ms = at_ms
@@ -214,7 +214,7 @@ def _end(state: State, command: EndTransaction) -> ProducerIdAndEpoch:
     if known.is_deciding:
         raise TransactionRefused(CONCURRENT if is_same else INVALID, "the transaction is decided")
     if command.bumps and not (known.is_open or command.is_commit):  # nothing was added to it
-        known.number += 1
+        known.number = known.next_number
         known.unit = TwoPhase(known.number, command.at_ms, known.timeout_ms)
     if known.is_open:
         return _decided(state, known, wanted, command)

@@ -20,6 +20,10 @@ from samelog.sequencer.state.group_commands import CommittedOffset
 NO_PRODUCER = -1
 
 
+TIMEOUT_MS_MAX = 15 * 60 * 1000
+"""No transaction may be open for longer: Kafka's `transaction.max.timeout.ms`."""
+
+
 class InitProducer(Command, frozen=True, tag=61):
     """Give a transactional id's producer its id and a new epoch, which fences all before it.
 

@@ -44,6 +44,10 @@ class Transaction(msgspec.Struct):
     used_ms: int = -1
     owner: str = ""
     """The identity that used the id first."""
+    numbers_from: int = 0
+    """The next transaction has no lower number: a recovery leaves out those that lost entries may
+    have given.
+    """
 
     @property
     def is_open(self) -> bool:
@@ -58,6 +62,11 @@ class Transaction(msgspec.Struct):
     def was_decided(self, decision: Decision) -> bool:
         """Whether this became of its newest transaction."""
         return self.unit is not None and self.unit.decision is decision
+
+    @property
+    def next_number(self) -> int:
+        """The number of its next transaction."""
+        return max(self.number + 1, self.numbers_from)
 
     @property
     def is_exhausted(self) -> bool:
@@ -96,6 +105,11 @@ class Transactions(msgspec.Struct):
         """What a producer id belongs to."""
         transactional_id = self.producers.get(producer_id)
         return None if transactional_id is None else self.by_id[transactional_id]
+
+    def knows(self, producer_id: int, number: int) -> bool:
+        """Whether a transaction of a producer was ever begun here, as far as is remembered."""
+        known = self.of_producer(producer_id)
+        return known is not None and known.number >= number
 
     def undecided_offsets(self, group: str) -> set[int]:
         """The partitions of which an open transaction may move a group's offset."""

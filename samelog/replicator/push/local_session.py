@@ -77,8 +77,7 @@ class LocalSession:
         self.runs: list[RunFile] = []
         """By number."""
         self._faults: dict[str | InputName, LogFormatError] = {}
-        """What is wrong with `_RUN`, an input, or the copy of an input's damaged bytes (the name of
-        its directory); the other inputs are shipped.
+        """What is wrong with `_RUN`, an input, or a copy of damaged bytes (its directory's name).
         """
         self._fault: LogFormatError | None = None
         """What was wrong when the directory was looked at last."""
@@ -252,9 +251,7 @@ class LocalSession:
         return any(known.run in each.names for known in self.runs for each in inputs)
 
     def tail(self, run: int, name: InputName) -> RunTail:
-        """Follow one run of one input that has files of it; of a run that is shipped in parts, the
-        present one.
-        """
+        """Follow one run of an input that has files of it; of a run in parts, the present part."""
         directory = self._inputs[name]
         tail = directory.tails.get(run)
         if tail is None:

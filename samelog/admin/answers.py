@@ -127,6 +127,20 @@ class NodeInfo(AdminAnswer, frozen=True):
     age_s: float = 0.0
 
 
+class Resources(AdminAnswer, frozen=True):
+    """What the process of a node uses, and its limits (0: there is none). Clients are refused once
+    `client_descriptors_max` descriptors are open; the others are reserved for files and nodes.
+    """
+
+    descriptors: int
+    client_descriptors_max: int
+    descriptors_max: int
+    resident_bytes: int
+    resident_bytes_max: int
+    threads: int
+    threads_max: int
+
+
 class HeldRecords(AdminAnswer, frozen=True):
     """Records of a partition that a connected publisher holds, because their topic was deleted
     before they were merged.
@@ -162,7 +176,9 @@ class SessionInfo(AdminAnswer, frozen=True):
 
 
 class Status(AdminAnswer, frozen=True):
-    """The cluster as one node sees it; `leader` is null while there is none."""
+    """The cluster as one node sees it; `leader` is null while there is none. `resources` are those
+    of the answering node.
+    """
 
     cluster: str
     node: str
@@ -173,6 +189,7 @@ class Status(AdminAnswer, frozen=True):
     partitions: tuple[PartitionInfo, ...]
     sessions: tuple[SessionInfo, ...]
     events: tuple[EventInfo, ...] = ()
+    resources: Resources | None = None
 
 
 class SessionDecided(AdminAnswer, frozen=True):

@@ -46,6 +46,7 @@ from samelog.runtime.descriptors import REMEDY, descriptors
 from samelog.runtime.errors import IdentityFault
 from samelog.runtime.log import log_event
 from samelog.runtime.loop import spawn
+from samelog.runtime.network.byte_stream import ByteStream
 from samelog.runtime.network.tls import identity_of_certificate
 from samelog.runtime.slices import give_way, paced, work_for
 from samelog.wire.errors import FaultCode
@@ -80,7 +81,8 @@ class HttpConnection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the deadline for the first request, or close where no descriptor is left for it."""
         super().connection_made(transport)
-        socket = transport.get_extra_info("socket")  # None: another listener has looked
+        is_admitted = isinstance(transport, ByteStream)  # by the node's own port
+        socket = None if is_admitted else transport.get_extra_info("socket")
         problem = None if socket is None else descriptors().refusal(socket.fileno())
         if problem is not None:
             log_event(log, logging.DEBUG, "HTTP client refused", reason=problem, remedy=REMEDY)

@@ -36,7 +36,9 @@ class Descriptors(NamedTuple):
         return max(0, self.peers_below - max(PEERS_MIN, self.limit // 8))
 
     def refusal(self, descriptor: int, *, is_peer: bool = False) -> str | None:
-        """Return why a connection with this number is refused, or None if it may stay."""
+        """Return why a connection with this number is refused, or None if it may stay. `is_peer`:
+        it is a node's, or an administrator's, who looks for the cause of the shortage.
+        """
         if descriptor < (self.peers_below if is_peer else self.clients_below):
             return None
         return f"the descriptors that are left, of {self.limit}, are reserved for files"
@@ -63,4 +65,5 @@ def shortage() -> str | None:
 
 def open_descriptors() -> int:
     """Return how many descriptors the process has open, without the one that this call opens."""
-    return len(os.listdir("/proc/self/fd")) - 1
+    counted = os.stat("/proc/self/fd").st_size  # since Linux 6.2; 0 before
+    return counted or len(os.listdir("/proc/self/fd")) - 1

@@ -242,6 +242,7 @@ class Node:
             given.tls,
             self._greet,
             open_http=given.host.open_http,
+            is_admin=self.member.rights.is_admin,
             limits=config.limits,
         )
         self.group_replica.start()

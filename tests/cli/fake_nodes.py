@@ -51,6 +51,9 @@ class FakeNode:
     def may_change(self, identity: str) -> bool:
         return self.may_read(identity)
 
+    def is_admin(self, identity: str) -> bool:
+        return self.may_change(identity)
+
     def may_send(self, who_may: WhoMayAsk, path: Mapping[str, str], identity: str) -> bool:
         return self.may_read(identity)
 
@@ -113,7 +116,13 @@ class FakeCluster:
     async def _serve(self, node: FakeNode, files: TlsFiles) -> Server:
         await node.application.start()
         tls, address = ReloadingContext(files), Address("127.0.0.1", 0)
-        return await serve(address, tls, no_replication, open_http=node.open)
+        return await serve(
+            address,
+            tls,
+            no_replication,
+            open_http=node.open,
+            is_admin=node.is_admin,
+        )
 
     def stop(self, index: int) -> None:
         """Close a node's port and connections."""

@@ -12,10 +12,14 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
+from samelog.admin.answers import Resources, Status
+from samelog.admin.client import all_statuses
+from samelog.admin.errors import AdminError
 from samelog.admin.views import Access, GrantRow
 from samelog.cli.doctor import host
-from samelog.cli.doctor.cluster import check_grants
+from samelog.cli.doctor.cluster import check_cluster, check_grants
 from samelog.cli.doctor.findings import (
     Diagnosis,
     Soundness,
@@ -28,6 +32,7 @@ from samelog.cli.doctor.findings import (
     judge_open_files,
     judge_packages,
     judge_partitions,
+    judge_resources,
     judge_site,
     judge_syncs,
     judge_watchers,
@@ -45,9 +50,12 @@ from samelog.cli.main import main
 from samelog.config.load import load_node
 from samelog.config.tables.node import NodeConfig
 from samelog.config.values import Address
+from samelog.http import application
 from samelog.http.routes import problem_of
+from samelog.runtime.network import transport
 from samelog.wire.errors import FaultCode
 from tests.cli.fake_nodes import FakeCluster
+from tests.runtime.peers import ReservedForPeers
 
 OK, WARNING, FAILED = Soundness.OK, Soundness.WARNING, Soundness.FAILED
 GB = 10**9
@@ -91,6 +99,26 @@ GB = 10**9
 def test_judgements(finding: Diagnosis, verdict: Soundness) -> None:
     assert finding.verdict is verdict
     assert bool(finding.remedy) == (verdict is not OK)
+
+
+USES = Resources(100, 160, 256, 10**9, 2 * 10**9, 20, 1000)
+
+
+@pytest.mark.parametrize(
+    ("uses", "verdicts"),
+    [
+        (USES, [OK, OK, OK]),
+        (replace(USES, descriptors=129), [WARNING, OK, OK]),
+        (replace(USES, descriptors=160), [FAILED, OK, OK]),
+        (replace(USES, resident_bytes=17 * 10**8), [OK, WARNING, OK]),
+        (replace(USES, threads=801), [OK, OK, WARNING]),
+        (replace(USES, threads=801, threads_max=0), [OK, OK, OK]),
+    ],
+)
+def test_limits_that_are_close_are_warned_of(uses: Resources, verdicts: list[Soundness]) -> None:
+    found = judge_resources("n", uses)
+    assert [each.verdict for each in found] == verdicts
+    assert all(bool(each.remedy) == (each.verdict is not OK) for each in found)
 
 
 def test_a_disk_has_to_be_larger_than_the_archives_limit() -> None:
@@ -167,6 +195,29 @@ def test_files_that_cannot_be_used_and_grants_that_differ_have_failed(
 def test_what_to_do_is_said_below_the_table(made: LocalCluster) -> None:
     result = CliRunner().invoke(main, ["doctor", made.nodes[0].config_file, "--config", ""])
     assert "rt-sequencer-0, peer rt-sequencer-1: start that node" in result.stdout
+
+
+def test_an_administrator_learns_that_clients_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The figures are the nodes' own, and told while no client has a descriptor left."""
+    with FakeCluster(tmp_path) as fake:
+        for node in fake.nodes:
+            uses = replace(USES, descriptors=160) if node.name == "n1" else USES
+            status = Status("fake", node.name, "n1", 3, 7, (), (), (), resources=uses)
+            node.answer = lambda request, status=status: status  # type: ignore[misc]
+        for listener in (transport, application):
+            monkeypatch.setattr(listener, "descriptors", lambda: ReservedForPeers(256))
+        found = {
+            (each.of, each.verdict)
+            for each in check_cluster(fake.config)
+            if each.subject == "descriptors"
+        }
+        assert found == {("n0", OK), ("n1", FAILED), ("n2", OK)}
+        monkeypatch.setattr(fake.nodes[0], "may_change", lambda identity: False)
+        refused, *answered = all_statuses(fake.config)
+        assert isinstance(refused, AdminError)
+        assert all(isinstance(each, Status) for each in answered)
 
 
 def test_grants_that_nodes_have_in_force_are_compared(tmp_path: Path) -> None:

@@ -31,7 +31,13 @@ DASHBOARD = ROOT / "deploy" / "grafana" / "samelog.json"
 RUNBOOK = ROOT / "docs" / "operations.md"
 PAGE = "https://docs.example.com/samelog/docs/operations.html"
 METRICS = by_name(COMMON, MIRROR, NODE, PUBLISHER, SIDECAR, SUBSCRIBER)
-OTHERS = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
+OTHERS = {
+    "up",
+    "process_cpu_seconds_total",
+    "process_max_fds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+}
 TARGET = {"job", "instance"}
 SEVERITIES = {"critical", "warning"}
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from samelog.config.tables.node import ConnectionLimits
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
+from samelog.runtime.descriptors import Descriptors
 from samelog.runtime.loop import run
 from samelog.runtime.network.tls import ALPN, ReloadingContext, client_context
 from samelog.runtime.network.transport import (
@@ -152,6 +153,13 @@ class Service:
         self.accepted[before].connection.send(HELLO)
         await until(lambda: client.messages)
         return client, self.accepted[before]
+
+
+class ReservedForPeers(Descriptors):
+    """No number is left that a client may have."""
+
+    clients_below = 0
+    peers_below = 1 << 20
 
 
 @asynccontextmanager

@@ -16,7 +16,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from samelog.config.tables.node import ConnectionLimits
 from samelog.config.tables.shared import TlsFiles
 from samelog.config.values import Address
-from samelog.runtime.descriptors import Descriptors
 from samelog.runtime.errors import ConnectFault, ConnectionLost, ConnectProblem, PeerFault
 from samelog.runtime.network import transport
 from samelog.runtime.network.connection import Connection
@@ -29,6 +28,7 @@ from tests.runtime.peers import (
     HELLO,
     Lines,
     Recorder,
+    ReservedForPeers,
     Service,
     bare_context,
     in_loop,
@@ -496,13 +496,6 @@ def test_who_is_accepted_while_the_server_closes_is_turned_away(tmp_path: Path, 
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
-
-
-class ReservedForPeers(Descriptors):
-    """No number is left that a client may have."""
-
-    clients_below = 0
-    peers_below = 1 << 20
 
 
 def test_clients_leave_the_last_descriptors_to_nodes_and_files(

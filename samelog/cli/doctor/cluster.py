@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from email.utils import parsedate_to_datetime
@@ -31,6 +32,7 @@ from samelog.cli.doctor.findings import (
     judge_expiry,
     judge_levels,
     judge_partitions,
+    judge_resources,
     judge_site,
     ok,
 )
@@ -52,7 +54,9 @@ def check_cluster(config: ClientConfig) -> list[Diagnosis]:
     with ThreadPoolExecutor(len(places)) as threads:
         for each in threads.map(lambda address: check_node_at(config, address), places):
             findings += each
-    findings += [_check_levels(config), _check_policies(config), _check_partitions(config)]
+    statuses = all_statuses(config)
+    findings += _check_resources(statuses)
+    findings += [_check_levels(config), _check_policies(config), _check_partitions(statuses)]
     return findings + _check_sites(config) + check_grants(config)
 
 
@@ -127,9 +131,18 @@ def _check_policies(config: ClientConfig) -> Diagnosis:
     return ok("cluster", "archiving", "one policy" if plan.policy else "no policy")
 
 
-def _check_partitions(config: ClientConfig) -> Diagnosis:
+def _check_resources(answers: Sequence[Status | AdminError]) -> list[Diagnosis]:
+    """Of the nodes that tell them; the findings about nodes name the others."""
+    return [
+        finding
+        for answer in answers
+        if isinstance(answer, Status) and answer.resources is not None
+        for finding in judge_resources(answer.node, answer.resources)
+    ]
+
+
+def _check_partitions(answers: Sequence[Status | AdminError]) -> Diagnosis:
     """By the nodes that answer; the findings about nodes name the others."""
-    answers = all_statuses(config)
     given = [answer for answer in answers if isinstance(answer, Status)]
     if not given:
         return _unknown("partitions", AdminError("; ".join(map(str, answers))))

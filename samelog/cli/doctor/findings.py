@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from samelog.admin.answers import Resources
 from samelog.cli.terminal import size_text
+from samelog.runtime.descriptors import REMEDY
 
 SYNC_SLOW_S, SYNC_BAD_S = 0.01, 0.1
 DAYS_SOON, DAYS_NOW = 14.0, 2.0
@@ -24,6 +26,8 @@ CLOCK_OFF_S = 2.0
 SITE_BEHIND_MS = 60_000
 """As the alert SamelogSiteBehind."""
 DISK_FULL = 0.9
+NEAR_LIMIT = 0.8
+"""Of the descriptors that clients may have, as the alert SamelogFewDescriptors."""
 WATCHERS_LEAST = 128
 
 
@@ -109,12 +113,42 @@ def judge_expiry(
 
 
 def judge_open_files(of: str, limit: int) -> Diagnosis:
-    """How many files a process may have open."""
-    said = f"{limit:,} may be open"
+    """How many files a process started by this one may open."""
+    said = f"a new process may open {limit:,}"
     if limit >= OPEN_FILES_LEAST:
         return ok(of, "descriptors", said)
     remedy = f"let it be {OPEN_FILES_LEAST:,}: LimitNOFILE= of systemd, or ulimit -Hn"
     return Diagnosis(of, "descriptors", Soundness.WARNING, said, remedy)
+
+
+def judge_resources(of: str, found: Resources) -> list[Diagnosis]:
+    """Judge how close the process of a node is to its limits."""
+    most = found.client_descriptors_max
+    said = f"{found.descriptors:,} of {found.descriptors_max:,} are open, clients may take {most:,}"
+    remedy = f"{REMEDY} of that node, or let fewer clients connect to it"
+    if found.descriptors >= most:
+        said += ": clients are refused"
+        descriptors = Diagnosis(of, "descriptors", Soundness.FAILED, said, remedy)
+    else:
+        descriptors = _judge_share(of, "descriptors", (found.descriptors, most), said, remedy)
+    resident = found.resident_bytes, found.resident_bytes_max
+    said = f"{size_text(resident[0])} of {size_text(resident[1])} are resident"
+    remedy = "give its host or control group more memory, or lower [limits] of its node.toml"
+    memory = _judge_share(of, "memory", resident, said, remedy)
+    threads = found.threads, found.threads_max
+    said = f"{threads[0]:,} of {threads[1]:,}" if threads[1] else f"{threads[0]:,}, without a limit"
+    remedy = "raise TasksMax= of the unit, ulimit -u, or pids.max of its control group"
+    return [descriptors, memory, _judge_share(of, "threads", threads, said, remedy)]
+
+
+def _judge_share(
+    of: str, subject: str, usage: tuple[int, int], said: str, remedy: str
+) -> Diagnosis:
+    """Judge a resource by how much is in use and its limit (0: there is none)."""
+    used, limit = usage
+    if limit == 0 or used <= NEAR_LIMIT * limit:
+        return ok(of, subject, said)
+    return Diagnosis(of, subject, Soundness.WARNING, said, remedy)
 
 
 def judge_watchers(of: str, instances: int) -> Diagnosis:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import ssl
 from collections import Counter
+from collections.abc import Callable
 
 from samelog.config.tables.node import ConnectionLimits
 from samelog.config.values import Address
@@ -150,13 +151,17 @@ async def serve(
     open_handler: OpenHandler,
     *,
     open_http: OpenProtocol | None = None,
+    is_admin: Callable[[str], bool] | None = None,
     limits: ConnectionLimits = DEFAULT_LIMITS,
     deadlines: Deadlines = DEFAULT_DEADLINES,
 ) -> Server:
     """Listen; port 0: any free one. `open_http`: who answers clients that ask for HTTP; None:
-    they are refused. Raises OSError when the address cannot be had.
+    they are refused. `is_admin`: which of them are answered while clients are refused for lack of
+    descriptors. Raises OSError when the address cannot be had.
     """
-    server = Server(tls, open_handler, open_http, limits=limits, deadlines=deadlines)
+    server = Server(
+        tls, open_handler, open_http, is_admin=is_admin, limits=limits, deadlines=deadlines
+    )
     await server.start(address)
     return server
 
@@ -172,12 +177,14 @@ class Server:
         open_handler: OpenHandler,
         open_http: OpenProtocol | None,
         *,
+        is_admin: Callable[[str], bool] | None,
         limits: ConnectionLimits,
         deadlines: Deadlines,
     ) -> None:
         self.deadlines = deadlines
         self._tls = tls
         self._open_handler, self._open_http = open_handler, open_http
+        self._is_admin = is_admin
         self.limits = limits
         """May be replaced: they count for connections to come."""
         self._listener: asyncio.Server | None = None
@@ -260,7 +267,8 @@ class Server:
             self._peer_hosts[connection.host] = None
             if len(self._peer_hosts) > PEER_HOSTS:
                 del self._peer_hosts[next(iter(self._peer_hosts))]
-        problem = descriptors().refusal(connection.descriptor, is_peer=is_peer)
+        may_use_reserve = is_peer or self._is_operator(connection)
+        problem = descriptors().refusal(connection.descriptor, is_peer=may_use_reserve)
         if problem is not None:
             raise ProtocolFault(FaultCode.TOO_MANY, problem, REMEDY)
         if self._identities[identity] > self.limits.connections_per_identity:
@@ -272,6 +280,11 @@ class Server:
         if self._open_http is None:
             raise ProtocolFault(FaultCode.PROTOCOL, "HTTP is not spoken here")
         return connection.open_stream(self._open_http)
+
+    def _is_operator(self, connection: Connection) -> bool:
+        """Return whether the peer is an administrator that uses HTTP."""
+        is_admin = self._is_admin
+        return connection.is_http and is_admin is not None and is_admin(connection.identity)
 
     def ended(self, connection: Connection, error: Exception | None) -> None:
         """Forget a connection; say why, if it was refused (INFO: one that just went away)."""

@@ -1,6 +1,6 @@
 """What a node says of itself and the cluster when asked.
 
-Invariant: reading the status changes nothing and costs no I/O.
+Invariant: reading the status changes nothing and reads no disk.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from samelog.admin.answers import EventInfo, NodeInfo, NodeState, Status
+from samelog.admin.answers import EventInfo, NodeInfo, NodeState, Resources, Status
 from samelog.admin.requests import GetElections, GetRaftStatus, GetStatus
 from samelog.admin.views import Election, Elections, RaftMember, RaftStatus
 from samelog.format.steps import StepWork
-from samelog.runtime.descriptors import shortage
+from samelog.runtime.descriptors import descriptors, open_descriptors, shortage
+from samelog.runtime.resources import memory, threads
 from samelog.sequencer.admin.parts import ServedNode, groups_here, parts_of
 from samelog.sequencer.admin.sessions import (
     damaged_records,
@@ -63,7 +64,14 @@ def cluster_status(node: ServedNode, request: GetStatus) -> StepWork[Status]:
         partitions=tuple(partitions),
         sessions=tuple(sessions),
         events=tuple(EventInfo(e.at_ms, e.kind, e.text) for e in state.events),
+        resources=own_resources(),
     )
+
+
+def own_resources() -> Resources:
+    """What this process uses, and its limits."""
+    known = descriptors()
+    return Resources(open_descriptors(), known.clients_below, known.limit, *memory(), *threads())
 
 
 def node_info(node: ServedNode, member: Member) -> NodeInfo:

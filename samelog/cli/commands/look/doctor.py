@@ -29,11 +29,12 @@ from samelog.config.tables.client import ClientConfig
 def command(config: ClientConfig | None, *, files: Sequence[str]) -> None:
     """Look for what is wrong, or soon will be: on this host, in FILES, and in a running cluster.
 
-    Of the host: its clock, and how many files may be open. FILES are the node.toml of nodes; those
-    of one host, or of several: whether certificates and keys can be used, when they expire, how
-    long a sync of the disk takes, whether the disk is larger than the archive's limit, whether
-    ports are free and peers reachable, and whether all give the same grants. With --config, over
-    the network: whether every node is ready, when its certificate expires, whether clocks differ,
+    Of the host: its clock, and how many files a new process may open. FILES are the
+    node.toml of nodes; those of one host, or of several: whether certificates and keys can be used,
+    when they expire, how long a sync of the disk takes, whether the disk is larger than the
+    archive's limit, whether ports are free and peers reachable, and whether all give the same
+    grants. With --config, over the network: whether every node is ready, how close it is to its
+    limits of descriptors, memory and threads, when its certificate expires, whether clocks differ,
     whether a partition is halted or a site is behind, and whether versions, archiving policies and
     grants are alike. Nothing is changed.
 

@@ -101,7 +101,12 @@ def _node(node: AskedNode, answer: Answer) -> dict[str, Any]:
         state = to_json(NodeState.OFFLINE)
         return {"name": name, "address": address, "state": state, "detail": str(answer)}
     own = next((node for node in answer.nodes if node.name == answer.node), None)
-    seen = {"leader": answer.leader, "term": answer.term, "commit_index": answer.commit_index}
+    seen = {
+        "leader": answer.leader,
+        "term": answer.term,
+        "commit_index": answer.commit_index,
+        "resources": to_json(answer.resources),
+    }
     gone = {"name": answer.node, "address": address, "state": "offline"}
     return {**(gone if own is None else to_json(own)), **seen}
 

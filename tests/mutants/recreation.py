@@ -185,6 +185,13 @@ def ship_before_the_carrying_run_is_noted() -> Iterator[None]:
 
 
 @contextmanager
+def carry_from_any_directory() -> Iterator[None]:
+    """A directory that was put back from a copy ships what another run has carried."""
+    with patch.object(Recreation, "_may_be_taken", lambda *_: False):
+        yield
+
+
+@contextmanager
 def carry_ids_above_theirs() -> Iterator[None]:
     """A run carries records whose dedup ids are below its base."""
     with patch.object(Recreation, "_takes", lambda *_: True):
@@ -356,6 +363,11 @@ RECREATION = (
         "sessions.55",
         ship_before_the_carrying_run_is_noted,
         _LEFT_OUT + "test_nothing_later_is_shipped_before_it_is_noted",
+    ),
+    (
+        "sessions.55",
+        carry_from_any_directory,
+        _LEFT_OUT + "test_a_directory_that_was_put_back_ships_nothing_again[False]",
     ),
     (
         "sessions.55",

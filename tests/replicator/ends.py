@@ -202,6 +202,9 @@ class PushSenderScript(EndScript):
     async def on_refused(self, run: int, name: Any, batch: Any) -> None:
         self.trace.append(f"run {run} {_name(name)}: {batch.place} refused, {batch.runs}")
 
+    def on_run_opened(self, run: RunFile, number: int) -> None:
+        """The message itself is in the trace."""
+
     def on_run_closed(self, run: RunFile, ends: Any) -> None:
         self.trace.append(f"run {run.run} closed at { {_name(k): v for k, v in ends.items()} }")
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
 from samelog.format.directory_files import ShippingFile
+from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.push.input_directory import InputDirectory
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.wire.errors import FaultCode
 from samelog.wire.push import inputs as push_inputs
 from tests.replicator.fake_nodes import FakeNode
-from tests.replicator.session_files import FLIGHTS
+from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
 from tests.replicator.test_recreation import OTHER, Scene, scene
 from tests.runtime.peers import in_loop, until
 
@@ -108,9 +110,11 @@ def test_records_are_carried_if_their_run_is_closed_while_their_input_is_opened(
             made.files.end()
             made.files.begin()
             await made.append(b"b")
+            await until(lambda: len(session.runs) == 2)
             made.client.on_run_closed(session.runs[0], {FLIGHTS: (0, 0)})
             assert made.client.status.lost == ()
-            await until(lambda: session.shipping(FLIGHTS).begin == (1, 0, 0))
+            made.client.on_run_opened(session.runs[1], 1)
+            assert session.shipping(FLIGHTS).begin == (1, 0, 0)
             assert [each[:2] for each in carried(session.shipping(FLIGHTS))] == [(0, 0)]
             assert session.shipping(FLIGHTS).former == ()
             assert session.topic_id(FLIGHTS) is not None, "the topic is the same"
@@ -190,6 +194,43 @@ def test_a_run_that_has_nothing_left_leaves_later_runs_alone(tmp_path: Path) -> 
             assert session.shipping(FLIGHTS) == ShippingFile()
             made.made.cluster.merges = True
             await made.append(b"b")
+            await made.reaches(b"a", b"b")
+
+    in_loop(main)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_directory_that_was_put_back_ships_nothing_again(
+    tmp_path: Path, *, is_known: bool
+) -> None:
+    """The run that carried the records is not in the copy, or was closed with them."""
+
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            refuse(made, NO_TOPIC)
+            await made.append(b"a")
+            await made.client.stop()
+            shutil.copytree(made.files.path, tmp_path / "copy")
+            made.client = made.made.push(made.files.path)
+            made.files.end()
+            if is_known:
+                made.files.begin()
+                shutil.copy(made.files.path / "run.1.json", tmp_path / "copy")
+            else:
+                made.files.begin("unknown")
+            await closed(made, 0)
+            refuse(made, None)
+            await made.reaches(b"a")
+            made.files.end()
+            await closed(made, 1)
+            await made.client.stop()
+            made.files.die()
+            files = SessionFiles(tmp_path / "copy")
+            files.begin()
+            made.client = made.made.push(files.path)
+            end = files.append(batch(b"b"))
+            await made.merged(SessionPosition(files.run, *end))
+            assert [lost.run for lost in made.client.status.lost] == [0]
             await made.reaches(b"a", b"b")
 
     in_loop(main)

@@ -376,6 +376,10 @@ class PushClient:
             log.error("what is refused of %s-%d, run %d, is not here any more", *name, run)
         await self.beside.refused.keep_in_turn(run, name, batch, data)
 
+    def on_run_opened(self, run: RunFile, number: int) -> None:
+        """Carry in this run the bytes that runs before it did not take."""
+        self.beside.recreation.run_opened(run.run, number)
+
     def on_run_closed(self, run: RunFile, ends: RunEnds) -> None:
         """Record which bytes of a closed run the cluster lacks, and schedule the removal of the
         others. If a part of the run ends in damage, begin the next part.
@@ -439,7 +443,7 @@ class PushClient:
         if lost is None:
             return
         if record.stage is None and self._is_untouched(run, name, ends):
-            self.beside.recreation.left_out(run, name)  # opened too late, or not at all
+            self.beside.recreation.left_out(lost)  # opened too late, or not at all
         else:
             log.error(
                 "run %d of %s-%d was closed at %s: what is behind was never merged, and is kept",
@@ -457,7 +461,8 @@ class PushClient:
         if ends.get(name, START) > START:
             return False
         is_first = name in ends and run == self._session.shipping(name).begin[0]
-        return is_first or self._session.topic_id(name) is None
+        is_withheld = self._session.keeps(run, name)
+        return is_first or is_withheld or self._session.topic_id(name) is None
 
     def knows_cluster(self, cluster_id: str) -> bool:
         """Whether it is noted that the session was shipped to this cluster."""

@@ -50,6 +50,7 @@ from samelog.wire.push.effects import (
     Reached,
     RunEnds,
     RunIsClosed,
+    RunIsOpen,
     ScanInput,
     ShipInput,
     ShippedInput,
@@ -80,6 +81,9 @@ class PushEvents(ClusterKnowledge, Protocol):
 
     async def on_refused(self, run: int, name: InputName, batch: RefusedBatch) -> None:
         """Keep, durably, what was refused of a batch. Raises LogFormatError."""
+
+    def on_run_opened(self, run: RunFile, number: int) -> None:
+        """A node has opened a run, to which the cluster gave this number."""
 
     def on_run_closed(self, run: RunFile, ends: RunEnds) -> None:
         """The cluster has closed a run, or a part of it; told by every node."""
@@ -305,6 +309,8 @@ class PushConversation(ReplicatorHandler):
         match news:
             case StatusChanged():
                 self._events.on_status()
+            case RunIsOpen(run, number):
+                self._events.on_run_opened(run, number)
             case RunIsClosed(run, ends):
                 self._events.on_run_closed(run, ends)
             case InputIsGone(run, name, topic_id):

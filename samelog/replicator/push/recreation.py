@@ -27,7 +27,7 @@ from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.local_session import LocalSession
-from samelog.replicator.push.progress import SessionProgress
+from samelog.replicator.push.progress import START, LostRange, SessionProgress
 from samelog.runtime.clock import Clock
 from samelog.wire.holds import HELD_PARTS_TOLD, HeldPart
 
@@ -89,10 +89,10 @@ class Recreation:
         """Inputs whose shipping.json names the next topic's first byte, and whose topic.json may
         still name the deleted topic.
         """
-        self._untaken: dict[InputName, int] = {}
-        """Input -> the newest run that was closed without its bytes, until a later run carries
-        them.
-        """
+        self._untaken: dict[InputName, list[LostRange]] = {}
+        """The bytes that closed runs did not take, by run, until a later run carries them."""
+        self._opened = -1, -1
+        """The newest run that a node has opened, and its number in the cluster."""
 
     @property
     def held(self) -> Mapping[InputName, HeldBytes]:
@@ -137,13 +137,18 @@ class Recreation:
         self._attempt(self._leave, name, topic_id)
         self._attempt(self._carry_out, name)
 
-    def left_out(self, run: int, name: InputName) -> None:
+    def left_out(self, lost: LostRange) -> None:
         """The cluster has closed a run without the bytes of an input that none of its topic's runs
         had before. They are not shipped before it is noted which later run carries them.
         """
-        self._session.withhold(name, is_withheld=True)
-        self._untaken[name] = run
-        self._attempt(self._carry_on, name)
+        self._session.withhold(lost.name, is_withheld=True)
+        self._untaken.setdefault(lost.name, []).append(lost)
+
+    def run_opened(self, run: int, number: int) -> None:
+        """A node has opened a run, to which the cluster gave this number."""
+        self._opened = max(self._opened, (run, number))
+        for name in tuple(self._untaken):
+            self._attempt(self._carry_on, name)
 
     def decide(self, decision: OnRecreate, topic_ids: Container[str]) -> None:
         """Continue or discard what is held for these deleted topics. A decision that comes late
@@ -280,24 +285,41 @@ class Recreation:
         if shipping is not None and shipping.held is None:
             self._session.look_again(name)
             begin = self._first_unmerged(name)
-            if begin is not None and begin.run <= self._untaken[name]:
+            if begin is not None and begin.run <= self._untaken[name][-1].run:
                 newest = self._open_run(begin.run)
-                if newest is None or not self._takes(newest, begin.run, name):
+                is_open = newest is not None and newest == self._opened[0]
+                if newest is None or not is_open or not self._takes(newest, begin.run, name):
                     return
-                carried = tuple(self._files(name, begin, newest))
-                later = msgspec.structs.replace(shipping, begin=(newest, 0, 0), carried=carried)
-                self._session.ship_differently(name, later)
-                log.warning(
-                    "session %s, partition %s-%d: run %d was closed without these records, run %d "
-                    "carries them",
-                    self._path,
-                    *name,
-                    begin.run,
-                    newest,
-                )
+                if self._may_be_taken(name, begin.run, newest):
+                    self._lose(name)
+                else:
+                    self._carry(name, shipping, begin, newest)
         del self._untaken[name]
         self._session.withhold(name, is_withheld=False)
         self._on_reset(name)
+
+    def _carry(
+        self, name: InputName, shipping: ShippingFile, begin: SessionPosition, newest: int
+    ) -> None:
+        carried = tuple(self._files(name, begin, newest))
+        later = msgspec.structs.replace(shipping, begin=(newest, 0, 0), carried=carried)
+        self._session.ship_differently(name, later)
+        text = "session %s: run %d was closed without the records of %s-%d, run %d carries them"
+        log.warning(text, self._path, begin.run, *name, newest)
+
+    def _may_be_taken(self, name: InputName, first: int, newest: int) -> bool:
+        """Whether a run that is not known in this directory may have carried these bytes: the
+        directory was put back from a copy, so that the cluster knows other runs by their numbers.
+        """
+        known = [self._progress.ends.get(run, {}) for run in range(first, newest)]
+        is_known = self._opened == (newest, newest)
+        return not is_known or any(ends.get(name, START) > START for ends in known)
+
+    def _lose(self, name: InputName) -> None:
+        text = "session %s: run %d was closed without the records of %s-%d, which are kept: other"
+        for lost in self._untaken[name]:
+            log.error(text + " runs of the session may have them", self._path, lost.run, *name)
+            self._progress.lose(lost)
 
     def _takes(self, newest: int, first: int, name: InputName) -> bool:
         """Whether a run may carry an input's bytes of the runs from `first` on: dedup ids count

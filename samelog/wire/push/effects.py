@@ -257,6 +257,13 @@ class KeepRefused(msgspec.Struct, frozen=True):
     batch: RefusedBatch
 
 
+class RunIsOpen(msgspec.Struct, frozen=True):
+    """A node has opened a run, to which the cluster gave this number."""
+
+    run: RunFile
+    number: int
+
+
 class RunIsClosed(msgspec.Struct, frozen=True):
     """The cluster has closed a run, or a part of it; told by every node."""
 
@@ -313,6 +320,7 @@ class HoldsDecided(msgspec.Struct, frozen=True):
 
 News = (
     HoldsDecided
+    | RunIsOpen
     | RunIsClosed
     | InputIsGone
     | TopicTold

@@ -54,6 +54,7 @@ from samelog.wire.push.effects import (
     RollByte,
     RunEnds,
     RunIsClosed,
+    RunIsOpen,
     SessionView,
     ShippedInput,
     StatusChanged,
@@ -272,6 +273,7 @@ class PushSender:
             self._run_closed(message.run_id, message.ends, now)
         elif self.phase is PushPhase.OPENING_RUN:
             self._enter(PushPhase.SHIPPING, now)
+            self.effects.append(RunIsOpen(run, message.number))
             self._listed_at_end = False
             self.inputs.begin_run(run, now)
             self.effects.append(SendMore())

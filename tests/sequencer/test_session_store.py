@@ -308,6 +308,40 @@ def test_a_gap_is_found_though_its_session_was_being_made_when_gaps_were_looked_
     assert again.log(2).end(0) == (0, 0)
 
 
+def test_what_was_asked_for_while_an_input_was_made_is_stated_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that was asked how much of an ended run it holds named the merged position, and kept
+    silent about the other bytes.
+    """
+    machine, rounds, unsynced = machine_with_input(), Rounds(), list[int]()
+    machine.apply(CreateTopicCommand("d" * 32, "u", 2, {}, 0))
+    for index in range(2):
+        machine.apply(OpenInputCommand("s", "d" * 32, index))
+    store = open_store(tmp_path, machine)
+    write_files(store, 0)
+    store.close()
+    again = open_store(tmp_path, machine)
+    entries = machine.state.sessions.inputs
+    monkeypatch.setattr(again._events, "session_log_unsynced", unsynced.append, raising=False)
+
+    async def main() -> None:
+        rounds.gate.clear()
+        maker = asyncio.create_task(again.make(2, rounds))
+        await asyncio.sleep(0)
+        assert again.written(entries[1]) == entries[1].place
+        assert again.written(entries[3]) == entries[3].place
+        rounds.gate.set()
+        await maker
+
+    asyncio.run(main())
+    assert set(unsynced) == {1}, "the third one has no files"
+    assert again.written(entries[1]) > entries[1].place
+    unsynced.clear()
+    asyncio.run(again.make(3, Rounds()))
+    assert unsynced == []
+
+
 def test_no_other_session_goes_with_a_session_that_is_forgotten(tmp_path: Path) -> None:
     """Names of sessions may end in any suffix."""
     machine = machine_with_input()

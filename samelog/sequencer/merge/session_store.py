@@ -85,6 +85,10 @@ class _Used:
         """They are not open, and have no directory at this node."""
         self.making: dict[str, asyncio.Future[None]] = {}
         """Session with an input whose directory is being made -> done when it is made."""
+        self.unstated: dict[str, set[int]] = {}
+        """By such a session, inputs whose position was asked for meanwhile. Their logs are not
+        opened then, so that less was stated than they may hold.
+        """
         self.unchecked: set[int] = set()
         """Inputs to be checked for a gap when they are opened: their session was being made."""
 
@@ -165,6 +169,17 @@ class SessionStore:
                 self._events.session_log_unsynced(entry.number)
         else:  # its topic was deleted, or its session forgotten
             self.remove(place)
+        self._state_others(entry)
+
+    def _state_others(self, made: Input) -> None:
+        """Have the positions stated that were asked for while an input of their session was being
+        made.
+        """
+        asked = self.used.unstated.pop(made.session, set()) - {made.number}
+        for number in sorted(asked & self._machine.state.sessions.inputs.keys()):
+            held = self._held(number)
+            if held is not None and held.runs():
+                self._events.session_log_unsynced(number)
 
     def log(self, number: int) -> InputLog:
         """The log of an input, opened (and its torn tail repaired) when first asked for. Raises
@@ -184,6 +199,7 @@ class SessionStore:
             return opened
         entry = self._machine.state.sessions.inputs[number]
         if entry.session in self.used.making:
+            self.used.unstated.setdefault(entry.session, set()).add(number)
             return None
         if self._dirs.is_there(*self.gone(entry).place):
             return self._open_log(number)

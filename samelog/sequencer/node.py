@@ -59,6 +59,7 @@ from samelog.sequencer.state.sites.commands import SetSiteCommand
 from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
+from samelog.store.disk.disk_errors import DiskFault
 from samelog.wire.bounds import Health
 from samelog.wire.messages import Hello
 from samelog.wire.peer_messages import LogsHeld, MemberList, PartOfRunClosed, PassReport
@@ -247,11 +248,20 @@ class Node:
         )
         self.group_replica.start()
         self.data_groups.start()
+        self._note_compared()
         delay = self.member.measures.loop_delay
         self._tasks.spawn(Housekeeper(self, given.clock, delay).run())
         self._tasks.spawn(come_up(self.member, self.group_replica, self.life, self.services.all))
         self.peers.links.start(self._tasks.spawn)
         return self._server.port
+
+    def _note_compared(self) -> None:
+        """Each replica here has compared the end of its log with the bytes that it names."""
+        if not self.data_groups.damaged:
+            try:
+                self.member.directory.has_compared_bytes()
+            except DiskFault as fault:
+                log.error("the next start takes damage for writes that were lost: %s", fault)
 
     def _greet(self, connection: Connection) -> Handler:
         filters = self.member.filters

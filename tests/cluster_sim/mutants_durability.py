@@ -14,7 +14,7 @@ from samelog.consensus import Effects, HardState
 from samelog.consensus.wal import WalScan, scan_wal
 from samelog.format.positions import SessionPosition
 from samelog.replicator.push import release as push_release
-from samelog.sequencer.cluster.node_dir import NodeDirectory
+from samelog.sequencer.cluster.node_dir import HostBoot, NodeDirectory
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.ingest.session_rounds import SessionRounds
 from samelog.sequencer.merge.merging import Merging
@@ -293,8 +293,8 @@ def forget_unclean_ends() -> Iterator[None]:
     """With fsync=interval, a node does not notice that its host went down under it."""
     original = NodeDirectory._begin_life
 
-    def begin(fs: Any, config: Any, record: Any, host_boot: str, incarnation: str) -> Any:
-        return original(fs, config, record, "", incarnation)
+    def begin(fs: Any, config: Any, record: Any, host: HostBoot, incarnation: str) -> Any:
+        return original(fs, config, record, msgspec.structs.replace(host, boot=""), incarnation)
 
     with patch.object(NodeDirectory, "_begin_life", staticmethod(begin)):
         yield

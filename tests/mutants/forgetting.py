@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
 from samelog.consensus import election, follower, raft, replication
 from samelog.consensus.core import Core, Leadership
 from samelog.consensus.messages import AppendReply
@@ -15,7 +17,7 @@ from samelog.consensus.quorum import Tally, tally
 from samelog.sequencer import dispatch
 from samelog.sequencer.cluster import lives, strangers
 from samelog.sequencer.cluster.members import Members
-from samelog.sequencer.cluster.node_dir import NodeDirectory
+from samelog.sequencer.cluster.node_dir import HostBoot, NodeDirectory
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers
 from samelog.sequencer.cluster.strangers import Stranger
@@ -44,6 +46,20 @@ def copies_are_sure() -> Iterator[None]:
 def take_failed_writes_for_rot() -> Iterator[None]:
     """A node does not note that a sync failed, so its next start takes lost writes for rot."""
     with patch.object(NodeDirectory, "has_lost_writes", lambda self: None):
+        yield
+
+
+@contextmanager
+def compare_bytes_once_only() -> Iterator[None]:
+    """The start after a loss of power is the only one that counts damage to the loss, though it
+    ends before it has compared its logs with their bytes.
+    """
+    original = NodeDirectory._begin_life
+
+    def forget(fs: Any, config: Any, record: Any, host: HostBoot, incarnation: str) -> Any:
+        return original(fs, config, record, replace(host, is_uncompared=False), incarnation)
+
+    with patch.object(NodeDirectory, "_begin_life", staticmethod(forget)):
         yield
 
 
@@ -299,6 +315,11 @@ FORGETTING = (
         "raft.51",
         take_failed_writes_for_rot,
         "tests/sequencer/test_doubt.py::test_a_failed_sync_is_as_a_loss_of_power_to_the_next_life",
+    ),
+    (
+        "raft.51",
+        compare_bytes_once_only,
+        "tests/sequencer/test_doubt.py::test_a_start_that_ends_early_leaves_the_loss_to_the_next_one",
     ),
 )
 """Rule, bug, and the test that finds it."""

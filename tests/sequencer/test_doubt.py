@@ -61,8 +61,28 @@ def test_a_node_knows_whether_its_host_was_started_since(tmp_path: Path) -> None
     for host_boot in ("a", "a", "b", "b", "", "b"):
         directory = begin(tmp_path, host_boot, Fsync.ALWAYS)
         lost.append(directory.lost_power)
+        directory.has_compared_bytes()
         directory.close()
     assert lost == [True, False, True, False, True, True]
+
+
+def test_a_start_that_ends_early_leaves_the_loss_to_the_next_one(tmp_path: Path) -> None:
+    """It would take what was lost for rot of acknowledged bytes."""
+    lost = []
+    for host_boot, compares in (("a", True), ("b", False), ("b", True), ("b", False)):
+        directory = begin(tmp_path, host_boot, Fsync.ALWAYS)
+        lost.append(directory.lost_power)
+        if compares:
+            directory.has_compared_bytes()
+        directory.close()
+    assert lost == [True, True, True, False]
+    directory = begin(tmp_path, "b", Fsync.ALWAYS)
+    directory.has_lost_writes()
+    directory.has_compared_bytes()
+    directory.close()
+    again = begin(tmp_path, "b", Fsync.ALWAYS)
+    assert again.lost_power, "what was written since may be gone"
+    again.close()
 
 
 def test_a_failed_sync_is_as_a_loss_of_power_to_the_next_life(tmp_path: Path) -> None:
@@ -75,6 +95,7 @@ def test_a_failed_sync_is_as_a_loss_of_power_to_the_next_life(tmp_path: Path) ->
     directory.close()
     after = begin(tmp_path, "a", Fsync.INTERVAL)
     assert (after.lost_power, after.record.doubtful) == (True, True)
+    after.has_compared_bytes()
     after.close()
     again = begin(tmp_path, "a", Fsync.INTERVAL)
     assert not again.lost_power

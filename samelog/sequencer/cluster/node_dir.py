@@ -81,6 +81,10 @@ class HostBoot(msgspec.Struct, frozen=True):
     lost_writes: bool = False
     """A sync failed: bytes that were written and not durable may be gone, as after a power failure.
     """
+    is_uncompared: bool = False
+    """Written bytes were lost before this life, and it has yet to compare its logs with the bytes
+    that they name.
+    """
 
 
 class Suspicions(NamedTuple):
@@ -219,8 +223,11 @@ class NodeDirectory:
                 record = known_by_birth(fs, path, record)
                 locks += _given(raft_home.make_home(fs, config, record.made.directory_id))
             is_same_boot = host_boot and record.host.boot == host_boot
-            lost_power = not is_same_boot or record.host.lost_writes
-            record = cls._begin_life(fs, config, record, host_boot, _random_id(chance))
+            has_lost = record.host.lost_writes or record.host.is_uncompared
+            lost_power = not is_same_boot or has_lost
+            is_at_risk = config.fsync is Fsync.INTERVAL
+            host = HostBoot(host_boot, is_at_risk, is_uncompared=lost_power)
+            record = cls._begin_life(fs, config, record, host, _random_id(chance))
         except BaseException:
             _close(locks)
             raise
@@ -238,15 +245,15 @@ class NodeDirectory:
 
     @staticmethod
     def _begin_life(
-        fs: FileSystem, config: NodeConfig, record: NodeRecord, host_boot: str, incarnation: str
+        fs: FileSystem, config: NodeConfig, record: NodeRecord, host: HostBoot, incarnation: str
     ) -> NodeRecord:
         """What is on disk before the node says anything."""
-        has_lost = record.host.lost_writes or record.host.boot not in ("", host_boot)
+        has_lost = record.host.lost_writes or record.host.boot not in ("", host.boot)
         is_lost = record.host.is_at_risk and has_lost
         before = record.incarnation
         record = msgspec.structs.replace(
             record,
-            host=HostBoot(host_boot, config.fsync is Fsync.INTERVAL),
+            host=host,
             doubtful=record.doubtful or is_lost,
             incarnation=incarnation,
             predecessors=record.after(record.incarnation),
@@ -278,6 +285,13 @@ class NodeDirectory:
         """A sync failed: written bytes may be gone once this life ends. Raises DiskFault."""
         if not self.record.host.lost_writes:
             self._rewrite(host=msgspec.structs.replace(self.record.host, lost_writes=True))
+
+    def has_compared_bytes(self) -> None:
+        """This life has cut entries off whose bytes were lost before it: damage that the next life
+        finds is not of that loss. Raises DiskFault.
+        """
+        if self.record.host.is_uncompared:
+            self._rewrite(host=msgspec.structs.replace(self.record.host, is_uncompared=False))
 
     def is_whole_again(self) -> None:
         """The node holds all that was ever committed."""

@@ -84,8 +84,10 @@ class DamagedRange(msgspec.Struct, frozen=True):
     stop: RunByte
     """Where intact batches follow, or the run ends."""
     reason: str
-    kept: str | None = None
-    """The file that keeps a copy of the bytes; None if there were none."""
+    kept: str
+    """The file that keeps a copy of the bytes; empty if none were left. If an operator removes it,
+    the loss is not reported any more.
+    """
 
 
 class DamageFile(Versioned, frozen=True, kw_only=True):

@@ -54,7 +54,7 @@ class ShippedPartition(NamedTuple):
 
 class DamagedRecords(NamedTuple):
     """A damaged range of a partition's log, from `start` to before `stop`; `kept`: the file that
-    has a copy of it, empty if no bytes were left.
+    has a copy of it. It is listed until that file is removed.
     """
 
     topic: str

@@ -11,7 +11,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self, Unpack
 
 from samelog.config.tables.client import OnRecreate
@@ -221,8 +222,9 @@ class Publisher(Appender):
                 grant is missing, or a quota is used up.
             TopicDeleted: the topic was deleted before all was merged, and the rest is held.
             NotShipping: this publisher only writes local files.
-            RecordsDamaged: all else is merged, but bytes on disk were damaged; raised once for each
-                damage, and names what keeps a copy of it.
+            RecordsDamaged: all else is merged, but bytes on disk were damaged. It names the file
+                that has a copy of the bytes. It is raised once for each damage, and again by each
+                later publisher of the session until that file is removed.
         """
         self.flush()
         if self._shipper is None:
@@ -278,9 +280,10 @@ class Publisher(Appender):
             if self._options.stage is not None:
                 return  # whoever publishes the stage waits for it
             appended = tuple(self._appended().items())
-            self._shipper.wait_acknowledged(appended, max(0.0, deadline - time.monotonic()))
+            with _damage_logged(self._options.session):
+                self._shipper.wait_acknowledged(appended, max(0.0, deadline - time.monotonic()))
             self._shipper.wait_released(min(RELEASE_TIMEOUT_S, deadline - time.monotonic()))
-        except (NotMerged, ShippingStopped, TopicDeleted, RecordsDamaged) as error:
+        except (NotMerged, ShippingStopped, TopicDeleted) as error:
             log.warning(
                 "session %r is closed before all is shipped: %s", self._options.session, error
             )
@@ -298,6 +301,15 @@ class Publisher(Appender):
             "this publisher belongs to the parent process: make one in the child, with a session "
             "of its own"
         )
+
+
+@contextmanager
+def _damage_logged(session: str) -> Iterator[None]:
+    """Log RecordsDamaged instead of raising it."""
+    try:
+        yield
+    except RecordsDamaged as error:
+        log.warning("session %r: %s", session, error)
 
 
 def _registry(url: str | None) -> SchemaRegistry | None:

@@ -149,6 +149,7 @@ class Shipper:
         client.beside.recreation.option = on_recreate
         client.beside.recreation.on_left = on_left
         client.start()
+        self._note_progress()  # damage of earlier runs: a wait may find nothing missing
         follower = ConfigFollower(config, client.follow)
         follower.start()
         return follower
@@ -207,7 +208,8 @@ class Shipper:
             PublishingRefused: a majority of the nodes refuses it.
             TopicDeleted: it is held, because its topic was deleted.
             ShippingStopped: it never will be.
-            RecordsDamaged: all else is; raised once for each damage.
+            RecordsDamaged: all else is; raised once for each damage, and again by each later
+                shipper until the copy of the damaged bytes is removed.
         """
         self._wait(wanted, MERGED, timeout_s)
 
@@ -270,7 +272,7 @@ class Shipper:
             finally:
                 self._waiting -= 1
             self._check_lost(self._still_wanted(wanted))
-            self._check_damaged(self._still_wanted(wanted))
+            self._check_damaged(step)
 
     def _check_possible(self, missing: Places, *, is_stage: bool) -> None:
         """Raise ShippingStopped, TopicDeleted, RecordsDamaged if a missing position cannot come any
@@ -324,16 +326,17 @@ class Shipper:
                     f"{lost.start[0]}:{lost.start[1]}: what lies behind is kept here, not merged"
                 )
 
-    def _check_damaged(self, wanted: Places) -> None:
-        """Raise RecordsDamaged if that is news of one of the runs."""
-        runs = {(name, position.run) for name, position in wanted}
+    def _check_damaged(self, step: _Reach) -> None:
+        """Raise RecordsDamaged for damage that no wait has raised, also of runs that earlier
+        processes shipped.
+        """
         damaged = () if self._status is None else self._status.damaged
-        news = [each for each in damaged if (TopicPartition(*each.name), each.run) in runs]
-        news = [each for each in news if each not in self._raised]
+        news = [each for each in damaged if each.stage is None and each not in self._raised]
         if news:
             self._raised += news
             raise RecordsDamaged(
-                "; ".join(map(_damage_text, news)) + "; all other records are merged"
+                "; ".join(map(_damage_text, news)) + f"; all other records are {step.name}. "
+                "To acknowledge a loss, remove its copy"
             )
 
     def _refusal(self, missing: Places) -> str | None:
@@ -377,20 +380,18 @@ class Shipper:
 
 def _damage_text(damage: LostRange) -> str:
     start, stop = (f"{roll}:{byte}" for roll, byte in (damage.start, damage.stop))
-    kept = "" if damage.kept is None else f", a copy of the bytes is {damage.kept}"
     name = f"{damage.name[0]}-{damage.name[1]}"
     return (
         f"records of run {damage.run} of {name} were damaged on disk before they were merged, "
-        f"from {start} to {stop} ({damage.reason}){kept}"
+        f"from {start} to {stop} ({damage.reason}); a copy of the bytes is {damage.kept}"
     )
 
 
 def _spoilt_text(damage: LostRange, session: str) -> str:
     path = os.path.join(session, input_name(*damage.name), data_name(damage.run, damage.start[0]))
-    kept = "" if damage.kept is None else f"; a copy of the damaged bytes is {damage.kept}"
     return (
-        f"{path}, byte {damage.start[1]}: {damage.reason}{kept}; nothing of stage "
-        f"{damage.stage!r} is published"
+        f"{path}, byte {damage.start[1]}: {damage.reason}; a copy of the damaged bytes is "
+        f"{damage.kept}; nothing of stage {damage.stage!r} is published"
     )
 
 

@@ -224,6 +224,13 @@ def insist_on_damaged_bytes() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def forget_damage_of_released_runs() -> Iterator[None]:
+    """Damage is reported only by processes that ship the run that it is in."""
+    with patch.object(SessionDamage, "recall", lambda self, names: None):
+        yield
+
+
 _PUBLISHER = "tests/publisher/test_damage.py::"
 _STAGED = "tests/publisher/test_staged_damage.py::"
 _TAIL = "tests/replicator/test_session_tail.py::"
@@ -310,6 +317,11 @@ PUBLISHER_DAMAGE = (
         "sessions.56",
         insist_on_damaged_bytes,
         "tests/replicator/test_named_damage.py::test_an_end_is_named_again_if_damage_is_found_in_front_of_it",
+    ),
+    (
+        "sessions.57",
+        forget_damage_of_released_runs,
+        _PUBLISHER + "test_each_later_publisher_reports_a_loss_until_its_copy_is_removed",
     ),
 )
 """Rule, bug, and the test that finds it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import shutil
 from pathlib import Path
 
@@ -168,3 +169,36 @@ def test_whoever_waits_is_told_once_and_all_else_is_merged(tmp_path: Path) -> No
     assert len(lost) == 1
     assert found[:-1] == [b"%06d" % number for number in range(500) if number not in lost]
     assert copy.stat().st_size == 74
+
+
+def test_each_later_publisher_reports_a_loss_until_its_copy_is_removed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The damaged run is released by a publisher that never waits. The directory is moved then."""
+    old, root = tmp_path / "old", tmp_path / "new"
+    with Publisher("t", session="s", directory=old, roll_bytes=4096) as publisher:
+        for number in range(500):
+            publisher.append(b"%06d" % number)
+    flip(old / "s" / "t-0" / "log.0.1", 800)
+    with running(tmp_path) as nodes:
+        config = nodes.world.config()
+        with (
+            caplog.at_level(logging.WARNING, logger="samelog.publisher"),
+            Publisher("t", session="s", directory=old, config=config) as publisher,
+        ):
+            publisher.append(b"new")
+        assert "session 's': records of run 0 of t-0 were damaged on disk" in caplog.text
+        assert not (old / "s" / "run.0.json").exists()
+        old.rename(root)
+        [copy] = (root / "s" / "t-0").glob("*.quarantined-1")
+        told = f"; a copy of the bytes is {copy}; all other records are merged"
+        for _ in range(2):
+            with Publisher("t", session="s", directory=root, config=config) as publisher:
+                with pytest.raises(RecordsDamaged, match=re.escape(told)):
+                    publisher.wait_merged(timeout=PATIENCE_S)
+                publisher.append(b"later")
+                publisher.wait_merged(timeout=PATIENCE_S)
+        copy.unlink()
+        with Publisher("t", session="s", directory=root, config=config) as publisher:
+            publisher.append(b"last")
+            publisher.wait_merged(timeout=PATIENCE_S)

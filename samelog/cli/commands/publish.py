@@ -33,6 +33,7 @@ from samelog.cli.text_records import FORMATS, Fields, Row, read_rows
 from samelog.config.tables.client import ClientConfig, Compression
 from samelog.format.errors import RecordTooLarge
 from samelog.publisher.backlog import left_records
+from samelog.publisher.errors import RecordsDamaged
 from samelog.publisher.publisher import Publisher
 from samelog.publisher.records import Positions
 from samelog.replicator.client_errors import PublisherError
@@ -171,6 +172,8 @@ def _wait(publisher: Publisher, count: int, timeout: float) -> None:
     except PublisherError as error:
         PUBLISHER_LOG.setLevel(logging.ERROR)  # it would say the same
         publisher.close(timeout=0)
+        if isinstance(error, RecordsDamaged):
+            fail(str(error))
         fail(f"{count} records are in the session, and not all of them are merged: {error}")
 
 

@@ -336,9 +336,8 @@ class PushClient:
         """Runs or inputs have changed."""
         self._connections.wake(self)
         self._connect()
-        is_lost = self._progress.note_damage(self._session.damage.lost())
-        if is_lost or self._session.damaged():
-            self._tell_soon()
+        self._progress.note_damage(self._session.damage.lost())
+        self._tell_soon()
         for name, start in self._session.damage.starts():
             self._progress.reached(start.run, name, (START, start[1:], start[1:]))
         for link in self._links:

@@ -329,7 +329,7 @@ class LocalSession:
     def damaged(self) -> list[LostRange]:
         """The ranges whose records will not reach the cluster; one of a stage spoils all of it."""
         stages = {known.run: known.stage for known in self.runs if known.stage is not None}
-        return [*self.damage.lost(), *self.damage.found_in_stages(stages)]
+        return [*self.damage.reported(), *self.damage.found_in_stages(stages)]
 
     def has_unnoted_damage(self, run: int) -> bool:
         """Whether damage was found in a run that is not noted durably."""
@@ -497,7 +497,7 @@ class LocalSession:
         changed = self._look_at_session(always=False)
         for name in tuple(self._inputs):
             changed |= self._look_at_input(name, always=False)
-        changed |= self._probe_writer()
+        changed |= self._probe_writer() | self.damage.look()
         for each in self._inputs.values():
             if each.is_unwritten:
                 each.bind_at_once()
@@ -536,6 +536,7 @@ class LocalSession:
         elif not self._watch.needs_listing() and not always:
             return False
         names = self._directory.names()
+        self.damage.recall(names)
         changed = self._look_at_runs(self._directory, names)
         return self._add_inputs(self._directory, names) or changed
 
@@ -680,7 +681,9 @@ class LocalSession:
             return
         if name not in self._inputs:
             return
-        if mask & _NAMES_CHANGED and self._look_at_input(name, always=True):
+        changed = bool(mask & _NAMES_CHANGED) and self._look_at_input(name, always=True)
+        changed |= bool(mask & Mask.DELETE) and self.damage.look()
+        if changed:
             self._on_change()
         if name in self._inputs:
             self._notice(name)

@@ -184,15 +184,14 @@ class SessionProgress:
                 place = each.stop
         return place
 
-    def note_damage(self, damaged: Iterable[LostRange]) -> bool:
-        """All ranges whose records are lost because they were damaged; whether that is news."""
+    def note_damage(self, damaged: Iterable[LostRange]) -> None:
+        """All ranges whose records are lost because they were damaged."""
         new = [each for each in damaged if each not in self.damaged]
         self.damaged += new
         for each in new:
             merged = self.merged(each.run, each.name)
             if each.start <= merged < each.stop:
                 self.reached(each.run, each.name, (START, each.stop, each.stop))
-        return bool(new)
 
     def lose(self, lost: LostRange) -> None:
         """A closed run ends before the bytes there are."""

@@ -7,7 +7,8 @@ part can be merged any more, and no record is merged twice. The id follows from 
 part and where the next one begins: a directory that is put back from a copy has the same parts.
 
 Invariant: damage is noted durably, with a copy of the bytes, before a part ends in it; the next
-part's id and start are durable before a byte of it is sent.
+part's id and start are durable before a byte of it is sent. A loss is reported by each process that
+ships the session until an operator removes the copy of the bytes.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 
 from msgspec.structs import replace
 
 from samelog.format.directory_files import DamagedRange, DamageFile, RunByte, RunFile
+from samelog.format.errors import CorruptLog
 from samelog.format.file_names import input_name, parse_input_name
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import InputName, RollByte, RunEnds
@@ -28,7 +31,13 @@ from samelog.replicator.push.input_directory import InputDirectory
 from samelog.replicator.push.progress import LostRange
 from samelog.replicator.push.session_tail import RunTail
 from samelog.store.disk.files import FileSystem
-from samelog.store.session.damage import Damage, keep_damaged, read_damage, write_damage
+from samelog.store.session.damage import (
+    Damage,
+    damaged_runs,
+    keep_damaged,
+    read_damage,
+    write_damage,
+)
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +59,9 @@ class SessionDamage:
         """Notes damage, in a thread; the inputs are shipped meanwhile."""
         self._seen: dict[int, dict[InputName, None]] = {}
         """By run, inputs whose tails ended in damage once."""
+        self._is_recalled = False
+        self._acknowledged: set[str] = set()
+        """Copies of damaged bytes that an operator has removed."""
 
     # --- what is known ------------------------------------------------------------------------
 
@@ -96,13 +108,29 @@ class SessionDamage:
     def lost(self) -> Iterator[LostRange]:
         """The ranges whose records never reached the cluster."""
         for known in self._files.values():
-            yield from _as_lost(known.lost)
+            yield from self._as_lost(known.lost)
+
+    def reported(self) -> Iterator[LostRange]:
+        """Those of them that no operator has acknowledged."""
+        return (each for each in self.lost() if each.kept not in self._acknowledged)
 
     def found_in_stages(self, stages: Mapping[int, str]) -> Iterator[LostRange]:
         """The damage of runs of stages, by run and the stage's name."""
         for known in self._files.values():
             if known.run in stages:
-                yield from _as_lost(known.found, stages[known.run])
+                yield from self._as_lost(known.found, stages[known.run])
+
+    def _as_lost(
+        self, ranges: Iterable[DamagedRange], stage: str | None = None
+    ) -> Iterator[LostRange]:
+        for each in ranges:
+            name = parse_input_name(each.input)
+            if name is not None:  # the directory may have another path since it was noted
+                kept = os.path.join(self._path, each.input, os.path.basename(each.kept))
+                run, *start = each.start
+                yield LostRange(
+                    run, name, (start[0], start[1]), each.stop[1:], each.reason, kept, stage
+                )
 
     def tails(
         self, run: int, inputs: Mapping[InputName, InputDirectory]
@@ -123,6 +151,27 @@ class SessionDamage:
         return found
 
     # --- what changes -------------------------------------------------------------------------
+
+    def recall(self, names: Iterable[str]) -> None:
+        """Read once what earlier processes noted, also of runs whose files are released. `names`:
+        of the session's directory.
+        """
+        if self._is_recalled:
+            return
+        self._is_recalled = True
+        for run in damaged_runs(names):
+            try:
+                self._files.setdefault(run, read_damage(self._fs, self._path, run))
+            except CorruptLog as damage:
+                log.error("which records of run %d were lost is unknown: %s", run, damage)
+        self.look()
+
+    def look(self) -> bool:
+        """Whether an operator has acknowledged a loss: the copy of the bytes was removed."""
+        kept = {each.kept for each in self.reported() if each.kept is not None}
+        gone = {path for path in kept if not self._fs.exists(path)}
+        self._acknowledged |= gone
+        return bool(gone)
 
     def see(self, run: int, name: InputName) -> None:
         """The tail of an input ends in damage."""
@@ -156,7 +205,7 @@ class SessionDamage:
             *start[1:],
             *stop[1:],
             damage.reason,
-            "no bytes are left of it" if kept is None else f"a copy of it is {kept}",
+            f"a copy of it is {kept}",
             "shipping goes on behind it"
             if run.stage is None
             else f"nothing of it is published in stage {run.stage!r}",
@@ -190,14 +239,6 @@ def _next_id(run_id: str, starts: Mapping[str, RunByte]) -> str:
     """
     text = json.dumps([run_id, sorted(starts.items())], separators=(",", ":"))
     return blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _as_lost(ranges: Iterable[DamagedRange], stage: str | None = None) -> Iterator[LostRange]:
-    for each in ranges:
-        name = parse_input_name(each.input)
-        if name is not None:
-            run, roll, byte = each.start
-            yield LostRange(run, name, (roll, byte), each.stop[1:], each.reason, each.kept, stage)
 
 
 def _stop(tail: RunTail, end: RollByte) -> RunByte:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from samelog.format import _kernels as kernels
@@ -19,13 +20,14 @@ from samelog.format.batch import HEADER_BYTES, HELD_BATCH_BYTES, LENGTH_PREFIX_B
 from samelog.format.directory_files import DamageFile, RunByte
 from samelog.format.file_names import RunNames, data_name
 from samelog.store.disk.batch_walk import ReadFile, valid_extent
-from samelog.store.disk.files import FileSystem, NoSuchFile
+from samelog.store.disk.files import File, FileSystem, NoSuchFile
 from samelog.store.disk.json_files import read_json_file, write_json_file
 from samelog.store.disk.quarantine import copy_bytes, free_name
 from samelog.store.session.run import RunPosition
 
 _LOOKS_LIKE_BATCH = re.compile(rb"(?=\x00{8}.{4}\x00{4}\x02)", re.DOTALL)
 """Base offset and leader epoch are 0 in a session log, and magic is 2."""
+_DAMAGE_FILE = re.compile(r"damage\.(0|[1-9][0-9]{0,18})\.json")
 _WINDOW_BYTES = 4 << 20
 _OVERLAP_BYTES = HEADER_BYTES - 1
 
@@ -123,32 +125,32 @@ def _is_batch(file: ReadFile, start: int, stop: int) -> bool:
 # --- what is kept, and noted ----------------------------------------------------------------------
 
 
-def keep_damaged(fs: FileSystem, directory: str, start: RunByte, stop: int | None) -> str | None:
+def keep_damaged(fs: FileSystem, directory: str, start: RunByte, stop: int | None) -> str:
     """Copy a damaged range out of its file, durably, before the file can be released: up to byte
-    `stop`, or its end. Return the name of the copy, None if there are no bytes. Raises DiskFault,
-    NoSpace.
+    `stop`, or its end. Return the name of the copy, which is empty if no bytes are left: the loss
+    is reported as long as the copy exists. Raises DiskFault, NoSpace.
     """
     run, roll, begin = start
     path = os.path.join(directory, data_name(run, roll))
+    name = free_name(fs, f"{path}.from-{begin}")
+    copy = fs.open(name, create=True)
     try:
-        file = fs.open(path)
-    except NoSuchFile:
-        return None
-    try:
-        end = file.size() if stop is None else min(stop, file.size())
-        if end <= begin:
-            return None
-        name = free_name(fs, f"{path}.from-{begin}")
-        copy = fs.open(name, create=True)
-        try:
-            copy_bytes(file, copy, begin, end, shift=begin)
-            copy.datasync()
-        finally:
-            copy.close()
+        with suppress(NoSuchFile):
+            _copy_range(fs, path, copy, begin, stop)
+        copy.datasync()
     finally:
-        file.close()
+        copy.close()
     fs.sync_directory(directory)
     return name
+
+
+def _copy_range(fs: FileSystem, path: str, copy: File, begin: int, stop: int | None) -> None:
+    file = fs.open(path)
+    try:
+        end = file.size() if stop is None else min(stop, file.size())
+        copy_bytes(file, copy, begin, end, shift=begin)
+    finally:
+        file.close()
 
 
 def read_damage(fs: FileSystem, session: str, run: int) -> DamageFile:
@@ -160,6 +162,11 @@ def read_damage(fs: FileSystem, session: str, run: int) -> DamageFile:
 def write_damage(fs: FileSystem, session: str, damage: DamageFile) -> None:
     """Note it durably. Raises DiskFault, NoSpace."""
     write_json_file(fs, _damage_path(session, damage.run), damage)
+
+
+def damaged_runs(names: Iterable[str]) -> list[int]:
+    """The runs whose damage is noted in a session's directory, which has these names."""
+    return sorted(int(match[1]) for name in names if (match := _DAMAGE_FILE.fullmatch(name)))
 
 
 def _damage_path(session: str, run: int) -> str:

@@ -455,6 +455,9 @@ class Node:
 
     def tick_membership(self) -> None:
         """See housekeeping.Ticked."""
+        raft = self.raft.group.raft
+        silent_s = raft.leader_silent_s(self._clock.now())
+        self.peers.presence.is_cut_off = silent_s > 2 * raft.config.election_timeout_s
         self.peers.changes.tick()
         if self.raft.group.is_leader and self.cluster.members:
             self.peers.keeper.tick()

@@ -175,6 +175,7 @@ class Superseded(Message, frozen=True, tag=151):
 class MemberState(Message, frozen=True, tag=49):
     """A member's own word of itself, once a second and when it changes: what it does, why it is not
     ready (empty: it is), what is wrong with it, the newest feature level that it supports.
+    `is_cut_off`: it has heard no leader of group 0 for two election timeouts.
     """
 
     state: Literal["offline", "initializing", "syncing", "live"]
@@ -184,6 +185,7 @@ class MemberState(Message, frozen=True, tag=49):
     boot: Place63
     applied_index: Place63
     level: Unsigned32
+    is_cut_off: bool
 
 
 class LacksLibraries(Message, frozen=True, tag=149):

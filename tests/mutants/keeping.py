@@ -42,6 +42,30 @@ def rest_despite_maintenance() -> Iterator[None]:
 
 
 @contextmanager
+def lead_without_group_0() -> Iterator[None]:
+    """A member that hears no leader of group 0 keeps leading data groups."""
+    original = GroupKeeper._observe
+
+    def observe(self: GroupKeeper) -> Observed:
+        return dataclasses.replace(original(self), is_cut_off=False)
+
+    with patch.object(GroupKeeper, "_observe", observe):
+        yield
+
+
+@contextmanager
+def prefer_who_is_cut_off() -> Iterator[None]:
+    """A preferred leader that hears no leader of group 0 gets leadership back at once."""
+    original = GroupKeeper._peer
+
+    def peer(self: GroupKeeper, *given: Any) -> Any:
+        return dataclasses.replace(original(self, *given), is_cut_off=False)
+
+    with patch.object(GroupKeeper, "_peer", peer):
+        yield
+
+
+@contextmanager
 def keep_damage_in_data_groups() -> Iterator[None]:
     """A leader of a data group keeps leadership though bytes of a session have rotted there."""
     original = GroupKeeper._damage
@@ -131,6 +155,16 @@ KEEPING = (
         "raft.49",
         lead_despite_maintenance,
         _IN + "leadership_goes_to_nobody_who_would_give_it_away_at_once",
+    ),
+    (
+        "placement.20",
+        lead_without_group_0,
+        _IN + "a_leader_that_is_cut_off_from_group_0_leaves_its_groups",
+    ),
+    (
+        "placement.20",
+        prefer_who_is_cut_off,
+        _IN + "a_preferred_leader_that_says_it_is_cut_off_does_not_get_leadership",
     ),
     ("raft.50", change_many_at_once, _STEPS),
     ("raft.50", readmit_who_lacks_records, _STEPS),

@@ -21,7 +21,7 @@ from samelog.wire.peer_messages import MemberState
 @contextmanager
 def call_the_connected_live() -> Iterator[None]:
     """A node that is connected is called Live, whatever it says of itself."""
-    live = MemberState("live", "", "", "follower", 0, 0, 1)
+    live = MemberState("live", "", "", "follower", 0, 0, 1, is_cut_off=False)
 
     def said(self: Presence, number: int, now: float) -> tuple[MemberState, float]:
         return (live if self.is_there(number) else OFFLINE), 0.0

@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from samelog.consensus import Raft
 from samelog.runtime.clock import ManualClock
 from samelog.sequencer.cluster.group_keeper import HOLD_S, GroupKeeper
 from samelog.sequencer.cluster.keeper_steps import (
@@ -33,6 +35,7 @@ from samelog.sequencer.state.commands import (
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.placement.commands import OpenPlacedInput
 from samelog.sequencer.state.types import Rejection
+from samelog.wire.peer_messages import MemberState
 from tests.sequencer.cluster import RunWith, leader_of, until
 from tests.sequencer.test_data_groups import led, make_groups, place
 
@@ -44,6 +47,7 @@ WELL = Peer(
     is_there=True,
     takes_in=True,
     is_resting=False,
+    is_cut_off=False,
     match=1000,
 )
 SEEN = Observed(
@@ -51,6 +55,7 @@ SEEN = Observed(
     (WELL, replace(WELL, number=2, match=900)),
     1000,
     is_to_yield=False,
+    is_cut_off=False,
     is_transferring=False,
     may_change=True,
     may_prefer=True,
@@ -101,6 +106,24 @@ def test_who_should_lead_does_once_it_is_near_and_this_one_has_led_for_a_while()
     assert next_step(wanted, replace(SEEN, may_prefer=False)) is None
     assert next_step(wanted, peers(match=1000 - CLOSE_ENTRIES - 1)) is None
     assert next_step(replace(wanted, going=frozenset({2})), SEEN) is None
+
+
+def test_who_is_cut_off_from_group_0_gives_leadership_to_one_that_is_not() -> None:
+    """If all voters are cut off, it stays where it should be."""
+    cut_off = replace(SEEN, is_cut_off=True)
+    assert next_step(WantedGroup(leaders=(0,)), cut_off) == to(1)
+    one = replace(cut_off, peers=(replace(WELL, is_cut_off=True), SEEN.peers[1]))
+    assert next_step(WantedGroup(leaders=(1,)), one) == to(2)
+    alone = replace(cut_off, peers=tuple(replace(each, is_cut_off=True) for each in SEEN.peers))
+    assert next_step(WantedGroup(leaders=(0,)), alone) is None
+    assert next_step(WantedGroup(leaders=(2,)), alone) == to(2)
+    assert next_step(WantedGroup(), replace(alone, is_to_yield=True)) == to(1)
+
+
+def test_leadership_does_not_go_back_to_a_member_that_is_cut_off() -> None:
+    preferred = peers(is_cut_off=True)
+    assert next_step(WantedGroup(leaders=(2,)), preferred) is None
+    assert next_step(WantedGroup(leaders=(2,)), replace(preferred, is_to_yield=True)) == to(1)
 
 
 def test_suspects_come_first_then_one_change_of_members() -> None:
@@ -189,6 +212,19 @@ def test_damage_is_left_to_another_leader_once() -> None:
     assert group.asked == [1, 1]
 
 
+def test_a_preferred_leader_that_says_it_is_cut_off_does_not_get_leadership() -> None:
+    group = Group()
+    group.wanted = lambda: WantedGroup(leaders=(2,))  # type: ignore[assignment, misc]
+    group.keeper.tick()
+    group.clock.advance(HOLD_S)
+    for is_cut_off in (True, False):
+        assert group.asked == []
+        said = MemberState("live", "", "", "follower", 1, 1, 1, is_cut_off)
+        group.presence.say(2, said, group.clock.now())
+        group.keeper.tick()
+    assert group.asked == [2]
+
+
 def test_leadership_is_held_for_a_moment() -> None:
     """Else who gave it away, and is preferred, would have it back before anything was done."""
     group = Group()
@@ -244,6 +280,33 @@ def test_a_member_in_maintenance_leads_nothing(tmp_path: Path, run_with: RunWith
         ends = SetMaintenanceCommand(name, 0)
         await (await leader_of(nodes)).raft.proposer.propose(ends)
         await until(lambda: led(nodes, 1) == [lead], "it should lead, and does again")
+
+    run_with(tmp_path, 3, body)
+
+
+def test_a_leader_that_is_cut_off_from_group_0_leaves_its_groups(
+    tmp_path: Path, run_with: RunWith
+) -> None:
+    """Also one that rests. It gets leadership back once it hears the leader of group 0 again."""
+
+    async def body(nodes: list[Node]) -> None:
+        lead = await leader_of(nodes)
+        cut_off = next(node for node in nodes if node is not lead)
+        own = nodes.index(cut_off)
+        await make_groups(nodes, [own, *(each for each in range(3) if each != own)])
+        await until(lambda: led(nodes, 1) == [cut_off], "it leads the group")
+        await place(lead, 1)
+        silent_s, own_raft = Raft.leader_silent_s, cut_off.raft.group.raft
+
+        def is_silent(raft: Raft, now: float) -> float:
+            return 60.0 if raft is own_raft else silent_s(raft, now)
+
+        with patch.object(Raft, "leader_silent_s", is_silent):
+            others = [node for node in nodes if node is not cut_off]
+            await until(lambda: bool(led(others, 1)), "another member leads it")
+            silent = [node.peers.presence.said(own, 0.0)[0].is_cut_off for node in others]
+            assert silent == [True, True]
+        await until(lambda: led(nodes, 1) == [cut_off], "it should lead, and does again")
 
     run_with(tmp_path, 3, body)
 

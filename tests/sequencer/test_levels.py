@@ -150,7 +150,7 @@ def upgrade(made: StateMachine, **said: int) -> tuple[Upgrade, ManualClock]:
     """As n0, which supports level 2, sees it."""
     presence, clock = Presence(0), ManualClock()
     for name, level in said.items():
-        word = MemberState("live", "", "", "follower", 1, 1, level)
+        word = MemberState("live", "", "", "follower", 1, 1, level, is_cut_off=False)
         presence.say(int(name[1:]), word, clock.now())
     return Upgrade(made, presence, clock, supported=2), clock
 

@@ -17,7 +17,9 @@ from samelog.sequencer.node import Node
 from samelog.wire.peer_messages import MemberState
 from tests.sequencer.cluster import InLoop, RunWith, leader_of, make_nodes, until
 
-SYNCING = MemberState("syncing", "the node catches up with the cluster", "", "follower", 3, 7, 1)
+SYNCING = MemberState(
+    "syncing", "the node catches up with the cluster", "", "follower", 3, 7, 1, is_cut_off=False
+)
 
 
 def seen(by: Node, other: Node) -> NodeInfo:

@@ -115,6 +115,7 @@ def own_state(node: ServedNode) -> MemberState:
         node.member.directory.record.boot,
         node.raft.replica.applied_index,
         node.raft.upgrade.supported,
+        node.peers.presence.is_cut_off,
     )
 
 

@@ -136,6 +136,7 @@ class GroupKeeper:
             peers,
             raft.last_index,
             is_to_yield=self.is_to_yield,
+            is_cut_off=self._presence.is_cut_off,
             is_transferring=raft.leadership is None or raft.leadership.transfer_to is not None,
             may_change=self._kept.may_change,
             may_prefer=self.may_prefer,
@@ -161,6 +162,7 @@ class GroupKeeper:
             is_there=self._presence.is_there(number),
             takes_in=self._presence.takes_in(number, now),
             is_resting=is_in_maintenance(cluster, number, wall_ms),
+            is_cut_off=self._presence.said(number, now)[0].is_cut_off,
             match=0 if progress is None else progress.match,
             is_close=is_asked and self.is_close(number),
         )

@@ -32,6 +32,8 @@ class Peer:
     takes_in: bool
     is_resting: bool
     """Whether it is in maintenance."""
+    is_cut_off: bool
+    """Whether it has said that it hears no leader of group 0."""
     match: int
     """Up to which entry it has the log."""
     is_close: bool = False
@@ -72,6 +74,10 @@ class Observed:
     is_to_yield: bool
     """Whether any other member that is well leads better than this one: it is in maintenance, takes
     nothing in, or has bytes of a session that have rotted and were not left to others yet.
+    """
+    is_cut_off: bool
+    """Whether this member hears no leader of group 0, so that it knows of no topic that was deleted
+    and of no setting that was changed meanwhile.
     """
     is_transferring: bool
     """Whether leadership is being given away."""
@@ -147,14 +153,20 @@ def _transfer(
     return None if heir is None else KeeperStep(StepKind.TRANSFER, heir)
 
 
+def _able(wanted: WantedGroup, observed: Observed) -> dict[int, Peer]:
+    """Return who can lead: none that is cut off from group 0, unless all are, this member too."""
+    able = [each for each in observed.peers if each.may_lead and each.number not in wanted.going]
+    connected = [each for each in able if not each.is_cut_off]
+    found = connected if connected or not observed.is_cut_off else able
+    return {each.number: each for each in found}
+
+
 def _heir(wanted: WantedGroup, observed: Observed) -> int | None:
     """Return the successor for leadership; None if this member should keep it or none can lead."""
-    able = {
-        each.number: each
-        for each in observed.peers
-        if each.may_lead and each.number not in wanted.going
-    }
-    if observed.is_to_yield:
+    able, yields = _able(wanted, observed), observed.is_to_yield
+    if observed.is_cut_off:
+        yields |= any(not each.is_cut_off for each in able.values())
+    if yields:
         return max(able, key=lambda each: (each in wanted.leaders, able[each].match), default=None)
     for number in wanted.leaders if observed.may_prefer else ():
         if number == observed.own:

@@ -17,7 +17,7 @@ INTAKE_STOPPED = "intake stopped"
 """How a member says that it takes nothing in, among what is wrong with it."""
 SILENT_S = 5.0
 """A member tells its state once a second."""
-OFFLINE = MemberState("offline", "it is not connected", "", "", 0, 0, 0)
+OFFLINE = MemberState("offline", "it is not connected", "", "", 0, 0, 0, is_cut_off=False)
 
 
 class Presence:
@@ -37,6 +37,8 @@ class Presence:
         """Libraries that others say they lack, so that they cannot check records."""
         self.holds: dict[int, dict[str, tuple[HeldPart, ...]]] = {}
         """By member and session: what publishers that are connected to it hold."""
+        self.is_cut_off = False
+        """Whether this member has heard no leader of group 0 for two election timeouts."""
         self._up = {number}
         self._left: dict[int, float] = {}
         """When those who were up and are not any more went."""

@@ -89,7 +89,7 @@ class DataGroups:
         self.quiet = QuietGroups(given, links, host.spawn)
         self._confirms = False
         self._contents = Contents()
-        self._known = 0, False
+        self._known = 0, False, False
         """The cluster's feature level, and whether this member is in maintenance, as seen last."""
         self._keeper = ReplicaKeeper(
             given, host, member, on_table=self._look, begin=self._begin, on_over=self._over
@@ -382,7 +382,8 @@ class DataGroups:
     def tick_slowly(self) -> None:
         """To be called about once a second."""
         cluster, wall_ms = self._host.cluster, self._given.clock.wall_ms()
-        known = cluster.level, is_in_maintenance(cluster, self._presence.number, wall_ms)
+        is_resting = is_in_maintenance(cluster, self._presence.number, wall_ms)
+        known = cluster.level, is_resting, self._presence.is_cut_off
         if known != self._known:
             self._known = known
             self._work_in(tuple(self.replicas))

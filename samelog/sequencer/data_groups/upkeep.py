@@ -89,7 +89,8 @@ class DataGroupUpkeep:
         state = self._replica.logs.machine.state
         is_behind = not state.placement.own or state.level < self._cluster().level
         is_owing = bool(self._behind_topics()) or bool(self.unconfirmed())
-        return is_behind or is_owing or self.keeper.is_to_yield
+        must_yield = self.keeper.is_to_yield or self._presence.is_cut_off
+        return is_behind or is_owing or must_yield
 
     def tick(self) -> None:
         """Take the next step, if there is one."""

@@ -188,7 +188,8 @@ class PartitionMirror:
             # A gap begins at the mirror's end: what is on its way must not fall into it.
             await self._destination.settled(self.mirror, self.where.partition)
             place = f"{self.mirror}/{self.where.partition} --to {refused.next_offset}"
-            raise MirrorStopped(f"{refused}; to go on without it: samelog mirror skip {place}")
+            remedy = f"samelog mirror skip {place} --config mirror.toml"
+            raise MirrorStopped(f"{refused}; to continue without it: {remedy}")
         if following.expected == before and not found.is_over and not data:
             raise NotFollowing("nothing comes")
 

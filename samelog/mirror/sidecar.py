@@ -1,6 +1,7 @@
 """The sidecar: looks at both clusters in rounds, and mirrors every partition in a task of its own.
 
-It keeps nothing that it could not lose, but the ends of a restore: how far a mirror is, the
+It keeps nothing that it could not lose, but the ends of a restore (what it writes of stopped
+partitions is for people): how far a mirror is, the
 destination says; what comes next, the source. So it can die anywhere.
 
 Invariant: a partition has one task at most, and begins where the destination says that its mirror
@@ -31,6 +32,7 @@ from samelog.mirror.errors import DestinationFault, MirrorError, MirrorStopped, 
 from samelog.mirror.progress import MirrorProgress
 from samelog.mirror.rounds import MISSING, MirrorRounds, Pair
 from samelog.mirror.source import SourceCluster, Where
+from samelog.mirror.stops import MirrorStop, MirrorStops
 from samelog.runtime.clock import Clock
 from samelog.runtime.loop import end_all, spawn
 
@@ -68,10 +70,7 @@ class MirrorSidecar:
         self._mirrors: dict[MirrorKey, PartitionMirror] = {}
         self._unsettled: dict[MirrorKey, tuple[int, int]] = {}
         """Partition -> the mirror's end, and in how many looks it was that and should not be."""
-        self._stopped: dict[MirrorKey, tuple[str, str, int]] = {}
-        """Partition -> the logs of which it was stopped, and where the mirror ended: mirroring
-        begins again with other logs, and behind a gap.
-        """
+        self._stops = MirrorStops(config.directory)
         self._followed_at = -FOLLOW_S
 
     async def run(self) -> None:
@@ -111,6 +110,7 @@ class MirrorSidecar:
                     if not future.done():
                         future.set_result(None)
                 waiting = []
+            self._stops.save()
             rounds.gate.give_back([each for each in waiting if not each.done()])
             if any(destination.is_gone(*key) for key in self._mirrors):
                 return  # its mirror was deleted: another run brings the records of the next one
@@ -195,7 +195,9 @@ class MirrorSidecar:
         key = pair.mirror.topic, own.partition
         if key in self._tasks or not destination.is_settled(*key):
             return False
-        return self._stopped.get(key) != (pair.mirror.topic_id, pair.topic.log_id, own.next_offset)
+        stop = self._stops.get(*key)  # mirroring resumes with another log, and behind a gap
+        place = pair.mirror.topic_id, pair.topic.log_id, own.next_offset
+        return stop is None or not stop.is_at(*place)
 
     def _compare(self, pair: Pair, there: SourcePartition) -> None:
         """What was brought has the checksums on which the source's nodes agree."""
@@ -240,6 +242,9 @@ class MirrorSidecar:
             is_compacted=is_compacted(topic.settings.get(CLEANUP_POLICY, "")),
         )
         self._mirrors[key] = mirror
+        known = self.progress.of(*key)
+        if known.is_stopped:
+            known.problem, known.is_stopped = "", False
         is_new = here.next_offset == 0
         is_late = self._config.begins is MirrorFrom.LATEST
         first = there.next_offset if is_new and is_late else 0
@@ -280,7 +285,8 @@ class MirrorSidecar:
         known = self.progress.of(*key)
         known.problem, known.is_stopped = reason, True
         ends = {each.partition: each.next_offset for each in pair.mirror.partitions}
-        self._stopped[key] = pair.mirror.topic_id, pair.topic.log_id, ends[partition]
+        stop = MirrorStop(pair.mirror.topic_id, pair.topic.log_id, ends[partition], reason)
+        self._stops.put(*key, stop)
         task = self._tasks.get(key)
         if task is not None and task is not asyncio.current_task():
             self._cancel(key)

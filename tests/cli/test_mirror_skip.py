@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from samelog.admin.mirror_requests import GetSource, LeaveGap, ListMirrors
 from samelog.admin.requests import AdminRequest
 from samelog.cli.main import main
 from samelog.http.routes import problem_of
+from samelog.mirror.stops import FILE, MirrorStop, MirrorStops
 from samelog.wire.errors import FaultCode
 from tests.cli.fake_nodes import Answer, FakeCluster
 
@@ -56,12 +58,16 @@ def source(log_id: str, end: int) -> SourceState:
 
 
 def skip(cluster: FakeCluster, *arguments: str) -> Result:
+    return run(cluster, "skip", *arguments)
+
+
+def run(cluster: FakeCluster, *arguments: str) -> Result:
     config = Path(cluster.client_file).with_name("mirror.toml")
     config.write_text(
         f"name = 'm'\ndir = 'm'\ntopics = ['{TOPIC}']\n"
         f"source = '{cluster.client_file}'\ndestination = '{cluster.client_file}'\n"
     )
-    words = ["mirror", "skip", *arguments, "--config", str(config)]
+    words = ["mirror", *arguments, "--config", str(config)]
     return CliRunner().invoke(main, words, catch_exceptions=False)
 
 
@@ -137,3 +143,21 @@ def test_a_gap_is_left_where_the_end_of_the_source_is_not_known(
     assert done.exit_code == 0, done.output
     assert said in done.stderr
     assert len(gaps(cluster)) == 1
+
+
+def test_the_status_names_the_batch_and_the_command_that_skips_it(cluster: FakeCluster) -> None:
+    directory = Path(cluster.client_file).with_name("m")
+    unknown = run(cluster, "status")
+    assert f"{directory} is not a directory of this host" in unknown.stderr
+    directory.mkdir()
+    stops = MirrorStops(str(directory))
+    skipping = f"samelog mirror skip {TOPIC}/1 --to {NEXT} --config mirror.toml"
+    stops.put(TOPIC, 1, MirrorStop("id", "log", END, f"the batch at offset {END}: {skipping}"))
+    stops.save()
+    shown = run(cluster, "status", "--json")
+    assert shown.stderr == ""
+    first, second = json.loads(shown.stdout)["partitions"]
+    assert second["state"] == f"stopped: the batch at offset {END}: {skipping}"
+    assert "stopped" not in first["state"]
+    (directory / FILE).write_text("{")
+    assert "see the sidecar's log or /status" in run(cluster, "status").stderr

@@ -11,6 +11,7 @@ from samelog.admin.mirror_answers import (
     SourceTopic,
 )
 from samelog.cli.commands.mirroring.mirror import _compared
+from samelog.mirror.stops import MirrorStop
 
 LOG, END = "log", 40
 
@@ -46,11 +47,27 @@ def source(log_id: str, end: int) -> dict[str, SourceTopic]:
 def test_a_mirror_is_compared_with_the_log_that_it_mirrors(
     topics: dict[str, SourceTopic] | None, end: int | None, lag: int | None, state: str
 ) -> None:
-    [row], _ = _compared([mirror()], topics)
+    [row], _ = _compared([mirror()], topics, {})
     assert (row.mirrored, row.end, row.lag, row.state) == (END, end, lag, state)
 
 
 def test_a_promoted_mirror_is_compared_with_nothing() -> None:
-    [row], _ = _compared([mirror(promoted_ms=1)], source("another", 0))
+    [row], _ = _compared([mirror(promoted_ms=1)], source("another", 0), {})
     assert row.lag is None
     assert row.state.startswith("promoted 1970-01-01")
+
+
+@pytest.mark.parametrize(
+    ("stop", "state"),
+    [
+        (MirrorStop("id", LOG, END, "the batch at 40 is odd"), "stopped: the batch at 40 is odd"),
+        (MirrorStop("id", LOG, END - 1, "it is odd"), "mirror"),
+        (MirrorStop("id", "another", END, "it is odd"), "mirror"),
+        (MirrorStop("another", LOG, END, "it is odd"), "mirror"),
+    ],
+)
+def test_a_stop_counts_while_the_mirror_ends_there(stop: MirrorStop, state: str) -> None:
+    [row], _ = _compared([mirror()], source(LOG, END + 2), {"eu.flights/0": stop})
+    assert row.state == state
+    [row], _ = _compared([mirror(promoted_ms=1)], source(LOG, END + 2), {"eu.flights/0": stop})
+    assert row.state.startswith("promoted")

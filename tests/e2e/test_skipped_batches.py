@@ -11,8 +11,7 @@ import pytest
 from tests.e2e.commands import samelog
 from tests.e2e.harness import wait_for
 from tests.e2e.mirroring import TwoClusters, two_clusters
-from tests.mirror.fakes import batches
-from tests.mirror.test_copying import odd
+from tests.mirror.fakes import batches, odd
 from tests.mirror.test_files_source import write
 from tests.patience import PATIENCE_S
 

@@ -18,8 +18,11 @@ from samelog.admin.mirror_answers import (
 )
 from samelog.admin.mirror_requests import FollowMirrored, LeaveGap, PutMirror
 from samelog.format import _kernels as kernels
+from samelog.format.batch import HEADER_BYTES
+from samelog.format.compression import Codec, compress
 from samelog.mirror.errors import SourceUnreadable
 from samelog.mirror.source import BatchBefore, Where, first_of
+from tests.kafka.batches import with_blob
 from tests.sequencer.mirroring import source_batch
 
 WHERE = Where("t", "log", 0)
@@ -107,6 +110,12 @@ class FakeReader:
 
     async def close(self) -> None:
         return
+
+
+def odd(first: int) -> bytes:
+    """A batch that Kafka takes, with bytes behind its gzip member."""
+    plain = source_batch(first, 2)
+    return with_blob(plain, Codec.GZIP, compress(Codec.GZIP, plain[HEADER_BYTES:]) + b"behind")
 
 
 class FakeDestination:

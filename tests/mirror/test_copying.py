@@ -8,14 +8,12 @@ from typing import Any, cast
 import pytest
 
 from samelog.admin.mirror_requests import LeaveGap
-from samelog.format.batch import HEADER_BYTES
-from samelog.format.compression import Codec, compress
 from samelog.format.void_batch import empty_batches
 from samelog.mirror.copying import PartitionMirror
 from samelog.mirror.errors import BatchRefused, MirrorStopped, NotFollowing
 from samelog.mirror.kafka.source import FetchedBatches
-from tests.kafka.batches import put, with_blob
-from tests.mirror.fakes import WHERE, FakeDestination, FakeSource, batches
+from tests.kafka.batches import put
+from tests.mirror.fakes import WHERE, FakeDestination, FakeSource, batches, odd
 from tests.sequencer.mirroring import compacted, source_batch
 
 
@@ -142,12 +140,6 @@ def test_a_compacted_source_that_has_written_others_stops_it() -> None:
     source.batches = [source_batch(0), source_batch(3, 2, producer_id=7), source_batch(5)]
     with pytest.raises(MirrorStopped, match="before offset 5 is another one"):
         asyncio.run(mirror(source, destination, is_compacted=True))
-
-
-def odd(first: int) -> bytes:
-    """A batch that Kafka takes, with bytes behind its gzip member."""
-    plain = source_batch(first, 2)
-    return with_blob(plain, Codec.GZIP, compress(Codec.GZIP, plain[HEADER_BYTES:]) + b"behind")
 
 
 def test_what_is_before_a_batch_that_cannot_be_held_is_mirrored_and_a_gap_leads_on() -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from samelog.admin.mirror_requests import LeaveGap
 from samelog.config.tables.mirror import MirrorConfig
 from samelog.mirror import sidecar as module
 from samelog.mirror.rounds import SchemaGate
 from samelog.mirror.sidecar import MirrorSidecar
+from samelog.mirror.stops import FILE, MirrorStop, read_stops
 from samelog.runtime.clock import SystemClock
-from tests.mirror.fakes import FakeDestination, FakeSource, batches
+from tests.mirror.fakes import FakeDestination, FakeSource, batches, odd
 from tests.patience import PATIENCE_S
 
 
@@ -191,3 +193,45 @@ def test_a_gate_lets_through_who_came_before_a_look_began() -> None:
         return found
 
     assert asyncio.run(check()) == (True, False)
+
+
+def test_a_stop_is_written_down_and_forgotten_once_a_gap_leads_on(tmp_path: Path) -> None:
+    source = FakeSource(*batches(3, 2), odd(5), *batches(4, first=7))
+    destination = FakeDestination()
+    run = Run(tmp_path, source, destination)
+    known = run.sidecar.progress.of("eu.t", 0)
+
+    def stop() -> MirrorStop | None:
+        return read_stops(str(tmp_path)).get("eu.t/0")
+
+    def is_told() -> bool:
+        return (told := stop()) is not None and told.is_at("id", "log", 5) and known.is_stopped
+
+    async def main() -> None:
+        await run.until(is_told)
+        told = stop()
+        assert told is not None
+        assert "the batch at offset 5 cannot be held" in told.reason
+        assert "samelog mirror skip eu.t/0 --to 7 --config mirror.toml" in told.reason
+        assert known.problem == told.reason
+        await destination.leave_gap(LeaveGap("eu.t", 0, 5, 7, 7))
+        await run.until(lambda: known.mirrored == 11)
+
+    asyncio.run(main())
+    assert (known.is_stopped, known.problem) == (False, "")
+
+
+def test_a_stop_that_cannot_be_written_down_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    source, destination = FakeSource(*batches(3), odd(3)), FakeDestination()
+    run = Run(tmp_path, source, destination)
+    known = run.sidecar.progress.of("eu.t", 0)
+
+    async def main() -> None:
+        await run.until(lambda: known.is_stopped and known.mirrored == 3)
+        await destination.leave_gap(LeaveGap("eu.t", 0, 3, 5, 5))
+        source.add(*batches(4, first=5))
+        await run.until(lambda: known.mirrored == 9)
+
+    asyncio.run(main())
+    assert not known.is_stopped

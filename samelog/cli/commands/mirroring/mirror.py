@@ -7,9 +7,10 @@ not known is shown as unknown.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -35,6 +36,9 @@ from samelog.config.load import load_client, load_mirror
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.mirror import MirrorConfig
 from samelog.placement.cluster_ids import root_of
+
+if TYPE_CHECKING:
+    from samelog.mirror.stops import MirrorStop
 
 UNKNOWN = "unknown"
 
@@ -106,8 +110,10 @@ class _Row(NamedTuple):
 def status(config: MirrorConfig) -> None:
     """Show how far the mirrors of a sidecar are, and what differs from the source.
 
-    Both clusters are asked. While the source does not answer, lag is unknown. A transaction that is
-    open since before a gap holds back readers of committed records: its end may be lost.
+    Both clusters are asked. Why a partition has stopped, and at which batch, is read from the
+    sidecar's directory: use its host. While the source does not answer, lag is unknown. A
+    transaction that is open since before a gap holds back readers of committed records: its end may
+    be lost.
 
     \b
     Example:
@@ -118,7 +124,23 @@ def status(config: MirrorConfig) -> None:
     topics = None if source is None else {each.topic: each for each in source.topics}
     root = None if source is None else root_of(source.cluster_id)
     ours = [each for each in mirrors if root in (None, each.cluster_id)]
-    _show(_Shown(problem, *_compared(ours, topics)))
+    _show(_Shown(problem, *_compared(ours, topics, _stops(config.directory))))
+
+
+def _stops(directory: str) -> Mapping[str, MirrorStop]:
+    """Return what the sidecar has written down of stopped partitions, as far as it can be read."""
+    from samelog.format.errors import LogFormatError
+    from samelog.mirror.stops import read_stops
+    from samelog.store.disk.disk_errors import DiskFault
+
+    problem = f"{directory} is not a directory of this host"
+    if os.path.isdir(directory):
+        try:
+            return read_stops(directory)
+        except (LogFormatError, DiskFault) as error:
+            problem = str(error)
+    talk(f"why partitions have stopped is not known ({problem}): see the sidecar's log or /status")
+    return {}
 
 
 class _Shown(NamedTuple):
@@ -130,16 +152,20 @@ class _Shown(NamedTuple):
 
 
 def _compared(
-    mirrors: Sequence[MirrorInfo], topics: Mapping[str, SourceTopic] | None
+    mirrors: Sequence[MirrorInfo],
+    topics: Mapping[str, SourceTopic] | None,
+    stops: Mapping[str, MirrorStop],
 ) -> tuple[list[_Row], dict[str, dict[str, tuple[Any, Any]]]]:
-    """`topics`: the chosen topics of the source; None: the source does not answer."""
+    """`topics`: the chosen topics of the source; None: the source does not answer. `stops`: what
+    the sidecar has written down.
+    """
     rows, differences = [], {}
     for each in mirrors:
         source = None if topics is None else topics.get(each.source_topic)
         state = _state(each, source, is_known=topics is not None)
         if source is not None and source.log_id != each.log_id:
             source = None
-        rows += _rows(each, source, state)
+        rows += _rows(each, source, state, stops)
         differences[each.topic] = _differences(each, source)
     return rows, differences
 
@@ -189,7 +215,9 @@ def _state(mirror: MirrorInfo, source: SourceTopic | None, *, is_known: bool) ->
     return "mirror"
 
 
-def _rows(mirror: MirrorInfo, source: SourceTopic | None, state: str) -> list[_Row]:
+def _rows(
+    mirror: MirrorInfo, source: SourceTopic | None, state: str, stops: Mapping[str, MirrorStop]
+) -> list[_Row]:
     """`source`: the log that is mirrored; None: it is not known."""
     ends = (
         {} if source is None else {each.partition: each.next_offset for each in source.partitions}
@@ -201,10 +229,22 @@ def _rows(mirror: MirrorInfo, source: SourceTopic | None, state: str) -> list[_R
         lag = None if end is None or not is_mirror else max(0, end - each.next_offset)
         numbers = each.next_offset, end, lag
         where = mirror.topic, each.partition, mirror.source_topic
+        text = _stop_reason(mirror, each, stops) or state
         is_ahead = is_mirror and end is not None and end < each.next_offset
         ahead = ", and the source ends below it" if is_ahead else ""
-        rows.append(_Row(*where, *numbers, f"{state}{ahead}{_left_open(each)}"))
+        rows.append(_Row(*where, *numbers, f"{text}{ahead}{_left_open(each)}"))
     return rows
+
+
+def _stop_reason(
+    mirror: MirrorInfo, partition: MirroredPartition, stops: Mapping[str, MirrorStop]
+) -> str | None:
+    """Return why the sidecar has stopped a partition that has made no progress since."""
+    stop = stops.get(f"{mirror.topic}/{partition.partition}")
+    place = mirror.topic_id, mirror.log_id, partition.next_offset
+    if mirror.promoted_ms >= 0 or stop is None or not stop.is_at(*place):
+        return None
+    return f"stopped: {stop.reason}"
 
 
 def _left_open(partition: MirroredPartition) -> str:
@@ -259,9 +299,9 @@ def promote(config: ClientConfig, *, topics: tuple[str, ...], confirm: tuple[str
 def skip(config: MirrorConfig, partition: str, to: int) -> None:
     """Leave a gap in a mirror, from its end to an offset.
 
-    For a batch of the source that nodes cannot hold: `mirror status` and the sidecar's log name it,
-    and the offset behind it. Records in the gap are never mirrored. An offset beyond the end of the
-    source is refused if the source answers.
+    For a batch of the source that nodes cannot hold. `mirror status` on the sidecar's host, and the
+    sidecar's log and /status, name it and the offset behind it. Records in the gap are never
+    mirrored. An offset beyond the end of the source is refused if the source answers.
 
     \b
     Example:
@@ -291,7 +331,7 @@ def _check_source_end(config: MirrorConfig, mirror: MirrorInfo, partition: int, 
     if source is None:
         talk(f"the source does not answer, so its end is not known: {problem}")
         return
-    rows, _ = _compared([mirror], {each.topic: each for each in source.topics})
+    rows, _ = _compared([mirror], {each.topic: each for each in source.topics}, {})
     row = next(each for each in rows if each.partition == partition)
     if row.end is None:
         talk(f"the end of {row.source}/{partition} at the source is not known: {row.state}")

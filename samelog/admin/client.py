@@ -41,6 +41,8 @@ from samelog.admin.table import OPERATION_OF, Operation
 from samelog.admin.views import RaftStatus
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address, parse_address
+from samelog.format.arguments import check_integer
+from samelog.format.numbers import PARTITIONS
 from samelog.wire.errors import FaultCode
 
 TIMEOUT_S = 10.0
@@ -277,11 +279,12 @@ def log_history(
 
     Raises:
         AdminError: no node answers, or there is no such topic.
+        TypeError, ValueError: the partition is no number of a partition.
     """
     from samelog.config.load import load_client
 
     client = load_client(config) if isinstance(config, str) else config
-    wanted = LogHistory(topic or UNSET, UNSET if partition is None else partition)
+    wanted = LogHistory(topic or UNSET, _asked_partition(partition))
     placed = sorted(
         (each.topic, each.partition)
         for each in ask(client, GetPlacement()).partitions
@@ -292,6 +295,10 @@ def log_history(
         return
     of_groups = chain.from_iterable(_history(client, LogHistory(*each)) for each in placed)
     yield from merge(_history(client, wanted), of_groups, key=_FILE_ORDER)
+
+
+def _asked_partition(partition: int | None) -> int | UnsetType:
+    return UNSET if partition is None else check_integer("partition", partition, PARTITIONS)
 
 
 def _history(config: ClientConfig, request: LogHistory) -> Iterator[LogFile]:

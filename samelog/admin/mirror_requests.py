@@ -77,7 +77,7 @@ class CopySchema(AdminRequest[SchemaSet], frozen=True):
     """Let a mirror's schema have the source's next version."""
 
     topic: TopicName
-    follows: Annotated[int, Meta(ge=0, description="The newest version of the mirror.")]
+    follows: Annotated[int, Meta(ge=0, le=MAX_31, description="The newest version of the mirror.")]
     schema: Annotated[str, Meta(description="The next one, as the source has it.")]
 
 

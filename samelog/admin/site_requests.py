@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from samelog.admin.requests import AdminRequest, ConfirmedRequest
+from samelog.admin.requests import AdminRequest, ConfirmedRequest, Offset
 from samelog.admin.site_answers import PromotionBegun, SiteRows, Standing
 
 SiteName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$", description="A site.")]
@@ -54,8 +54,8 @@ class PromoteSite(ConfirmedRequest[PromotionBegun], frozen=True):
     """Let this node, and its site, go on without the others, which are lost."""
 
     site: SiteName
-    entry: Annotated[int, Meta(ge=0, description="The newest entry that any node there has.")]
-    term: Annotated[int, Meta(ge=0, description="The term of that entry.")]
+    entry: Annotated[Offset, Meta(description="The newest entry that any node there has.")]
+    term: Annotated[Offset, Meta(description="The term of that entry.")]
     without: Annotated[
         tuple[str, ...], Meta(max_length=64, description="Nodes there that are lost, too.")
     ] = ()

@@ -19,7 +19,8 @@ from typing import IO, NamedTuple
 import msgspec
 
 from samelog.cli.output import fail
-from samelog.publisher.options import EPOCH, MILLISECOND, TIMESTAMPS
+from samelog.format.numbers import TIMESTAMPS
+from samelog.publisher.options import EPOCH, MILLISECOND
 
 FORMATS = ("lines", "csv", "jsonl")
 FIELD_LIMIT_CHARACTERS = 64 << 20

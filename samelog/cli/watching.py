@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from samelog.cli.numbers import PERIOD_S
 from samelog.cli.output import CommandT, OperatorError, printable, wants_json
 
 HOME, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -72,7 +73,7 @@ def watchable(function: CommandT) -> CommandT:
     @click.option(
         "--watch",
         "watch_s",
-        type=click.FloatRange(min=0.1),
+        type=PERIOD_S,
         metavar="SECONDS",
         help="Show it again every so many seconds, until it is interrupted.",
     )

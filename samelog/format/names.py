@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from samelog.format.arguments import shown
 from samelog.format.errors import InvalidName
 
 EVENTS_TOPIC = "__events"
@@ -27,7 +28,7 @@ def check_session_name(name: str) -> str:
     """
     if _SESSION.fullmatch(name) is None:
         raise InvalidName(
-            f"{_shown(name)} is not a valid name: 1 to 128 characters of a-z, 0-9, '.', '_' and "
+            f"{shown(name)} is not a valid name: 1 to 128 characters of a-z, 0-9, '.', '_' and "
             "'-', beginning with a letter or a digit"
         )
     return name
@@ -69,16 +70,10 @@ def check_group_name(name: str) -> str:
 def _checked(name: str, what: str) -> str:
     if _TOPIC.fullmatch(name) is None or name in {".", ".."}:
         raise InvalidName(
-            f"{_shown(name)} is not a valid {what}: 1 to 249 characters of a-z, A-Z, 0-9, "
+            f"{shown(name)} is not a valid {what}: 1 to 249 characters of a-z, A-Z, 0-9, "
             "'.', '_' and '-', and neither '.' nor '..'"
         )
     return name
-
-
-def _shown(name: str) -> str:
-    """A name from a peer may hold anything of any length: keep it on one line, and short."""
-    text = ascii(name)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def is_mirror_session(name: str) -> bool:

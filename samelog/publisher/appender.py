@@ -29,7 +29,8 @@ from samelog.publisher.options import (
     as_milliseconds,
     as_pairs,
     as_timestamps,
-    not_bytes,
+    misfit_among,
+    misfit_of,
 )
 from samelog.publisher.records import NumberedRecord, RecordColumns
 from samelog.publisher.session_writer import SessionWriter
@@ -143,8 +144,8 @@ class Appender:
                     return
             except NoRoom:
                 self._wait_for_room_or_raise()
-            except TypeError as error:
-                raise not_bytes(value, key, error) from None
+            except (TypeError, ValueError) as error:
+                raise misfit_of(value, key, pairs, error) from None
 
     def _append_numbered(
         self, record: NumberedRecord, topic: str | None, partition: int | None
@@ -162,8 +163,8 @@ class Appender:
 
         try:
             self._locked(append)
-        except TypeError as error:
-            raise not_bytes(record.value, record.key, error) from None
+        except (TypeError, ValueError) as error:
+            raise misfit_of(record.value, record.key, record.headers, error) from None
 
     def _linger_on(self, lane: Lane) -> None:
         """A batch began to linger: have it written in time."""
@@ -204,15 +205,15 @@ class Appender:
         numbers = as_ids(ids, first_id, len(columns.values))
         self._lanes.check_numbered(is_numbered=numbers is not None)
         with self._lock:
-            self._lanes.check_partition(topic, partition)
+            partition = self._lanes.checked_partition(topic, partition)
         if not columns.values:
             return
-        with self._lock:
-            by_run = self._split(columns, numbers, topic, partition)
         try:
+            with self._lock:
+                by_run = self._split(columns, numbers, topic, partition)
             steps = self._build(by_run)
-        except TypeError as error:
-            raise TypeError(f"values and keys must be bytes or None: {error}") from None
+        except (TypeError, ValueError) as error:
+            raise misfit_among(columns, error) from None
         for step in steps:
             self._locked(step)
 

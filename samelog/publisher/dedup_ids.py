@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from samelog.format.arguments import check_integer, shown
 from samelog.format.dedup import DEDUP_SEQUENCES
+from samelog.format.numbers import DEDUP_IDS
 from samelog.publisher.errors import InvalidId
 from samelog.publisher.records import TopicPartition
 
@@ -33,7 +35,7 @@ class DedupIds:
         last = self._last
         for number in _ends(ids) if isinstance(ids, range) else ids:
             if type(number) is not int or not 0 <= number <= ID_MAX:
-                raise InvalidId(f"{number!r} is not an id: an int from 0 to 2^63 - 1")
+                raise InvalidId(f"{shown(number)} is not an id: an int from 0 to 2^63 - 1")
             if last is not None and number <= last:
                 raise InvalidId(f"id {number} does not rise: the one before it is {last}")
             last = number
@@ -105,7 +107,11 @@ def as_ids(ids: Iterable[int] | None, first_id: int | None, count: int) -> Seque
     if ids is not None and first_id is not None:
         raise InvalidId("give either ids or first_id")
     if first_id is not None:
-        return range(first_id, first_id + count)
+        try:
+            first = check_integer("first_id", first_id, DEDUP_IDS)
+        except (TypeError, ValueError) as error:
+            raise InvalidId(str(error)) from None
+        return range(first, first + count)
     if ids is None:
         return None
     numbers = list(ids)

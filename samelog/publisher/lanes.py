@@ -22,8 +22,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from samelog.format import _kernels as kernels
+from samelog.format.arguments import check_integer, shown
 from samelog.format.compression import Codec
 from samelog.format.errors import LogFormatError
+from samelog.format.numbers import PARTITIONS
 from samelog.publisher.dedup_ids import DedupIds, sequence_of, stretches
 from samelog.publisher.errors import InvalidId, PublisherClosed
 from samelog.publisher.options import PublisherOptions
@@ -307,7 +309,7 @@ class Lanes:
         if topic is None:
             topic = self._options.topic
         if partition is not None:
-            self.check_partition(topic, partition)
+            partition = self.check_partition(topic, partition)
         elif self.count(topic) == 1:
             partition = 0
         elif key is not None:
@@ -456,11 +458,21 @@ class Lanes:
         if not is_numbered and self._options.dedup_id is not None:
             raise InvalidId(f"with dedup_id {self._options.dedup_id!r} every record needs an id")
 
-    def check_partition(self, topic: str | None, partition: int | None) -> None:
-        """Raise ValueError unless the topic has this partition, or it is None."""
+    def checked_partition(self, topic: str | None, partition: int | None) -> int | None:
+        """Return the partition as an int, None if none is given."""
+        return None if partition is None else self.check_partition(topic, partition)
+
+    def check_partition(self, topic: str | None, partition: int) -> int:
+        """Return the partition as an int. Raises ValueError unless the topic has it, and TypeError
+        unless it is an integer.
+        """
         name = topic or self._options.topic
-        if partition is not None and not 0 <= partition < self.count(name):
+        if type(partition) is not int:
+            partition = check_integer("partition", partition, PARTITIONS)
+        count = self.count(name)
+        if not 0 <= partition < count:
             raise ValueError(
-                f"partition {partition} is not one of the {self.count(name)} of topic {name!r}: "
+                f"partition {shown(partition)} is not one of the {count} of topic {name!r}: "
                 "set partitions, or samelog topic add-partitions"
             )
+        return partition

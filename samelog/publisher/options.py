@@ -13,7 +13,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeAlias, TypedDict, TypeVar, cast
+from itertools import repeat
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, cast
 
 from samelog.config.load import load_client
 from samelog.config.tables.client import (
@@ -23,10 +24,12 @@ from samelog.config.tables.client import (
     OnRecreate,
     PublisherConfig,
 )
+from samelog.format.arguments import check_choice, check_integer, check_number, shown
 from samelog.format.compression import Codec
 from samelog.format.dedup import dedup_producer_id
 from samelog.format.names import check_session_name, check_topic_name
-from samelog.publisher.records import NO_PRODUCER, BatchLimits
+from samelog.format.numbers import TIMESTAMPS
+from samelog.publisher.records import NO_PRODUCER, BatchLimits, RecordColumns
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -51,8 +54,6 @@ class PlacingKeywords(TypedDict, total=False):
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
-TIMESTAMPS = range(-1 << 63, 1 << 63)
-"""In ms since the epoch, as a record holds them."""
 
 
 def as_milliseconds(timestamp: Timestamp) -> int:
@@ -61,7 +62,7 @@ def as_milliseconds(timestamp: Timestamp) -> int:
     """
     if isinstance(timestamp, int):
         if timestamp not in TIMESTAMPS:
-            raise ValueError(f"the timestamp {timestamp} ms does not fit into 64 bits")
+            raise ValueError(f"the timestamp {shown(timestamp)} ms does not fit into 64 bits")
         return timestamp
     if not isinstance(timestamp, datetime):
         raise TypeError(
@@ -73,8 +74,12 @@ def as_milliseconds(timestamp: Timestamp) -> int:
 
 
 def as_pairs(headers: Headers) -> Sequence[tuple[str, Buffer | None]]:
-    """Headers as pairs."""
-    return tuple(headers.items()) if isinstance(headers, Mapping) else headers
+    """Headers as pairs. Raises TypeError."""
+    if isinstance(headers, Mapping):
+        return tuple(headers.items())
+    if not isinstance(headers, Sequence):
+        raise TypeError(f"headers are pairs of a name and bytes, not {_kind(headers)}")
+    return headers
 
 
 def as_column_of_pairs(
@@ -99,14 +104,50 @@ def as_timestamps(timestamps: Timestamp | Iterable[Timestamp]) -> int | list[int
     return [as_milliseconds(timestamp) for timestamp in given]
 
 
-def not_bytes(value: object, key: object, error: TypeError) -> TypeError:
-    """A clearer error for a value or key that is not bytes; `error` itself if both are."""
-    for name, given in (("value", value), ("key", key)):
-        if isinstance(given, str):
-            return TypeError(f"the {name} is a str; encode it: {name}.encode()")
-        if given is not None and not _is_buffer(given):
-            return TypeError(f"the {name} must be bytes or None, not {_kind(given)}")
+def misfit_of(value: object, key: object, headers: object, error: Exception) -> Exception:
+    """A clearer error for a part of a record that cannot be encoded; `error` itself if all can."""
+    return _misfit(value, key, headers) or error
+
+
+def misfit_among(columns: RecordColumns, error: Exception) -> Exception:
+    """The same for the first of many records that cannot be encoded, with its place."""
+    keys, headers = columns.keys or repeat(None), columns.headers or repeat(None)
+    # the lengths are equal: only an absent column repeats
+    for place, record in enumerate(zip(columns.values, keys, headers, strict=False)):
+        found = _misfit(*record)
+        if found is not None:
+            return TypeError(f"record {place}: {found}")
     return error
+
+
+def _misfit(value: object, key: object, headers: object) -> TypeError | None:
+    for name, given in (("value", value), ("key", key)):
+        found = _not_bytes(name, given, f"{name}.encode()")
+        if found is not None:
+            return found
+    return None if headers is None else _header_misfit(headers)
+
+
+def _header_misfit(headers: object) -> TypeError | None:
+    if not isinstance(headers, Sequence) or isinstance(headers, str | bytes):
+        return TypeError(f"headers are pairs of a name and bytes, not {_kind(headers)}")
+    for each in headers:
+        if not isinstance(each, Sequence) or isinstance(each, str | bytes) or len(each) != 2:
+            return TypeError(f"a header is a pair of a name and bytes, not {shown(each)}")
+        if not isinstance(each[0], str):
+            return TypeError(f"the name of a header is a str, not {_kind(each[0])}")
+        found = _not_bytes(f"header {shown(each[0])}", each[1], "value.encode()")
+        if found is not None:
+            return found
+    return None
+
+
+def _not_bytes(what: str, given: object, remedy: str) -> TypeError | None:
+    if isinstance(given, str):
+        return TypeError(f"the {what} is a str; encode it: {remedy}")
+    if given is not None and not _is_buffer(given):
+        return TypeError(f"the {what} must be bytes or None, not {_kind(given)}")
+    return None
 
 
 def _is_buffer(value: object) -> bool:
@@ -120,8 +161,6 @@ def _is_buffer(value: object) -> bool:
 def _kind(value: object) -> str:
     return type(value).__name__
 
-
-NumberT = TypeVar("NumberT", int, float)
 
 BATCH_BYTES_MAX = 1 << 20
 RECORD_BYTES_MAX = 64 << 20
@@ -191,12 +230,12 @@ def resolve(topic: str, session: str, given: PublisherKeywords) -> PublisherOpti
         directory=os.path.join(_root(given.get("directory"), disk), session),
         config=client,
         ship=given.get("ship", True) and client is not None,
-        partitions=None if count is None else _in_range("partitions", count, 1, 1 << 20),
+        partitions=None if count is None else _whole("partitions", count, 1, 1 << 20),
         dedup_id=dedup_id,
-        linger_s=_in_range("linger_ms", given.get("linger_ms", 0), 0, 60_000) / 1000,
+        linger_s=check_number("linger_ms", given.get("linger_ms", 0), 0, 60_000) / 1000,
         limits=_batch_limits(given, dedup_id),
-        budget_bytes=_in_range("budget_bytes", budget, 1, 1 << 62),
-        on_full=disk.on_full if on_full is None else OnFull(on_full),
+        budget_bytes=_whole("budget_bytes", budget, 1, 1 << 62),
+        on_full=disk.on_full if on_full is None else check_choice("on_full", on_full, OnFull),
         roll_bytes=_roll_bytes(given.get("roll_bytes"), disk.roll_bytes, budget),
         stage=None if stage is None else check_session_name(stage),
         has_session_header=given.get("session_header", False),
@@ -205,14 +244,15 @@ def resolve(topic: str, session: str, given: PublisherKeywords) -> PublisherOpti
 
 
 def _codec(wanted: str | Compression | None, default: Compression) -> Codec:
-    return Codec[(default if wanted is None else Compression(wanted)).name]
+    chosen = default if wanted is None else check_choice("compression", wanted, Compression)
+    return Codec[chosen.name]
 
 
 def _batch_limits(given: PublisherKeywords, dedup_id: str | None) -> BatchLimits:
     batch, record = given.get("batch_bytes", 1 << 16), given.get("max_record_bytes", 1 << 20)
     return BatchLimits(
-        _in_range("batch_bytes", batch, 1, BATCH_BYTES_MAX),
-        _in_range("max_record_bytes", record, 1, RECORD_BYTES_MAX),
+        _whole("batch_bytes", batch, 1, BATCH_BYTES_MAX),
+        _whole("max_record_bytes", record, 1, RECORD_BYTES_MAX),
         NO_PRODUCER if dedup_id is None else dedup_producer_id(_checked_dedup(dedup_id)),
     )
 
@@ -234,7 +274,7 @@ def _root(directory: str | os.PathLike[str] | None, disk: PublisherConfig) -> st
 def _roll_bytes(wanted: int | None, default: int, budget: int) -> int:
     if wanted is None:
         return min(default, max(ROLL_BYTES_MIN, budget // ROLLS_PER_BUDGET))
-    if _in_range("roll_bytes", wanted, ROLL_BYTES_MIN, 1 << 40) > budget:
+    if _whole("roll_bytes", wanted, ROLL_BYTES_MIN, 1 << 40) > budget:
         raise ValueError(
             f"roll_bytes is {wanted}, more than budget_bytes, {budget}: files are released whole"
         )
@@ -247,7 +287,5 @@ def _checked_dedup(dedup_id: str) -> str:
     return dedup_id
 
 
-def _in_range(name: str, value: NumberT, low: int, high: int) -> NumberT:
-    if not low <= value <= high:
-        raise ValueError(f"{name} is {value}; it must be {low} to {high}")
-    return value
+def _whole(name: str, value: int, low: int, high: int) -> int:
+    return check_integer(name, value, range(low, high + 1))

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self, Unpack
 
 from samelog.config.tables.client import OnRecreate
+from samelog.format.arguments import check_choice
 from samelog.publisher.appender import Appender
 from samelog.publisher.errors import (
     NotMerged,
@@ -104,7 +105,9 @@ class Publisher(Appender):
     def __init__(self, topic: str, *, session: str, **options: Unpack[PublisherKeywords]) -> None:
         """Open the session's directory, and start shipping it."""
         self._fs, self._on_refused = OsFileSystem(), options.get("on_refused")
-        self._on_recreate = OnRecreate(options.get("on_recreate", OnRecreate.HOLD))
+        self._on_recreate = check_choice(
+            "on_recreate", options.get("on_recreate", OnRecreate.HOLD), OnRecreate
+        )
         resolved = resolve(topic, session, options)
         registry = _registry(options.get("registry"))
         super().__init__(_open_writer(self._fs, resolved), resolved, self._learn)

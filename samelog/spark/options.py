@@ -12,10 +12,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 from typing import TypeVar
 
+from samelog.format.arguments import check_choice, shown
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_topic_name
+from samelog.format.numbers import OFFSETS, PARTITIONS
 from samelog.format.transactions import Isolation
 from samelog.spark.errors import BadOption
 from samelog.spark.plan.range_limits import (
@@ -32,6 +35,8 @@ E = TypeVar("E", bound=Enum)
 AT_END = OffsetRangeLimit("endingOffsets", LATEST)
 SMALL_PIECE = 50_000
 """Offsets that are read about as fast as another task starts."""
+WAIT_MOST_MS = (1 << 31) - 1
+"""What timers of the operating system take."""
 
 
 class ReadMode(Enum):
@@ -211,7 +216,7 @@ KAFKA_ISOLATION = "kafka.isolation.level"
 """What the Kafka source calls the option isolation."""
 _KNOWN = {name.lower(): name for name in (*SELECTIONS, *STARTS, *ENDS, *OTHERS)}
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_DELAY = re.compile(r"(\d+)\s*(ms|s|m|min|h)")
+_DELAY = re.compile(r"([0-9]{1,18})\s*(ms|s|m|min|h)")
 
 
 def parse_options(told: Mapping[str, str]) -> Options:
@@ -317,10 +322,14 @@ def _assigned(text: str) -> TopicSelection:
     try:
         told = sorted(json.loads(text).items())
         assigned = {topic: tuple(sorted(map(int, set(numbers)))) for topic, numbers in told}
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise BadOption(f'assign: {text!r} is not understood; write {{"topic": [0, 1]}}') from error
-    if any(number < 0 for numbers in assigned.values() for number in numbers):
-        raise BadOption(f"assign: {text!r} has a negative partition")
+    for number in chain.from_iterable(assigned.values()):
+        if number not in PARTITIONS:
+            raise BadOption(
+                f"assign: {shown(number)} is no partition, which is a number from 0 to "
+                f"{PARTITIONS[-1]}"
+            )
     return TopicSelection(topics=_topics("assign", list(assigned)), assigned=assigned)
 
 
@@ -333,8 +342,8 @@ def _access(texts: Mapping[str, str]) -> LogAccess:
         config=texts.get("config"),
         directory=texts.get("directory"),
         archive=_archive(texts),
-        local_wait_s=_number(texts, "localWaitMs", 0, 1000) / 1000,
-        fetch_timeout_s=_number(texts, "fetchTimeoutMs", 1, 30_000) / 1000,
+        local_wait_s=_number(texts, "localWaitMs", 0, 1000, WAIT_MOST_MS) / 1000,
+        fetch_timeout_s=_number(texts, "fetchTimeoutMs", 1, 30_000, WAIT_MOST_MS) / 1000,
         isolation=_isolation(texts),
         where=texts.get("where"),
     )
@@ -421,24 +430,27 @@ def _boolean(texts: Mapping[str, str], name: str, *, default: bool) -> bool:
 def _choice(texts: Mapping[str, str], name: str, default: E) -> E:
     text = texts.get(name, default.value).lower()
     try:
-        return type(default)(text)
+        return check_choice(name, text, type(default))
     except ValueError as error:
-        allowed = ", ".join(each.value for each in type(default))
-        raise BadOption(f"{name}: {text!r} is not one of {allowed}") from error
+        raise BadOption(str(error)) from error
 
 
 def _optional(texts: Mapping[str, str], name: str) -> int | None:
     return _number(texts, name, 1, 1) if name in texts else None
 
 
-def _number(texts: Mapping[str, str], name: str, least: int, default: int) -> int:
+def _number(
+    texts: Mapping[str, str], name: str, least: int, default: int, most: int = OFFSETS[-1]
+) -> int:
     text = texts.get(name)
     if text is None:
         return default
     try:
         number = int(text)
     except ValueError as error:
-        raise BadOption(f"{name}: {text!r} is no whole number") from error
+        raise BadOption(f"{name}: {shown(text)} is no whole number") from error
     if number < least:
-        raise BadOption(f"{name}: {number} is below {least}")
+        raise BadOption(f"{name}: {shown(number)} is below {least}")
+    if number > most:
+        raise BadOption(f"{name}: {shown(number)} is above {most}")
     return number

@@ -37,8 +37,10 @@ from pyspark.sql.types import (
 )
 
 from samelog.config.tables.client import Compression
+from samelog.format.arguments import check_choice, parse_digits, shown
 from samelog.format.errors import InvalidName
 from samelog.format.names import check_session_name, check_topic_name
+from samelog.format.numbers import BATCH_NUMBERS
 from samelog.spark.errors import BadOption, TopicNotFound
 from samelog.spark.heap import settle_modules
 from samelog.spark.logs.access import shared_nodes
@@ -233,16 +235,18 @@ def _rows(texts: Mapping[str, str]) -> bool:
 
 def _compression(text: str | None) -> Compression | None:
     try:
-        return None if text is None else Compression(text.lower())
+        return None if text is None else check_choice("compression", text.lower(), Compression)
     except ValueError as error:
-        allowed = ", ".join(each.value for each in Compression)
-        raise BadOption(f"compression: {text!r} is not one of {allowed}") from error
+        raise BadOption(str(error)) from error
 
 
 def _batch_id(text: str | None) -> int | None:
-    if text is not None and not (text.isascii() and text.isdigit()):
-        raise BadOption(f"batchId: {text!r} is no number of a batch, as foreachBatch gives it")
-    return None if text is None else int(text)
+    if text is None:
+        return None
+    number = parse_digits(text, BATCH_NUMBERS)
+    if number is None:
+        raise BadOption(f"batchId: {shown(text)} is no number of a batch, as foreachBatch gives it")
+    return number
 
 
 log = logging.getLogger(__name__)

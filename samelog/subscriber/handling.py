@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypedDict
 
+from samelog.format.arguments import check_choice
 from samelog.subscriber.engine import Engine
 from samelog.subscriber.errors import PositionLost
 
@@ -28,10 +29,6 @@ class OnError(Enum):
     RETRY = "retry"
     SKIP = "skip"
 
-    @classmethod
-    def _missing_(cls, value: object) -> OnError | None:
-        raise ValueError(f"on_error={value!r} is not one of stop, retry, skip")
-
 
 class BatchForm(Enum):
     """As what a handler gets a batch."""
@@ -40,10 +37,6 @@ class BatchForm(Enum):
     ROWS = "rows"
     ARROW = "arrow"
     PANDAS = "pandas"
-
-    @classmethod
-    def _missing_(cls, value: object) -> BatchForm | None:
-        raise ValueError(f"as_={value!r} is not one of records, rows, arrow, pandas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +69,7 @@ class Handling:
     ) -> None:
         """`closed`: nothing is handed out any more."""
         self._handler, self._engine, self._closed = handler, engine, closed
-        self._on_error = OnError(options.get("on_error", OnError.STOP))
+        self._on_error = check_choice("on_error", options.get("on_error", OnError.STOP), OnError)
         self._on_skipped = options.get("on_skipped")
 
     def run(self, items: Iterable[Any], tend: Callable[[], None]) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Unpack
 
+from samelog.format.arguments import check_number
 from samelog.format.errors import LogFormatError
 from samelog.replicator.client_errors import SubscriberError
 from samelog.subscriber.cursor import CHUNK_BYTES, Cursor
@@ -45,7 +46,9 @@ class Pacing:
         self._setup: Setup = prepare(topics, options)
         self._engine = self._setup.engine
         self._replay = self._setup.replay
-        self._commit_interval_s = options.get("commit_interval_s", 1.0)
+        self._commit_interval_s = check_number(
+            "commit_interval_s", options.get("commit_interval_s", 1.0), 0, FOREVER
+        )
         sharing = self._sharing = self._engine.sharing
         self._commits = options.get("auto_commit", True) and self.has_positions
         now = time.monotonic()

@@ -15,8 +15,10 @@ from typing import TypedDict
 from samelog.admin.registry import SchemaRegistry
 from samelog.config.load import load_client
 from samelog.config.tables.client import ClientConfig
+from samelog.format.arguments import check_choice, check_integer, check_number
 from samelog.format.file_names import parse_input_name
 from samelog.format.names import check_group_name
+from samelog.format.numbers import PARTITIONS, VERSIONS
 from samelog.format.transactions import Isolation
 from samelog.store.disk.files import FileSystem, OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
@@ -31,6 +33,9 @@ from samelog.subscriber.start import AutoOffsetReset, StartFinder, StartOption, 
 from samelog.subscriber.topics.chosen import ChosenTopics, parse_topics
 from samelog.subscriber.topics.discovery import Discovery
 from samelog.typed.filters.selection import RowsWanted
+
+REBALANCE_MOST_S = ((1 << 31) - 1) // 1000
+"""As Kafka's protocol can say it, in ms."""
 
 
 class SubscriberKeywords(TypedDict, total=False):
@@ -83,11 +88,12 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     client = load_client(os.fspath(config)) if isinstance(config, str | os.PathLike) else config
     chosen = Choice(
         _chosen_topics(topics, client),
-        None if partitions is None else frozenset(partitions),
+        None if partitions is None else _checked_partitions(partitions),
         given.get("follow", True),
-        Isolation(given.get("isolation", Isolation.READ_UNCOMMITTED)),
+        check_choice("isolation", given.get("isolation", Isolation.READ_UNCOMMITTED), Isolation),
     )
-    corrupt = Corrupt(given.get("corrupt", Corrupt.RAISE))
+    corrupt = check_choice("corrupt", given.get("corrupt", Corrupt.RAISE), Corrupt)
+    version = _checked_version(given.get("version"))
     wanted = RowsWanted(given.get("where"), given.get("columns"))
     name, group = given.get("name"), given.get("group")
     start = parse_start(given.get("start"), is_named=name is not None or group is not None)
@@ -99,11 +105,13 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
     sharing = _share(chosen, given)
     if sharing is not None:
         root = os.path.join(root, "groups", sharing.membership.options.group)
-    options = FilterOptions(wanted, given.get("version"), corrupt, chosen.isolation)
+    options = FilterOptions(wanted, version, corrupt, chosen.isolation)
     filters = partial(filters_of, fs, root, client=client, options=options)
     rows = dict(filters(chosen.topics))
     chosen = replace(chosen, sharing=sharing, rows=rows, new_topics=discovery)
-    reset = AutoOffsetReset(given.get("auto_offset_reset", AutoOffsetReset.ERROR))
+    reset = check_choice(
+        "auto_offset_reset", given.get("auto_offset_reset", AutoOffsetReset.ERROR), AutoOffsetReset
+    )
     store = sharing or (
         None if name is None else _named(PositionStore(fs, root, name), name, client)
     )
@@ -118,8 +126,17 @@ def prepare(topics: str | Iterable[str] | None, given: SubscriberKeywords) -> Se
         engine.stop_copying()
         engine.close()
         raise
-    known = client, given.get("version"), corrupt, wanted, replay, registry
+    known = client, version, corrupt, wanted, replay, registry
     return Setup(chosen.topics, root, name, engine, *known)
+
+
+def _checked_version(version: int | None) -> int | None:
+    return None if version is None else check_integer("version", version, VERSIONS)
+
+
+def _checked_partitions(partitions: Iterable[int]) -> frozenset[int]:
+    what = "a number in partitions"
+    return frozenset(check_integer(what, each, PARTITIONS) for each in partitions)
 
 
 def _registry(url: str | None, wanted: RowsWanted) -> SchemaRegistry | None:
@@ -219,6 +236,7 @@ def _share(chosen: Choice, given: SubscriberKeywords) -> Sharing | None:
     if group is None:
         return None
     rebalance_s = given.get("rebalance_timeout_s", 300.0)
+    rebalance_s = check_number("rebalance_timeout_s", rebalance_s, 1, REBALANCE_MOST_S)
     host = socket.gethostname()
     options = MemberOptions(check_group_name(group), chosen.topics.names, host, rebalance_s)
     return Sharing(GroupMembership(options), given.get("positions"))

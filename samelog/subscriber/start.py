@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import Protocol, SupportsIndex, TypeAlias
 
+from samelog.format.arguments import check_integer, shown
+from samelog.format.numbers import OFFSETS, PARTITIONS
 from samelog.subscriber.errors import LogReset, OffsetNotHere
 from samelog.subscriber.keeper import KeptCopy
 from samelog.subscriber.tail_reader import TailReader
@@ -36,6 +38,10 @@ class AutoOffsetReset(Enum):
     ERROR = "error"
 
 
+_STARTS = (
+    f"{', '.join(repr(each.value) for each in NamedStart)}, an offset, a datetime, or offsets by "
+    "partition"
+)
 StartOption: TypeAlias = NamedStart | str | int | datetime | Mapping[int, int]
 """A name, an offset, a moment, or an offset for each partition (others start at earliest)."""
 
@@ -68,38 +74,36 @@ def parse_start(
         case str() | NamedStart():
             return _named(_start_named(start), is_named=is_named)
         case bool():
-            raise TypeError("start is a bool")
-        case int():
-            return WantedStart(offset=_checked(start))
+            raise TypeError(f"start is {start}; it must be {_STARTS}")
         case datetime():
             if start.tzinfo is None:
                 raise ValueError(f"start {start} has no time zone: add tzinfo=timezone.utc")
             return WantedStart(timestamp_ms=int(start.timestamp() * 1000))
+        case Mapping():
+            return dict(map(_partition_start, start.items()))
+        case SupportsIndex():
+            return WantedStart(offset=check_integer("start", start, OFFSETS))
         case _:
-            return {
-                number: WantedStart(offset=_checked(offset)) for number, offset in start.items()
-            }
+            raise TypeError(f"start is {shown(start)}; it must be {_STARTS}")
+
+
+def _partition_start(given: tuple[int, int]) -> tuple[int, WantedStart]:
+    partition = check_integer("a partition in start", given[0], PARTITIONS)
+    offset = check_integer(f"start of partition {partition}", given[1], OFFSETS)
+    return partition, WantedStart(offset=offset)
 
 
 def _start_named(start: str | NamedStart) -> NamedStart:
     try:
         return NamedStart(start)
     except ValueError:
-        names = ", ".join(repr(each.value) for each in NamedStart)
-        text = f"start={start!r} is none of {names}, an offset, a datetime, or offsets by partition"
-        raise ValueError(text) from None
+        raise ValueError(f"start is {shown(start)}; it must be {_STARTS}") from None
 
 
 def _named(at: NamedStart, *, is_named: bool) -> WantedStart:
     if at is NamedStart.STORED and not is_named:
         raise ValueError("start='stored' needs a name: positions are stored under it")
     return WantedStart(at)
-
-
-def _checked(offset: int) -> int:
-    if offset < 0:
-        raise ValueError(f"start offset {offset} is negative")
-    return offset
 
 
 @dataclass(frozen=True, slots=True)

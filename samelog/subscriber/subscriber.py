@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from samelog.format._kernels import Record
+from samelog.format.arguments import check_choice, check_integer
 from samelog.format.arrow import to_arrow
+from samelog.format.numbers import OFFSETS
 from samelog.subscriber.cursor import ARROW_CHUNK_BYTES, CHUNK_BYTES, Cursor
 from samelog.subscriber.errors import UnknownTopic
 from samelog.subscriber.handling import BatchForm, Handling, HandlingKeywords
@@ -328,7 +330,7 @@ class Subscriber(Pacing):
 
         Raises: as `poll`, and as `rows`.
         """
-        form = BatchForm(as_)
+        form = check_choice("as_", as_, BatchForm)
         if batch is None and form is not BatchForm.RECORDS:
             raise ValueError(f"as_={form.value!r} goes with batch: how many records at once")
         handling = Handling(handler, self._engine, self._closed, failing)
@@ -384,7 +386,7 @@ class Subscriber(Pacing):
     def seek(self, partition: int, offset: int, *, topic: str | None = None) -> None:
         """Hand out `offset` next. Raises OffsetOutOfRange; UnknownTopic before it has started."""
         with self._using:
-            self._cursor(partition, topic).seek(offset)
+            self._cursor(partition, topic).seek(check_integer("offset", offset, OFFSETS))
 
     def _cursor(self, partition: int, topic: str | None) -> Cursor:
         topics = self._setup.topics.names

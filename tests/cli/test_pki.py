@@ -57,7 +57,7 @@ def test_what_can_not_be_done_says_why(tmp_path: Path) -> None:
     assert run("init", "--dir", pki).exit_code == 1
     assert run("issue", "node", "UPPER", "--dir", pki).exit_code == 2
     assert run("issue", "king", "n0", "--dir", pki).exit_code == 2
-    assert run("issue", "node", "n0", "--dir", pki, "--days", "0").exit_code == 1
+    assert run("issue", "node", "n0", "--dir", pki, "--days", "0").exit_code == 2
 
 
 def test_every_help_text_has_an_example() -> None:

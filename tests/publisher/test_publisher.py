@@ -85,7 +85,7 @@ def test_a_text_is_refused_with_advice(publisher: Publisher, session: Path) -> N
         publisher.append("text")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="the key must be bytes or None, not int"):
         publisher.append(b"", key=5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="bytes or None"):
+    with pytest.raises(TypeError, match="record 1: the value is a str"):
         publisher.append_many([b"a", "b"])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="a timestamp is an int"):
         publisher.append(b"", timestamp="now")  # type: ignore[arg-type]

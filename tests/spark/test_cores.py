@@ -175,7 +175,7 @@ def test_names_of_options_are_taken_in_any_case() -> None:
         ({"subscribe": "a/b"}, "subscribe: 'a/b' is not a valid topic name"),
         ({"subscribePattern": "("}, "subscribePattern: '\\(' is no regular expression"),
         ({"assign": "[1]"}, 'assign: .* write {"topic": '),
-        ({"assign": '{"a": [-1]}'}, "negative partition"),
+        ({"assign": '{"a": [-1]}'}, "-1 is no partition"),
         ({"assign": '{"a": 3}'}, "assign: .* is not understood"),
         ({"subscribe": "a", "startingOffsets": "soon"}, "'soon' is not understood; allowed is"),
         ({"subscribe": "a", "startingOffsets": '{"a": {"0": -3}}'}, "a-0 has offset -3"),

@@ -260,7 +260,7 @@ def test_an_archived_offset_is_refused_by_naming_the_earliest(
     [
         ({"start": "stored"}, "needs a name"),
         ({"start": "newest"}, "newest"),
-        ({"start": -1}, "negative"),
+        ({"start": -1}, "start is -1; it must be 0 to"),
         ({"start": datetime(2020, 1, 1)}, "no time zone"),  # noqa: DTZ001
         ({"name": "UPPER"}, "UPPER"),
         ({"auto_offset_reset": "none"}, "none"),

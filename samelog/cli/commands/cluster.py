@@ -27,6 +27,7 @@ from samelog.cli.confirmation import (
     confirm_option,
     replaced_option,
 )
+from samelog.cli.numbers import TIME_S
 from samelog.cli.output import (
     client_option,
     fail,
@@ -169,7 +170,7 @@ def _shown(number: int, step: dict[str, Any]) -> str:
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(0),
+    type=TIME_S,
     default=30.0,
     show_default=True,
     metavar="SECONDS",

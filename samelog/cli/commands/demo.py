@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from samelog.cli.numbers import SOME_TIME_S
 from samelog.cli.output import (
     fail,
     json_option,
@@ -36,7 +37,13 @@ HOW = {
     "directory",
     help="Keep all files here; else a temporary directory, of which only pictures are kept.",
 )
-@click.option("--seconds", default=10.0, show_default=True, help="How long the publishers take.")
+@click.option(
+    "--seconds",
+    default=10.0,
+    show_default=True,
+    type=SOME_TIME_S,
+    help="How long the publishers take.",
+)
 @click.option(
     "--pipeline/--no-pipeline",
     "has_pipeline",

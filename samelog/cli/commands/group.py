@@ -27,6 +27,7 @@ from samelog.admin.requests import (
 )
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.live_names import complete_groups, complete_topics
+from samelog.cli.numbers import PARTITION
 from samelog.cli.output import (
     client_option,
     json_option,
@@ -37,9 +38,12 @@ from samelog.cli.output import (
 )
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
+from samelog.format.arguments import parse_digits, shown
+from samelog.format.numbers import OFFSETS
 from samelog.wire.errors import FaultCode
 
-OFFSET_MAX = (1 << 62) - 1
+SHIFT = click.IntRange(1 - (1 << 62), (1 << 62) - 1, clamp=True)
+"""A shift stays within the log, so that larger numbers mean the same."""
 ENDS: tuple[ResetTo, ...] = ("earliest", "latest")
 
 
@@ -210,7 +214,7 @@ def _processed(config: ClientConfig, name: str, topic: str) -> ProcessedOffsets:
 @click.option(
     "--topic", required=True, shell_complete=complete_topics, help="Whose offsets are set."
 )
-@click.option("--partition", type=click.IntRange(min=0), help="Only this one; else all.")
+@click.option("--partition", type=PARTITION, help="Only this one; else all.")
 @click.option("--to", metavar="earliest|latest|OFFSET", help="The next record to be read.")
 @click.option(
     "--to-datetime",
@@ -218,7 +222,7 @@ def _processed(config: ClientConfig, name: str, topic: str) -> ProcessedOffsets:
     metavar="TIME",
     help="The first one of this time (ISO 8601) or later.",
 )
-@click.option("--shift-by", "shift", type=int, metavar="N", help="So many on; back, if negative.")
+@click.option("--shift-by", "shift", type=SHIFT, metavar="N", help="So many on; back, if negative.")
 @client_option
 @json_option
 def reset(
@@ -308,7 +312,7 @@ def _target(
         return _end_or_offset(to)
     if moment is not None:
         return "time", _milliseconds(moment)
-    return "shift", max(-OFFSET_MAX, min(OFFSET_MAX, shift or 0))
+    return "shift", shift or 0
 
 
 def _milliseconds(text: str) -> int:
@@ -323,12 +327,13 @@ def _milliseconds(text: str) -> int:
 
 
 def _end_or_offset(text: str) -> tuple[ResetTo, int | UnsetType]:
-    if text.isascii() and text.isdigit() and int(text) < 1 << 63:
-        return "offset", int(text)
+    offset = parse_digits(text, OFFSETS)
+    if offset is not None:
+        return "offset", offset
     for end in ENDS:
         if text == end:
             return end, UNSET
-    message = f"{text!r} is neither earliest nor latest nor an offset"
+    message = f"{shown(text)} is neither earliest nor latest nor an offset"
     raise click.BadParameter(message, param_hint="--to")
 
 

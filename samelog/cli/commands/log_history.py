@@ -15,6 +15,7 @@ import click
 from samelog.admin.answers import LogFile
 from samelog.admin.client import log_history
 from samelog.cli.live_names import complete_topics
+from samelog.cli.numbers import PARTITION
 from samelog.cli.output import client_option, json_option, print_table, utc, wants_json
 from samelog.config.tables.client import ClientConfig
 from samelog.format.file_names import LOG, segment_name
@@ -39,7 +40,7 @@ SHORT_COLUMNS = ("partition", "from", "to", "bytes", "first", "last", "since the
 
 @click.command()
 @click.argument("topic", default="", shell_complete=complete_topics)
-@click.option("--partition", type=click.IntRange(min=0), help="Of this partition only.")
+@click.option("--partition", type=PARTITION, help="Of this partition only.")
 @client_option
 @json_option
 def command(config: ClientConfig, *, topic: str, partition: int | None) -> None:

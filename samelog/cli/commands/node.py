@@ -29,6 +29,7 @@ from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.placing.tasks import show, wait_empty
 from samelog.cli.confirmation import check_confirmed, confirm_option
 from samelog.cli.live_names import complete_nodes
+from samelog.cli.numbers import TIME_S
 from samelog.cli.output import (
     client_option,
     fail,
@@ -54,6 +55,7 @@ wait_option = click.option(
     "--wait",
     "wait_s",
     default=0.0,
+    type=TIME_S,
     help="Wait so many seconds for the node to be a voter, or ready in a site that only reads.",
 )
 
@@ -201,7 +203,13 @@ def maintenance(config: ClientConfig, *, name: str, duration: str | None, end: b
 @command.command()
 @click.argument("name", shell_complete=complete_nodes)
 @click.option("--end", is_flag=True, help="It may have replicas again.")
-@click.option("--wait", "wait_s", default=0.0, help="Wait so many seconds for it to have none.")
+@click.option(
+    "--wait",
+    "wait_s",
+    default=0.0,
+    type=TIME_S,
+    help="Wait so many seconds for it to have none.",
+)
 @client_option
 @json_option
 def drain(config: ClientConfig, *, name: str, end: bool, wait_s: float) -> None:
@@ -302,7 +310,7 @@ def _newest(number: int, answers: Sequence[Status]) -> NodeInfo:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(0),
+    type=TIME_S,
     default=300.0,
     show_default=True,
     metavar="SECONDS",

@@ -11,6 +11,7 @@ from dataclasses import asdict
 import click
 
 from samelog.cli.command_group import CommandGroup
+from samelog.cli.numbers import DAYS
 from samelog.cli.output import json_option, print_json, print_table, report, talk, wants_json
 from samelog.config.enrolment import Enrolment, enrol
 from samelog.config.pki.authority import (
@@ -84,7 +85,9 @@ def init(directory: str, name: str) -> None:
 @click.argument("role", type=click.Choice([role.value for role in CertificateRole]))
 @click.argument("name")
 @click.option("--host", "hosts", multiple=True, help="DNS name or IP address; may be repeated.")
-@click.option("--days", default=CERTIFICATE_DAYS, show_default=True, help="Days of validity.")
+@click.option(
+    "--days", default=CERTIFICATE_DAYS, show_default=True, type=DAYS, help="Days of validity."
+)
 @json_option
 def issue_command(
     directory: str, *, role: str, name: str, hosts: tuple[str, ...], days: int
@@ -106,7 +109,9 @@ def issue_command(
 @directory_option
 @click.argument("role", type=click.Choice([AUTHORITY, *(role.value for role in CertificateRole)]))
 @click.argument("name", required=False)
-@click.option("--days", default=CERTIFICATE_DAYS, show_default=True, help="Days of validity.")
+@click.option(
+    "--days", default=CERTIFICATE_DAYS, show_default=True, type=DAYS, help="Days of validity."
+)
 @click.option("--finish", is_flag=True, help="With ca: let the old authority go.")
 @json_option
 def rotate_command(directory: str, *, role: str, name: str | None, days: int, finish: bool) -> None:
@@ -197,7 +202,9 @@ def _checked_topics(
     help="What a subscriber keeps; may be repeated.",
 )
 @click.option("--kafka-bootstrap", default="", help="What Kafka clients call bootstrap.servers.")
-@click.option("--days", default=CERTIFICATE_DAYS, show_default=True, help="Of a new certificate.")
+@click.option(
+    "--days", default=CERTIFICATE_DAYS, show_default=True, type=DAYS, help="Of a new certificate."
+)
 @click.option("--out", required=True, type=click.Path(dir_okay=False), help="The file to write.")
 @json_option
 def enrol_command(

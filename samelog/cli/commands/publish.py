@@ -19,6 +19,7 @@ import click
 
 from samelog.cli.errors import operator_error
 from samelog.cli.live_names import complete_sessions, complete_topics
+from samelog.cli.numbers import OFFSET, PARTITION, PARTITION_COUNT, TIME_S
 from samelog.cli.output import (
     OperatorError,
     api_usage,
@@ -73,12 +74,12 @@ class Publishing(TypedDict):
 @click.option("--format", "kind", default="lines", show_default=True, type=click.Choice(FORMATS))
 @click.option("--key", help="Field that gives the key (csv, jsonl).")
 @click.option("--timestamp", help="Field that gives the time: ms, or ISO 8601 (csv, jsonl).")
-@click.option("--partition", type=click.IntRange(min=0), help="The partition; else by key.")
-@click.option("--partitions", type=click.IntRange(min=1), help="Of a topic that is created.")
+@click.option("--partition", type=PARTITION, help="The partition; else by key.")
+@click.option("--partitions", type=PARTITION_COUNT, help="Of a topic that is created.")
 @click.option(
     "--session-header", is_flag=True, help="Each record says its session: header samelog.session."
 )
-@click.option("--skip", default=0, type=click.IntRange(min=0), help="Leave out the first so many.")
+@click.option("--skip", default=0, type=OFFSET, help="Leave out the first so many.")
 @click.option(
     "--dedup-id",
     metavar="NAME",
@@ -91,7 +92,13 @@ class Publishing(TypedDict):
     help="Of the batches.  [default: that of the configuration, or none]",
 )
 @click.option("--wait", is_flag=True, help="Until everything is merged on a majority.")
-@click.option("--timeout", default=60.0, show_default=True, help="For --wait, in seconds.")
+@click.option(
+    "--timeout",
+    default=60.0,
+    show_default=True,
+    type=TIME_S,
+    help="For --wait, in seconds.",
+)
 @client_option
 @json_option
 def command(

@@ -21,6 +21,7 @@ from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.node import wait_option, wait_voter
 from samelog.cli.confirmation import NOTHING_DONE, check_confirmed, confirm_option
 from samelog.cli.live_names import complete_data_groups, complete_nodes, complete_topics
+from samelog.cli.numbers import NUMBER, PARTITION
 from samelog.cli.output import (
     client_option,
     fail,
@@ -208,7 +209,7 @@ def _describe(found: Finding) -> None:
 
 
 @command.command("group")
-@click.argument("group", type=click.IntRange(min=1), shell_complete=complete_data_groups)
+@click.argument("group", type=NUMBER, shell_complete=complete_data_groups)
 @click.option(
     "--from",
     "name",
@@ -279,7 +280,7 @@ class NodeCopy(NamedTuple):
 
 @command.command("void")
 @click.argument("topic", shell_complete=complete_topics)
-@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("partition", type=PARTITION)
 @click.option(
     "--lost",
     "without",

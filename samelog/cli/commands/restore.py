@@ -26,6 +26,7 @@ from samelog.archiver.copies.restoring import (
 )
 from samelog.archiver.copies.targets import Target, open_target
 from samelog.cli.live_names import complete_topics
+from samelog.cli.numbers import END_OFFSET, OFFSET, PARTITION
 from samelog.cli.output import (
     fail,
     json_option,
@@ -54,9 +55,9 @@ def parse_time(context: click.Context, parameter: click.Parameter, text: str | N
 
 @click.command()
 @click.argument("topic", shell_complete=complete_topics)
-@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--from-offset", type=click.IntRange(min=0), help="From this offset on.")
-@click.option("--to-offset", type=click.IntRange(min=1), help="Up to this one, without it.")
+@click.option("--partition", type=PARTITION, default=0, show_default=True)
+@click.option("--from-offset", type=OFFSET, help="From this offset on.")
+@click.option("--to-offset", type=END_OFFSET, help="Up to this one, without it.")
 @click.option("--from-time", callback=parse_time, help="From this time on (ISO 8601).")
 @click.option("--to-time", callback=parse_time, help="Up to this time (ISO 8601).")
 @click.option(

@@ -16,6 +16,7 @@ import click
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.restore import parse_time
 from samelog.cli.live_names import complete_topics
+from samelog.cli.numbers import END_OFFSET, OFFSET, PARTITION
 from samelog.cli.output import (
     fail,
     following,
@@ -119,9 +120,9 @@ def verify(
     required=True,
     help="A directory that says how far it is: run again with it, the job goes on.",
 )
-@click.option("--partition", type=click.IntRange(min=0), help="Of this partition only.")
-@click.option("--from-offset", type=click.IntRange(min=0), help="From this offset on.")
-@click.option("--to-offset", type=click.IntRange(min=1), help="Up to this one, without it.")
+@click.option("--partition", type=PARTITION, help="Of this partition only.")
+@click.option("--from-offset", type=OFFSET, help="From this offset on.")
+@click.option("--to-offset", type=END_OFFSET, help="Up to this one, without it.")
 @click.option("--from-time", callback=parse_time, help="From this time on (ISO 8601).")
 @click.option("--to-time", callback=parse_time, help="Up to this time (ISO 8601).")
 @click.option("--cluster", help="Whose copies, if the archive has several.")

@@ -17,10 +17,13 @@ from typing import BinaryIO, TypedDict, Unpack
 import click
 
 from samelog.cli.live_names import complete_groups, complete_topics
+from samelog.cli.numbers import COUNT, GAP_S, PARTITION, SPEED
 from samelog.cli.output import api_usage, fail, optional_client_option, progress
 from samelog.cli.record_text import as_line, as_row, as_row_line, as_value
 from samelog.config.tables.client import ClientConfig
+from samelog.format.arguments import parse_digits, shown
 from samelog.format.file_names import parse_input_name
+from samelog.format.numbers import OFFSETS
 from samelog.format.transactions import Isolation
 from samelog.subscriber.filters import Corrupt
 from samelog.subscriber.start import NamedStart, StartOption
@@ -51,7 +54,7 @@ class _Reading(TypedDict):
 max_gap_option = click.option(
     "--max-gap",
     metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
+    type=GAP_S,
     help="Of a replay: the longest wait between two records.  [default: 10]",
 )
 
@@ -62,13 +65,16 @@ def parse_from(
     """A name, an offset, or an ISO 8601 moment (UTC unless it says)."""
     if text is None or text in {start.value for start in NamedStart}:
         return text
-    if text.isdigit():
-        return int(text)
+    offset = parse_digits(text, OFFSETS)
+    if offset is not None:
+        return offset
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         names = ", ".join(start.value for start in NamedStart)
-        raise click.BadParameter(f"{text!r} is none of {names}, an offset, a time") from None
+        raise click.BadParameter(
+            f"{shown(text)} is none of {names}, an offset (at most {OFFSETS[-1]}), a time"
+        ) from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
@@ -93,7 +99,7 @@ def parse_from(
     "--partition",
     "partitions",
     multiple=True,
-    type=click.IntRange(min=0),
+    type=PARTITION,
     callback=lambda context, parameter, given: given or None,
 )
 @click.option("--name", help="Store positions under this name, and go on there.")
@@ -129,12 +135,12 @@ def parse_from(
     help="Print rows of the topic's schema, also of values in Confluent's wire format, by the "
     "schemas of this registry.",
 )
-@click.option("--max", "limit", type=click.IntRange(min=1), help="End after so many records.")
+@click.option("--max", "limit", type=COUNT, help="End after so many records.")
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
 @click.option("--replay", is_flag=True, help="Show records as far apart as they were written.")
 @click.option(
     "--speed",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SPEED,
     help="With --replay: how many times as fast.  [default: 1]",
 )
 @max_gap_option

@@ -26,6 +26,7 @@ from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.look.kinds import kinds_of, mirrors_of
 from samelog.cli.confirmation import check_confirmed, confirm_option, replaced_option
 from samelog.cli.live_names import complete_topics
+from samelog.cli.numbers import PARTITION, PARTITION_COUNT
 from samelog.cli.output import (
     client_option,
     json_option,
@@ -55,7 +56,7 @@ def command() -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--partitions", default=1, show_default=True, type=click.IntRange(min=1))
+@click.option("--partitions", default=1, show_default=True, type=PARTITION_COUNT)
 @click.option(
     "--replication-factor",
     "copies",
@@ -132,7 +133,7 @@ def _risk(copies: int | None) -> str:
 
 @command.command("add-partitions")
 @click.argument("name", shell_complete=complete_topics)
-@click.argument("partitions", type=click.IntRange(min=1))
+@click.argument("partitions", type=PARTITION_COUNT)
 @client_option
 @json_option
 def add_partitions(config: ClientConfig, *, name: str, partitions: int) -> None:
@@ -270,7 +271,7 @@ def alter(
 
 @command.command()
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--partition", type=click.IntRange(min=0), help="Only this one; else all.")
+@click.option("--partition", type=PARTITION, help="Only this one; else all.")
 @confirm_option("NAME")
 @replaced_option("--force", "--confirm NAME")
 @client_option

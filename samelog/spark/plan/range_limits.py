@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from samelog.format.arguments import parse_digits, shown
+from samelog.format.numbers import OFFSETS
 from samelog.spark.errors import BadOption, SourceError
 from samelog.spark.plan.catalogue import OffsetBounds
 from samelog.spark.plan.offsets import Offsets, PartitionName, flat
 
 EARLIEST, LATEST = -2, -1
+SINCE_1970 = range(1 << 63)
+"""In ms."""
 _NAMES = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -42,24 +46,28 @@ def parse_offsets(option: str, text: str) -> OffsetRangeLimit:
         return OffsetRangeLimit(option, everywhere)
     each = _parse_each(option, text, 'earliest, latest or {"topic": {"0": 23, "1": -2}}')
     for name, offset in each.items():
-        if offset < EARLIEST:
-            raise BadOption(f"{option}: {name} has offset {offset}; -2 is earliest, -1 is latest")
+        if offset not in OFFSETS and offset not in (EARLIEST, LATEST):
+            raise BadOption(
+                f"{option}: {name} has offset {shown(offset)}; -2 is earliest, -1 is latest, and "
+                f"offsets are 0 to {OFFSETS[-1]}"
+            )
     return OffsetRangeLimit(option, None, each)
 
 
 def parse_timestamp(option: str, text: str) -> OffsetRangeLimit:
     """One time for all partitions, in ms since 1970."""
-    if not text.strip().isdecimal():
-        raise BadOption(f"{option}: {text!r} is no time in ms since 1970")
-    return OffsetRangeLimit(option, int(text), is_time=True)
+    time_ms = parse_digits(text.strip(), SINCE_1970)
+    if time_ms is None:
+        raise BadOption(f"{option}: {shown(text)} is no time in ms since 1970")
+    return OffsetRangeLimit(option, time_ms, is_time=True)
 
 
 def parse_timestamps(option: str, text: str) -> OffsetRangeLimit:
     """A time for each partition, as JSON: {"topic": {"0": 1700000000000}}."""
     each = _parse_each(option, text, '{"topic": {"0": 1700000000000}}')
     for name, time_ms in each.items():
-        if time_ms < 0:
-            raise BadOption(f"{option}: {name} has {time_ms}, which is before 1970")
+        if time_ms not in SINCE_1970:
+            raise BadOption(f"{option}: {name} has {shown(time_ms)}: no time in ms since 1970")
     return OffsetRangeLimit(option, None, each, is_time=True)
 
 
@@ -67,7 +75,7 @@ def _parse_each(option: str, text: str, allowed: str) -> Mapping[PartitionName, 
     try:
         nested: Any = json.loads(text)
         found = flat(nested)
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise BadOption(f"{option}: {text!r} is not understood; allowed is {allowed}") from error
     if not found:
         raise BadOption(f"{option}: {text!r} names no partition; allowed is {allowed}")

@@ -21,6 +21,7 @@ import click
 import re2
 
 from samelog.cli.live_names import complete_topics
+from samelog.cli.numbers import COUNT, OFFSET, PARTITION, SOME_TIME_S
 from samelog.cli.output import (
     client_file_option,
     fail,
@@ -110,14 +111,14 @@ class Beginning:
 
 @click.command()
 @click.argument("topic", shell_complete=complete_topics)
-@click.option("--partition", type=click.IntRange(min=0), help="Only this one.  [default: all]")
-@click.option("--offset", type=click.IntRange(min=0), help="Begin with this offset.")
+@click.option("--partition", type=PARTITION, help="Only this one.  [default: all]")
+@click.option("--offset", type=OFFSET, help="Begin with this offset.")
 @click.option(
     "--at", "at_ms", metavar="TIME", callback=parse_moment, help="Begin with this time (ISO 8601)."
 )
 @click.option(
     "--last",
-    type=click.IntRange(min=1),
+    type=COUNT,
     metavar="N",
     help="Look at the newest N records of each partition only.",
 )
@@ -138,7 +139,7 @@ class Beginning:
 @click.option(
     "--max",
     "limit",
-    type=click.IntRange(min=1),
+    type=COUNT,
     metavar="N",
     help=f"Show so many records at most.  [default: {SHOWN}; with --last, all of them]",
 )
@@ -147,7 +148,7 @@ class Beginning:
     "timeout_s",
     default=30.0,
     show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
+    type=SOME_TIME_S,
     metavar="SECONDS",
     help="Look no longer than this.",
 )

@@ -16,6 +16,7 @@ import click
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.subscribe import max_gap_option, parse_from
 from samelog.cli.live_names import complete_topics
+from samelog.cli.numbers import SPEED
 from samelog.cli.output import client_option, fail, following, talk
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.shared import LogLevel
@@ -85,7 +86,7 @@ def _loopback(
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SPEED,
     default=1.0,
     show_default=True,
     help="How many times as fast as they came.",

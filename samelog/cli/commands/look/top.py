@@ -26,6 +26,7 @@ from samelog.cli.commands.group import group_rows
 from samelog.cli.commands.look.kinds import PLAIN, ask_if_may, kinds_of, mirrors_of
 from samelog.cli.commands.look.status import combine, partitions_of
 from samelog.cli.commands.placing.site import lag_text
+from samelog.cli.numbers import COUNT, PERIOD_S
 from samelog.cli.output import (
     client_option,
     fail,
@@ -265,7 +266,7 @@ def _groups(
     "every_s",
     default=2.0,
     show_default=True,
-    type=click.FloatRange(min=0.1),
+    type=PERIOD_S,
     metavar="SECONDS",
     help="Look again after so many seconds.",
 )
@@ -274,7 +275,7 @@ def _groups(
     "--limit",
     default=20,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=COUNT,
     metavar="N",
     help="Show so many topics and groups, those with the highest rates and lags.",
 )

@@ -20,6 +20,7 @@ from samelog.admin.mirror_requests import LeaveGap, ListMirrors, PromoteTopics
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.confirmation import check_confirmed, confirm_option, replaced_option
 from samelog.cli.live_names import complete_mirrors
+from samelog.cli.numbers import END_OFFSET
 from samelog.cli.output import (
     client_option,
     fail,
@@ -294,7 +295,7 @@ def promote(config: ClientConfig, *, topics: tuple[str, ...], confirm: tuple[str
 
 @command.command()
 @click.argument("partition", metavar="TOPIC/PARTITION")
-@click.option("--to", "to", type=click.IntRange(1), required=True, help="Offset to go on at.")
+@click.option("--to", "to", type=END_OFFSET, required=True, help="Offset to go on at.")
 @mirror_option
 def skip(config: MirrorConfig, partition: str, to: int) -> None:
     """Leave a gap in a mirror, from its end to an offset.

@@ -180,11 +180,15 @@ def lake_replay(
 @click.command("lake-compact")
 @path_option
 @click.option(
-    "--target-mb", default=128, show_default=True, type=click.IntRange(min=1), help="Of a file."
+    "--target-mb",
+    default=128,
+    show_default=True,
+    type=click.IntRange(1, 1 << 20),
+    help="Of a file.",
 )
 @click.option(
     "--vacuum-hours",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, 1_000_000),
     help="Then remove files that no reader needs, and that are older than this.",
 )
 @spark_options

@@ -16,6 +16,7 @@ from samelog.cli.commands.pipeline.common import (
     wait_for_end,
 )
 from samelog.cli.live_names import complete_topics
+from samelog.cli.numbers import PARTITION_COUNT
 from samelog.cli.output import report, spark_client_file_option
 from samelog.spark.errors import BadOption
 
@@ -51,7 +52,13 @@ if TYPE_CHECKING:
 @click.option("--key", metavar="COLUMN", help="Whose values are the records' keys.")
 @click.option("--format", "format_", type=click.Choice(("json", "arrow")), help="Of the values.")
 @click.option("--output-mode", type=click.Choice(("append", "update")), help="As Spark's.")
-@click.option("--partitions", default=1, show_default=True, help="Of the topic, if it is made.")
+@click.option(
+    "--partitions",
+    default=1,
+    show_default=True,
+    type=PARTITION_COUNT,
+    help="Of the topic, if it is made.",
+)
 @trigger_option("1 second")
 @spark_options
 def command(

@@ -17,6 +17,7 @@ from samelog.admin.site_answers import PartitionStanding, PromotionBegun, Standi
 from samelog.admin.site_requests import GetStanding, PromoteSite
 from samelog.cli.confirmation import check_confirmed, confirm_option
 from samelog.cli.live_names import complete_nodes, complete_sites
+from samelog.cli.numbers import TIME_S
 from samelog.cli.output import (
     client_option,
     fail,
@@ -73,7 +74,7 @@ class Survivors(NamedTuple):
 @click.option(
     "--first-site-is-down", is_flag=True, help="I know that the others do not run any more."
 )
-@click.option("--wait", "wait_s", type=float, default=60.0, show_default=True, metavar="SECONDS")
+@click.option("--wait", "wait_s", type=TIME_S, default=60.0, show_default=True, metavar="SECONDS")
 @client_option
 @json_option
 def promote(

@@ -21,6 +21,7 @@ from samelog.admin.placement_requests import (
 from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.live_names import complete_tasks
+from samelog.cli.numbers import NUMBER, TIME_S
 from samelog.cli.output import (
     client_option,
     fail,
@@ -76,7 +77,7 @@ def list_command(config: ClientConfig, *, ended: bool) -> None:
 
 
 @command.command()
-@click.argument("number", type=click.IntRange(1), shell_complete=complete_tasks, required=False)
+@click.argument("number", type=NUMBER, shell_complete=complete_tasks, required=False)
 @client_option
 @json_option
 def pause(config: ClientConfig, *, number: int | None) -> None:
@@ -93,7 +94,7 @@ def pause(config: ClientConfig, *, number: int | None) -> None:
 
 
 @command.command()
-@click.argument("number", type=click.IntRange(1), shell_complete=complete_tasks, required=False)
+@click.argument("number", type=NUMBER, shell_complete=complete_tasks, required=False)
 @client_option
 @json_option
 def resume(config: ClientConfig, *, number: int | None) -> None:
@@ -108,7 +109,7 @@ def resume(config: ClientConfig, *, number: int | None) -> None:
 
 
 @command.command()
-@click.argument("number", type=click.IntRange(1), shell_complete=complete_tasks)
+@click.argument("number", type=NUMBER, shell_complete=complete_tasks)
 @client_option
 @json_option
 def cancel(config: ClientConfig, *, number: int) -> None:
@@ -127,7 +128,7 @@ def cancel(config: ClientConfig, *, number: int) -> None:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(0),
+    type=TIME_S,
     default=3600.0,
     show_default=True,
     metavar="SECONDS",

@@ -13,6 +13,7 @@ from samelog.admin.answers import SchemaPage
 from samelog.admin.client import ask, topic_schemas
 from samelog.admin.requests import SetSchema
 from samelog.cli.live_names import complete_topics
+from samelog.cli.numbers import NEWEST_VERSION
 from samelog.cli.output import (
     EXIT_FAILED,
     client_option,
@@ -35,7 +36,7 @@ file_argument = click.argument("file", type=click.File(encoding="utf-8"))
 @file_argument
 @click.option(
     "--follows",
-    type=click.IntRange(min=0),
+    type=NEWEST_VERSION,
     metavar="VERSION",
     help="Only if this is the newest; else whatever is.",
 )

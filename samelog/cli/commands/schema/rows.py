@@ -15,6 +15,7 @@ import msgspec
 from samelog.admin.client import topic_schemas
 from samelog.cli.commands.look.peek import Beginning, ranges_of
 from samelog.cli.live_names import complete_topics
+from samelog.cli.numbers import COUNT, OFFSET, PARTITION, VERSION
 from samelog.cli.output import (
     EXIT_FAILED,
     client_file_option,
@@ -46,18 +47,18 @@ ANSWER_S = 10.0
 
 @click.command("rows")
 @click.argument("topic", shell_complete=complete_topics)
-@click.option("--partition", type=click.IntRange(min=0), help="Only this one.  [default: all]")
-@click.option("--offset", type=click.IntRange(min=0), help="Begin with this offset.")
-@click.option("--last", type=click.IntRange(min=1), metavar="N", help="The newest N records.")
+@click.option("--partition", type=PARTITION, help="Only this one.  [default: all]")
+@click.option("--offset", type=OFFSET, help="Begin with this offset.")
+@click.option("--last", type=COUNT, metavar="N", help="The newest N records.")
 @click.option(
     "--max",
     "limit",
     default=SHOWN,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=COUNT,
     help="Look at so many records of a partition; with --last, at those.",
 )
-@click.option("--version", type=click.IntRange(min=1), help="Of this one; else the newest.")
+@click.option("--version", type=VERSION, help="Of this one; else the newest.")
 @click.option("--where", metavar="CONDITION", help="Of those, the ones that meet it.")
 @click.option("--columns", metavar="A,B", help="These columns.")
 @registry_option

@@ -13,6 +13,7 @@ from samelog.admin.answers import SchemaInfo
 from samelog.admin.client import ask, topic_schemas
 from samelog.admin.requests import ListSchemas
 from samelog.cli.live_names import complete_topics
+from samelog.cli.numbers import VERSION
 from samelog.cli.output import (
     client_option,
     fail,
@@ -29,7 +30,7 @@ from samelog.typed.versions import DIGEST_CHARACTERS
 
 @click.command()
 @click.argument("topic", shell_complete=complete_topics)
-@click.option("--version", type=click.IntRange(min=1), help="This one; else the newest.")
+@click.option("--version", type=VERSION, help="This one; else the newest.")
 @client_option
 @json_option
 def show(config: ClientConfig, *, topic: str, version: int | None) -> None:

@@ -193,7 +193,7 @@ class Status(AdminAnswer, frozen=True):
 
 
 class SessionDecided(AdminAnswer, frozen=True):
-    """The session whose publisher must continue or discard so many held bytes."""
+    """The session whose publisher has continued or discarded so many held bytes."""
 
     session: str
     held_bytes: int

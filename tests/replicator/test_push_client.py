@@ -272,10 +272,10 @@ def test_a_refused_input_is_tried_again_and_others_go_on(tmp_path: Path) -> None
         files.begin()
         end = files.append(batch(b"a"))
         async with world(tmp_path) as made:
-            made.nodes[0].intake.refusal = RequestRefused(FaultCode.NOT_READY, "no leader")
+            made.nodes[0].intake.refusal = RequestRefused(FaultCode.NOT_READY, "no leader", "wait")
             client = made.push(files.path)
             await until(lambda: client.status.nodes[0].problems)
-            assert client.status.nodes[0].problems == {FLIGHTS: "NOT_READY: no leader"}
+            assert client.status.nodes[0].problems == {FLIGHTS: "NOT_READY: no leader (wait)"}
             made.nodes[0].intake.refusal = None
             await until_merged(client, SessionPosition(0, *end))
             assert client.status.nodes[0].problems == {}

@@ -13,6 +13,7 @@ from samelog import Publisher
 from samelog.admin.answers import LostToDamage
 from samelog.admin.requests import (
     ContinueSession,
+    CreatePartitions,
     CreateTopic,
     DeleteTopic,
     DiscardSession,
@@ -30,9 +31,10 @@ from samelog.sequencer.admin.sessions import (
     decide_holds,
     held_records,
     list_sessions,
+    settle_holds,
 )
 from samelog.sequencer.admin.status import cluster_status
-from samelog.sequencer.admin.topics import create_topic
+from samelog.sequencer.admin.topics import add_partitions, create_topic
 from samelog.sequencer.admin.upgrades import finalize_upgrade, upgrade_status
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.node import Node
@@ -47,8 +49,12 @@ async def recreate(leader: Node) -> None:
 
 
 @asynccontextmanager
-async def holding(path: Path, nodes: list[Node]) -> AsyncIterator[tuple[Node, Publisher]]:
-    """A node, and a publisher that reaches no other one and holds a record."""
+async def holding(
+    path: Path, nodes: list[Node], partition: int = 0
+) -> AsyncIterator[tuple[Node, Publisher]]:
+    """A node, and a publisher that reaches no other one and holds a record of a partition. The new
+    topic has one partition.
+    """
     leader = await leader_of(nodes)
     await until(lambda: not upgrade_status(leader, GetUpgrade()).waits_for, "all report")
     await finalize_upgrade(leader, FinalizeUpgrade())
@@ -56,11 +62,14 @@ async def holding(path: Path, nodes: list[Node]) -> AsyncIterator[tuple[Node, Pu
     place, config = str(path / "publishers"), client_of(path, reached)
 
     def publish() -> None:
-        with Publisher("t", session="p", directory=place, config=config) as publisher:
-            publisher.append(b"old")
+        count = partition + 1
+        with Publisher(
+            "t", session="p", directory=place, config=config, partitions=count
+        ) as publisher:
+            publisher.append(b"old", partition=partition)
             publisher.wait_merged(timeout=PATIENCE_S)
-        with Publisher("t", session="p", directory=place) as publisher:
-            publisher.append(b"held")
+        with Publisher("t", session="p", directory=place, partitions=count) as publisher:
+            publisher.append(b"held", partition=partition)
 
     await asyncio.to_thread(publish)
     await recreate(leader)
@@ -89,6 +98,25 @@ def test_any_node_decides_for_a_publisher_at_another_one(
             await until(lambda: not any(map(held_records, nodes)), "nothing is held at any node")
             wanted = 1 if request_type is ContinueSession else 0
             await until(lambda: offset(asked) == wanted, "the new topic has what was continued")
+
+    run_with(tmp_path, 3, body)
+
+
+def test_records_of_missing_partitions_stay_held(tmp_path: Path, run_with: RunWith) -> None:
+    """Until the partitions are added. After an answer, nothing is held any more."""
+
+    async def body(nodes: list[Node]) -> None:
+        async with holding(tmp_path, nodes, partition=2) as (reached, publisher):
+            text = "holds records for partition 2 of topic 't', which has only 1 partition"
+            with pytest.raises(ChangeRefused, match=text) as raised:
+                await settle_holds(reached, ContinueSession("p"))
+            assert raised.value.remedy.startswith("samelog topic add-partitions t 3; or drop")
+            assert held_records(reached)
+            await add_partitions(await leader_of(nodes), CreatePartitions("t", 3))
+            decided = await settle_holds(reached, ContinueSession("p"))
+            assert decided.held_bytes > 0
+            assert not held_records(reached)
+            await asyncio.to_thread(publisher.wait_merged, timeout=PATIENCE_S)
 
     run_with(tmp_path, 3, body)
 

@@ -531,6 +531,7 @@ class PushClient:
         try:
             decision = OnRecreate.CONTINUE if continues else OnRecreate.DISCARD
             self.beside.recreation.decide(decision, topic_ids)
+            self._tell_soon()
         except LogFormatError as error:
             log.error("session %s: the decision is not noted: %s", self._session.path, error)
 

@@ -5,6 +5,7 @@ Invariant: looking changes nothing, and reads no file.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -38,11 +39,13 @@ from samelog.sequencer.state.commands import RetireSessionCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.session_index import node_of
 from samelog.sequencer.state.tables.sessions import Input, Session
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.types import Rejection, Topic
 from samelog.wire.errors import FaultCode
 from samelog.wire.holds import HeldPart
 from samelog.wire.peer_messages import HoldsDecision
 
+DECIDED_S, LOOK_S = 8.0, 0.02
+"""How long, and how often, an answer waits for a publisher to carry out a decision."""
 NEVER_MS = -1
 NOWHERE = SessionPosition(-1, 0, 0)
 
@@ -85,6 +88,69 @@ async def retire_session(node: ServedNode, request: requests.RetireSession) -> S
     if isinstance(outcome, Rejection):
         raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, outcome.message)
     return SessionRetired(request.session)
+
+
+async def settle_holds(
+    node: ServedNode, request: requests.ContinueSession | requests.DiscardSession
+) -> SessionDecided:
+    """Have the publisher of a session continue or discard its held records, and wait until it has.
+    Raises ChangeRefused.
+    """
+    name = request.session
+    if isinstance(request, requests.ContinueSession):
+        await _check_partitions(node, name)
+    topic_ids = {part.topic_id for part in _held_parts(node, name)}
+    decided = decide_holds(node, request)
+    try:
+        async with asyncio.timeout(DECIDED_S):
+            while any(part.topic_id in topic_ids for part in _held_parts(node, name)):  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError as error:
+        text = f"the publisher of session {name!r} has not reported that it has done so"
+        remedy = f"it will when it can: samelog session list shows what {name} still holds"
+        raise ChangeRefused(FaultCode.TIMEOUT, text, remedy) from error
+    return decided
+
+
+async def _check_partitions(node: ServedNode, session: str) -> None:
+    """Refuse to continue records of partitions that the topic of that name lacks: no node would
+    take them, and they would not be held any more. Raises ChangeRefused.
+    """
+    if not _lacking(node, session):
+        return
+    await node.raft.proposer.catch_up()  # they may have been added just now, at another node
+    lacking = _lacking(node, session)
+    if not lacking:
+        return
+    topic = lacking[0][0]
+    numbers = [number for each, number in lacking if each is topic]
+    text = (
+        f"session {session!r} holds records for partition{'s' * (len(numbers) > 1)} "
+        f"{', '.join(map(str, numbers))} of topic {topic.name!r}, which has only "
+        f"{topic.partitions} partition{'s' * (topic.partitions > 1)}"
+    )
+    remedy = (
+        f"samelog topic add-partitions {topic.name} {numbers[-1] + 1}; or drop all that is held "
+        f"with: samelog session discard {session} --confirm {session}"
+    )
+    raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, remedy)
+
+
+def _lacking(node: ServedNode, session: str) -> list[tuple[Topic, int]]:
+    """The partitions of a session's held records that the present topics do not have."""
+    found = []
+    for part in sorted(_held_parts(node, session)):
+        topic = node.logs.machine.topic_named(part.topic)
+        if topic is not None and part.partition >= topic.partitions:
+            found.append((topic, part.partition))
+    return found
+
+
+def _held_parts(node: ServedNode, session: str) -> set[HeldPart]:
+    """What publishers of a session hold that are connected to any member."""
+    told = [sessions.get(session, ()) for sessions in node.peers.presence.holds.values()]
+    told.append(node.member.connections.holds(session))
+    return {part for parts in told for part in parts if part.size_bytes}
 
 
 def decide_holds(

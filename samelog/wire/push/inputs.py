@@ -321,7 +321,8 @@ class RunInputs:
             shipped.refused_since = None
         elif shipped.refused_since is None:
             shipped.refused_since = now
-        self._block(shipped, f"{message.code.name}: {message.message}", now)
+        fault = ProtocolFault(message.code, message.message, message.remedy)
+        self._block(shipped, str(fault), now)
 
     def gone(self, shipped: ShippedInput, now: float) -> None:
         """Stop sending an input whose topic was deleted. If the node never named the topic, open

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple
 
 from samelog.config.tables.client import ClientConfig, OnRecreate
@@ -471,7 +472,7 @@ class PushClient:
         """Note durably that the nodes' cluster has this id. Raises ProtocolFault if the session
         belongs to another one, LogFormatError.
         """
-        await self.beside.pin_writer.run(self._meet(cluster_id))
+        await self.beside.pin_writer.run(partial(self._meet, cluster_id))
 
     async def _meet(self, cluster_id: str) -> None:
         if not self.knows_cluster(cluster_id):  # another node of it may have been met meanwhile

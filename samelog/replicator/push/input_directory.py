@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from contextlib import suppress
+from functools import partial
 
 from samelog.format.directory_files import RunByte, RunFile, ShippingFile, TopicFile
 from samelog.format.errors import CorruptLog, OtherTopic
@@ -106,7 +107,7 @@ class InputDirectory:
         """Note durably which topic the input is shipped to; False: it was another one. Raises
         LogFormatError.
         """
-        return await self._writer.run(self._bind(topic_id))
+        return await self._writer.run(partial(self._bind, topic_id))
 
     async def _bind(self, topic_id: str) -> bool:
         if not self._may_be(topic_id):

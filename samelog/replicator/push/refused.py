@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import compress
 
 import msgspec
@@ -54,7 +55,7 @@ class RefusedRecords:
         """Keep what was refused of a batch in a thread, after all batches before, and report the
         new records. `data`: as of `keep`. Raises LogFormatError.
         """
-        await self._writer.run(self._keep_and_report(run, name, batch, data))
+        await self._writer.run(partial(self._keep_and_report, run, name, batch, data))
 
     async def _keep_and_report(
         self, run: int, name: InputName, batch: RefusedBatch, data: bytes | None

@@ -291,7 +291,8 @@ class PushSession(ReplicatorHandler):
         else:
             if taking is not None:
                 self._is_held = True
-                spawn(self._take(handle, taking), "bytes of a publisher")
+                task = spawn(self._take(handle, taking), "bytes of a publisher")
+                task.add_done_callback(lambda _: taking.close())  # cancelled before its first step
 
     async def _take(self, handle: int, taking: Coroutine[Any, Any, None]) -> None:
         """Continue with the session when the intake has taken the bytes."""

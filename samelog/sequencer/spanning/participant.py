@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 from samelog.consensus import Busy, NotLeader
@@ -109,23 +110,22 @@ class Participant:
             found.tell += lost_groups(cluster)
         self._say(found.tell)
         for number in found.pin:
-            self._begin(number, self._pin(number))
+            self._begin(number, partial(self._pin, number))
         for number, is_commit in found.end:
-            self._begin(number, self._end(number, is_commit=is_commit))
+            self._begin(number, partial(self._end, number, is_commit=is_commit))
         if cluster.transactions.deciding:
             self._coordinator.plan_soon()
 
-    def _begin(self, number: int, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, number: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if number in self._under_way:
-            work.close()
             return
         self._under_way.add(number)
         self._owner.spawn(self._run(number, work))
 
-    async def _run(self, number: int, work: Coroutine[Any, Any, None]) -> None:
+    async def _run(self, number: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             with suppress(NotLeader, Busy, ProposalLost, CannotCheck):
-                await work
+                await work()
         finally:
             self._under_way.discard(number)
 

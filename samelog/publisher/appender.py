@@ -8,6 +8,8 @@ it raises that they are refused, none of them is.
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -34,6 +36,7 @@ from samelog.publisher.options import (
 )
 from samelog.publisher.records import NumberedRecord, RecordColumns
 from samelog.publisher.session_writer import SessionWriter
+from samelog.replicator.client_errors import held_remedy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +47,10 @@ if TYPE_CHECKING:
     from samelog.publisher.row_checks import GivenValues, HeadersColumn, RowChecks
     from samelog.publisher.typed_rows import RowEncoder
 
+log = logging.getLogger(__name__)
+
+BLOCKED_WARNING_S = 60.0
+"""From one warning of an append that waits for room to the next."""
 SESSION_HEADER = "samelog.session"
 """Of records that say by which session they were published."""
 
@@ -68,6 +75,8 @@ class Appender:
         session = options.session.encode()
         self._session_header = (SESSION_HEADER, session) if options.has_session_header else None
         self._lingering = threading.Condition(self._lock)
+        self._next_warning = -math.inf
+        """When an append that waits for room may log a warning, by the monotonic clock."""
         self._encoder: RowEncoder | None = None
         self._registry: SchemaRegistry | None = None
         """If rows are to be in Confluent's wire format."""
@@ -355,13 +364,21 @@ class Appender:
         self._wait_for_room()
 
     def _wait_for_room(self) -> None:
+        if time.monotonic() >= self._next_warning:
+            self._next_warning = time.monotonic() + BLOCKED_WARNING_S
+            log.warning("append waits: %s", self._no_room())
         wait_for_release(self._writer.directory)
 
     def _no_room(self) -> str:
+        session, held = self._options.session, self._writer.held_bytes()
+        reason = "see that it is shipped"
+        if held:
+            remedy = held_remedy(session)
+            reason = f"{held} bytes are held, because their topic was deleted: {remedy}"
         return (
-            f"session {self._options.session!r} holds its disk budget, "
-            f"{self._options.budget_bytes} bytes, in {self._options.directory}, and nothing of it "
-            "is released yet: see that it is shipped, or raise budget_bytes"
+            f"session {session!r} holds its disk budget, {self._options.budget_bytes} bytes, in "
+            f"{self._options.directory}, and nothing of it is released yet: {reason}, or raise "
+            "budget_bytes"
         )
 
 

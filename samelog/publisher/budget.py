@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
-from samelog.format.file_names import data_name, parse_names
+from samelog.format.directory_files import RunByte, ShippingFile
+from samelog.format.errors import LogFormatError
+from samelog.format.file_names import SHIPPING_FILE, data_name, parse_names
 from samelog.replicator.client_errors import PublisherError
 from samelog.runtime.inotify import Inotify, Mask, open_or_warn
 from samelog.store.disk.files import FileSystem, NoSuchFile
+from samelog.store.disk.json_files import read_json_file
 from samelog.store.session.directory import SessionDirectory
 
 RELEASE_CHECK_S = 0.2
 BLIND_CHECK_S = 0.05
+_START: RunByte = (0, 0, 0)
 
 
 class NoRoom(PublisherError):
@@ -53,15 +58,33 @@ class DiskBudget:
 
 def measure(fs: FileSystem, directory: SessionDirectory) -> int:
     """The bytes in the log files of a session."""
+    return sum(_bytes_behind(fs, directory.input_path(*name)) for name in directory.inputs())
+
+
+def held_bytes(fs: FileSystem, directory: SessionDirectory) -> int:
+    """The bytes that are held because their topic was deleted, until that is decided."""
     total = 0
-    for topic, partition in directory.inputs():
-        path = directory.input_path(topic, partition)
-        try:
-            names = parse_names(fs.list_directory(path))
-        except NoSuchFile:
-            continue  # it was just removed
-        for run, facts in names.items():
-            total += sum(_size(fs, os.path.join(path, data_name(run, roll))) for roll in facts.data)
+    for name in directory.inputs():
+        path = directory.input_path(*name)
+        with suppress(LogFormatError):  # the process that ships the session reports it
+            shipping = read_json_file(fs, os.path.join(path, SHIPPING_FILE), ShippingFile)
+            if shipping is not None and shipping.held is not None and not shipping.decision:
+                total += _bytes_behind(fs, path, shipping.held)
+    return total
+
+
+def _bytes_behind(fs: FileSystem, path: str, begin: RunByte = _START) -> int:
+    """The bytes in an input's files from a position on."""
+    total = 0
+    try:
+        names = parse_names(fs.list_directory(path))
+    except NoSuchFile:
+        return 0  # it was just removed
+    for run, facts in names.items():
+        for roll in facts.data:
+            if (run, roll) >= begin[:2]:
+                size = _size(fs, os.path.join(path, data_name(run, roll)))
+                total += max(0, size - begin[2] * ((run, roll) == begin[:2]))
     return total
 
 

@@ -76,7 +76,8 @@ class Publisher(Appender):
         max_record_bytes: size of an encoded record; nodes take up to 1 MiB by default.
         budget_bytes: limit of what the session holds on disk until it is merged. Default: the
             config's, or 8 GiB.
-        on_full: "block" appends until something is released, or "raise" BudgetExceeded.
+        on_full: "block" appends until something is released, with a WARNING once a minute, or
+            "raise" BudgetExceeded.
         roll_bytes: a file is sealed at this size. Default: the config's, or 1 GiB; less with a
             small budget.
         stage: the records are held by the cluster until this is published (`staging`); the session

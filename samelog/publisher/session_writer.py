@@ -34,7 +34,7 @@ from samelog.format.file_names import (
 from samelog.format.marks import InputMarks, RunMark, encode_marks
 from samelog.format.names import check_topic_name
 from samelog.format.positions import SessionPosition
-from samelog.publisher.budget import DiskBudget, NoRoom, measure
+from samelog.publisher.budget import DiskBudget, NoRoom, held_bytes, measure
 from samelog.publisher.errors import AppendTooLarge, PublisherClosed
 from samelog.publisher.output import Output, explained
 from samelog.publisher.records import Places, TopicPartition
@@ -245,6 +245,10 @@ class SessionWriter:
             output, size
         )
         output.reserve(min(granted, max(size, self._roll_bytes - output.byte)))
+
+    def held_bytes(self) -> int:
+        """The bytes of the session that are held because their topic was deleted."""
+        return held_bytes(self._fs, self.directory)
 
     def _reserve_recounted(self, output: Output, size: int) -> int:
         """Measure what is on disk. If that is too much, seal what is open: only then can it go."""

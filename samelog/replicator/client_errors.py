@@ -23,3 +23,11 @@ class TopicDeleted(PublisherError, SubscriberError):
         """
         super().__init__(f"topic {topic!r} was deleted or created again; {consequence}")
         self.topic, self.log_id = topic, log_id
+
+
+def held_remedy(session: str) -> str:
+    """The commands that decide on a session's records that are held: their topic was deleted."""
+    return (
+        f"ship them to the next topic of that name with: samelog session continue {session}; or "
+        f"drop them with: samelog session discard {session} --confirm {session}"
+    )

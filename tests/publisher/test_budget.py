@@ -11,8 +11,12 @@ from pathlib import Path
 import pytest
 
 from samelog import AsyncPublisher, Publisher
+from samelog.format.directory_files import ShippingFile
 from samelog.publisher import AppendTooLarge, BudgetExceeded, DiskFull, PublisherClosed
-from samelog.store.disk.files import DiskFault
+from samelog.publisher.options import PublisherKeywords
+from samelog.store.disk.files import DiskFault, OsFileSystem
+from samelog.store.disk.json_files import write_json_file
+from tests.e2e.harness import wait_for
 from tests.patience import PATIENCE_S
 from tests.publisher import reading
 from tests.store.full_disk import ROOM_BYTES, small_disk
@@ -61,6 +65,36 @@ def test_a_full_budget_raises_and_holds(tmp_path: Path, partitions: int) -> None
         assert BUDGET_BYTES - 2000 < used_bytes(tmp_path / "s") <= BUDGET_BYTES
         assert fill(publisher) <= 1
     assert count * 1000 < BUDGET_BYTES
+
+
+@pytest.mark.parametrize("on_full", ["raise", "block"])
+def test_a_full_budget_names_what_is_held_and_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, on_full: str
+) -> None:
+    options: PublisherKeywords = {"directory": tmp_path, "budget_bytes": BUDGET_BYTES}
+    options["on_full"] = "raise"
+    with Publisher("t", session="s", **options) as publisher:
+        fill(publisher)
+    held = ShippingFile(held=(0, 0, 1000))
+    write_json_file(OsFileSystem(), str(tmp_path / "s" / "t-0" / "shipping.json"), held)
+    wanted = (
+        f"{used_bytes(tmp_path / 's') - 1000} bytes are held, because their topic was deleted: "
+        "ship them to the next topic of that name with: samelog session continue s; or drop them "
+        "with: samelog session discard s --confirm s, or raise budget_bytes"
+    )
+    options["on_full"] = on_full
+    with Publisher("t", session="s", **options) as publisher:
+        if on_full == "raise":
+            with pytest.raises(BudgetExceeded, match=wanted):
+                publisher.append(VALUE)
+            return
+        thread = threading.Thread(target=publisher.append, args=(VALUE,))
+        thread.start()
+        wait_for(lambda: wanted in caplog.text, "the warning")
+        release_first(tmp_path / "s")
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    assert caplog.text.count("append waits: ") == 1
 
 
 def test_a_full_session_seals_its_files_so_that_they_can_be_released(tmp_path: Path) -> None:

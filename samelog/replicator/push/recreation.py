@@ -25,6 +25,7 @@ from samelog.config.tables.client import OnRecreate
 from samelog.format.directory_files import CarriedFile, ShippingFile
 from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
+from samelog.replicator.client_errors import held_remedy
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import START, LostRange, SessionProgress
@@ -56,8 +57,7 @@ class HeldBytes:
         name = self.session
         return (
             f"{self.size_bytes} bytes of session {name!r} for partition {self.partition} are held: "
-            f"ship them to the next topic of that name with: samelog session continue {name}; or "
-            f"drop them with: samelog session discard {name} --confirm {name}"
+            f"{held_remedy(name)}"
         )
 
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from samelog.format.directory_files import RunFile
+from samelog.store.disk.files import OsFileSystem
+from samelog.store.session.directory import SessionDirectory
 from tests.replicator.fake_nodes import world
 from tests.replicator.session_files import SessionFiles
 from tests.replicator.test_push_damage import SIZE, flip, write
@@ -42,3 +48,32 @@ def test_a_loss_is_told_until_its_copy_is_removed(tmp_path: Path) -> None:
             assert client.beside.recreation.told() in ((), None)
 
     in_loop(main)
+
+
+def test_a_damaged_record_of_a_run_is_readable_until_both_its_files_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its copy was removed first, and a reader in between took both files for lost."""
+    files = SessionFiles(tmp_path / "s")
+    seen: list[RunFile | None] = []
+    unlink = OsFileSystem.unlink
+
+    def unlink_and_read(self: OsFileSystem, path: str, **options: Any) -> None:
+        unlink(self, path, **options)
+        if path.endswith(".0.json"):
+            seen.append(SessionDirectory.open(self, files.path).run(0))
+
+    async def main() -> None:
+        files.begin()
+        write(files, range(10, 20), 10)
+        files.end()
+        files.fs.write_atomically(str(files.path / "run.0.json"), bytes(100))
+        files.begin()
+        write(files, range(20, 30), 10)
+        async with world(tmp_path) as made:
+            made.push(files.path)
+            await until(lambda: len(seen) == 2)
+
+    monkeypatch.setattr(OsFileSystem, "unlink", unlink_and_read)
+    in_loop(main)
+    assert [each is None for each in seen] == [False, True]

@@ -21,7 +21,7 @@ from samelog.replicator.interfaces import InputName, RollByte
 from samelog.replicator.push.local_session import LocalSession
 from samelog.replicator.push.progress import LostRange, SessionProgress
 from samelog.store.disk.files import FileSystem, NoSuchFile
-from samelog.store.session.directory import run_files
+from samelog.store.session.directory import run_files_to_remove
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def plan_removal(
         if is_finished and names:
             finished.append(run)
         if is_finished and run != session.runs[-1].run:
-            paths += reversed(run_files(session.path, run))
+            paths += run_files_to_remove(session.fs, session.path, run)
     if (paths or finished) and not session.is_in_place(used):
         return Removal((), (), {}, is_put_off=True)
     return Removal(tuple(paths), tuple(finished), session.identities(used))

@@ -49,9 +49,21 @@ class RunExists(LogFormatError):
 
 
 def run_files(session: str, number: int) -> tuple[str, str]:
-    """The file of a run and its copy, in the directory of a session; the copy is removed first."""
+    """The file of a run and its copy, in the directory of a session."""
     names = f"run.{number}.json", f"run-again.{number}.json"
     return os.path.join(session, names[0]), os.path.join(session, names[1])
+
+
+def run_files_to_remove(fs: FileSystem, session: str, number: int) -> tuple[str, str]:
+    """The same files in the order in which they are removed: the one that the run is read from goes
+    last, because another process may read it in between.
+    """
+    path, copy = run_files(session, number)
+    try:
+        is_intact = read_json_file(fs, path, RunFile) is not None
+    except LogFormatError:
+        is_intact = False
+    return (copy, path) if is_intact else (path, copy)
 
 
 class SessionDirectory:
@@ -271,10 +283,10 @@ class SessionDirectory:
 
     def forget_run(self, number: int) -> None:
         """Remove the record of a run whose bytes are released. Raises NoSuchFile."""
-        path, copy = run_files(self.path, number)
-        with suppress(NoSuchFile):  # there may have been no room for it
-            self._fs.unlink(copy)
-        self._fs.unlink(path)
+        first, last = run_files_to_remove(self._fs, self.path, number)
+        with suppress(NoSuchFile):  # there may have been no room for the copy
+            self._fs.unlink(first)
+        self._fs.unlink(last)
 
     def _run_path(self, number: int) -> str:
         return run_files(self.path, number)[0]

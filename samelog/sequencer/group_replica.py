@@ -229,6 +229,7 @@ class GroupReplica:
         """Close every file."""
         self.logs.quotas.forget()
         self.raft.coordinator.close()
+        self.logs.intake.untold.close()
         self.logs.merging.close()
         self.care.archive.close()
         self.care.keys.close()

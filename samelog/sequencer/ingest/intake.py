@@ -43,6 +43,7 @@ from samelog.sequencer.ingest.refusals import refused
 from samelog.sequencer.ingest.room import FREE_SPACE, Room
 from samelog.sequencer.ingest.runs import GROUP_BITS, RunIntake
 from samelog.sequencer.ingest.session_rounds import SessionRounds
+from samelog.sequencer.ingest.untold import UntoldInputs
 from samelog.sequencer.measures import Traffic
 from samelog.sequencer.merge.session_store import BeingMade, SessionStore
 from samelog.sequencer.raft.proposer import Proposer
@@ -127,6 +128,7 @@ class Intake(RunIntake):
         )
         self._written_now: set[int] = set()
         """In this turn, with `fsync=interval`."""
+        self.untold = UntoldInputs(self._tell_of)
         self._to_release: set[int] = set()
         """Inputs whose files may go."""
         self.received_at: dict[int, float] = {}
@@ -395,7 +397,7 @@ class Intake(RunIntake):
         if places:
             self._events.positions_durable(places)
             if self.watchers.by_input:
-                self._tell(places)
+                self.untold.add(places)
 
     @property
     def stopped(self) -> str | None:
@@ -417,7 +419,10 @@ class Intake(RunIntake):
     def committed(self, merge: Merge) -> None:
         """A merge instruction is committed: its ranges are acknowledged."""
         if self.watchers.by_input:
-            self._tell(self.vouched(map(_INPUT, merge.ranges)))
+            places = self.vouched(map(_INPUT, merge.ranges))
+            if self.untold.numbers:
+                self.untold.told(places)
+            self._tell(places)
         for listener in tuple(self._verdict_listeners):
             listener.merge_committed(merge)
 

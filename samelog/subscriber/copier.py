@@ -82,6 +82,7 @@ class Copier:
         self._waiting = 0
         """How many threads wait for `_moved`: telling nobody is not free."""
         self._copies: dict[tuple[str, int], CopySnapshot] = {}
+        self.ends: dict[tuple[str, int], int] = {}
         self._status: PullStatus | None = None
         tls = ReloadingContext(config.tls)
         self._syncer = GroupSync(directory)
@@ -131,8 +132,9 @@ class Copier:
     # --- in the loop's thread ------------------------------------------------------------------
 
     def _note_copy(self, copy: Copy) -> None:
-        self._listener.on_growth()
         name = copy.name
+        self.ends[name] = copy.log.next_offset
+        self._listener.on_growth()
         before = self._copies.get(name)
         after = CopySnapshot(
             copy.state,
@@ -225,7 +227,7 @@ class Copier:
     async def _begin_anew(self, name: tuple[str, int]) -> str:
         old = self._client.copies[name]
         with self._state_lock:
-            del self._copies[name]  # nothing that was heard of the old one counts
+            del self._copies[name], self.ends[name]  # what was heard of the old one is void
         self._client.begin_anew(old)
         new = self._client.copies[name]
         if new is old:

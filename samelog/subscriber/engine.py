@@ -268,7 +268,12 @@ class Engine:
             OffsetOutOfRange: where the application is was archived, and there is no other rule.
             CorruptLog, DiskFault
         """
+        ends = self.keeper.ends
         for cursor in tuple(self._turn):
+            reader = cursor.reader
+            end = ends.get((reader.topic, reader.partition))
+            if end is not None and reader.next_offset >= end and cursor.chunk is None:
+                continue  # nothing was appended
             try:
                 is_filled = cursor.fill(limit_bytes)
             except (OffsetNotHere, LogReset) as error:
@@ -317,9 +322,9 @@ class Engine:
     # --- waiting -------------------------------------------------------------------------------
 
     def watch(self) -> bool:
-        """Watch what is read; whether more is watched than before: then read again first."""
-        if not self.waiter.watches:
-            return False
+        """Watch what is read, with a waiter that `watches`; whether more is watched than before:
+        then read again first.
+        """
         added = not self._is_watched and self.waiter.watch_directory(self._directory)
         self._is_watched |= added
         for name, cursor in self.cursors.items():

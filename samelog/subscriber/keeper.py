@@ -33,6 +33,12 @@ class Keeper(Protocol):
     def is_local(self) -> bool:
         """Whether nothing is known of the cluster."""
 
+    @property
+    def ends(self) -> Mapping[tuple[str, int], int]:
+        """The next offsets of copies that only this process appends to, by topic and partition; one
+        that is not in it may have grown at any time.
+        """
+
     def kept(self, topic: str, partition: int, held: int) -> KeptCopy | None:
         """A partition whose copy ends with `held`; None: it is not known where it begins."""
 
@@ -69,6 +75,7 @@ class NoKeeper:
     """Leaves the copies to another process: the files are all that is known."""
 
     is_local = True
+    ends: Mapping[tuple[str, int], int] = {}
 
     def kept(self, topic: str, partition: int, held: int) -> KeptCopy | None:
         """The files that are there are the whole copy."""

@@ -32,6 +32,7 @@ from samelog.subscriber import (
     engine,
 )
 from samelog.subscriber.sidecar import SubscriberSidecar
+from samelog.subscriber.tail_reader import Chunk, TailReader
 from samelog.subscriber.waiter import Waiter
 from samelog.wire.pull.copies import CopyState
 from tests.e2e.harness import wait_for
@@ -114,6 +115,28 @@ def test_copies_that_are_kept_here_are_read_without_being_watched(
                 world.merge(number + 1, number + 2)
             assert instances() == before
             assert time.monotonic() - begin < PATIENCE_S, "it was not woken: the time was over"
+
+
+def test_a_copy_that_has_not_grown_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Chunk | None] = []
+    original = TailReader.read
+
+    def counted(self: TailReader, limit_bytes: int) -> Chunk | None:
+        chunk = original(self, limit_bytes)
+        found.append(chunk)
+        return chunk
+
+    with copying(tmp_path, 2) as world, world.subscriber(start="earliest") as subscriber:
+        assert read(subscriber, 2) == numbers(0, 2)
+        assert subscriber.batch(1, timeout=0.0) == []
+        monkeypatch.setattr(TailReader, "read", counted)
+        for number in range(2, 5):
+            assert subscriber.batch(1, timeout=0.0) == []
+            assert None not in found
+            world.merge(number, number + 1)
+            assert read(subscriber, 1) == numbers(number, number + 1)
 
 
 def test_records_come_from_the_cluster_and_follow_it(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from samelog.wire.messages import SessionStartsAt
 from samelog.wire.push import inputs
 from samelog.wire.push.effects import (
+    BeginAt,
     FileExtent,
     InputState,
     ListFiles,
@@ -54,7 +56,27 @@ def test_files_that_vanish_before_they_are_sent_are_listed() -> None:
     shipped.state, shipped.handle = InputState.SHIPPING, 1
     sender.add(1, 0, 0)
     shipping.files_changed(shipped)
+    shipping.scanned(shipped, has_moved=False)
     assert effects == []
     files.first = (1, 0)
     shipping.files_changed(shipped)
+    shipping.scanned(shipped, has_moved=False)
     assert effects == [ListFiles(shipped)]
+
+
+def test_an_input_is_shipped_once_another_conversation_has_found_its_bytes() -> None:
+    """The node holds more of the input than was known of the files."""
+    effects: list[PushEffect] = []
+    sender = Sender(window_bytes=1000, read_bytes=100)
+    shipping: Any = RunInputs(None, None, effects, sender)  # type: ignore[arg-type]
+    files: Any = SimpleNamespace(first=(0, 0), end=(0, 0), rolls=[0], may_have_more=False)
+    shipped = ShippedInput(("t", 0), files)
+    shipped.state, shipped.handle = InputState.AHEAD, 1
+    shipped.position = SessionStartsAt(1, "topic", 1, 0, 500)
+    assert shipping.files_changed(shipped)
+    shipping.scanned(shipped, has_moved=False)
+    assert (effects, shipping.unscanned) == ([], {})
+    files.end = (0, 500)
+    assert shipping.files_changed(shipped)
+    shipping.scanned(shipped, has_moved=False)
+    assert effects == [BeginAt(shipped, (0, 500))]

@@ -415,8 +415,8 @@ class PushConversation(ReplicatorHandler):
         """Look for more in an input's files."""
         tail, listener = self._followed[shipped]
         try:
-            if tail.advance(listener):
-                self._sender.inputs.scanned(shipped)
+            has_moved = tail.advance(listener)
+            self._sender.inputs.scanned(shipped, has_moved=has_moved)
         except LogFormatError as error:
             self._sender.inputs.unreadable(shipped, str(error), self._now())
 

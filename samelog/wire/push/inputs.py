@@ -375,10 +375,10 @@ class RunInputs:
     # --- shipping -----------------------------------------------------------------------------
 
     def files_changed(self, shipped: ShippedInput) -> bool:
-        """There may be more in an input's files, or is; whether that matters."""
-        if shipped.state is InputState.SHIPPING:
-            self._offer(shipped)
-        elif shipped.state is not InputState.AHEAD:
+        """There may be more in an input's files, or is; whether that matters. How much there is,
+        the next scan finds.
+        """
+        if shipped.state not in (InputState.SHIPPING, InputState.AHEAD):
             return False
         self.unscanned[shipped] = None
         return True
@@ -413,8 +413,10 @@ class RunInputs:
         self._offer(shipped)
         return RollSealed(wanted.handle, wanted.file, wanted.length)
 
-    def scanned(self, shipped: ShippedInput) -> None:
-        """A piece more is known of an input; there may be yet more, but others come first."""
+    def scanned(self, shipped: ShippedInput, *, has_moved: bool = True) -> None:
+        """An input's files were scanned, by this conversation or just before by another one.
+        `has_moved`: this one found a piece more; there may be yet more, but others come first.
+        """
         if shipped.state is InputState.AHEAD:
             self._resume(shipped)
         elif shipped.state is InputState.SHIPPING:
@@ -422,7 +424,7 @@ class RunInputs:
         elif shipped.state is not InputState.ELSEWHERE:  # of which the end is to be told
             return
         self.unscanned.pop(shipped, None)
-        if shipped.files.may_have_more:
+        if has_moved and shipped.files.may_have_more:
             self.unscanned[shipped] = None
 
     def not_there(self, shipped: ShippedInput, reason: str, now: float) -> None:
@@ -465,8 +467,9 @@ class RunInputs:
             sender.acknowledged(shipped.handle, *min(places[0], (stream.file, stream.byte)))
             if was_full:
                 self._effects.append(SendMore())
-        run, layout = self._run().run, shipped.files.layout
-        self._effects.append(Reached(run, shipped.name, places, layout))
+        if self.run is not None:
+            layout = shipped.files.layout
+            self._effects.append(Reached(self.run.run, shipped.name, places, layout))
 
     # --- the end ------------------------------------------------------------------------------
 

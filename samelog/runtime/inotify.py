@@ -144,19 +144,15 @@ class Inotify:
         if wait_s > 0:
             loop.remove_reader(self._fd)
             self._gap = loop.call_later(wait_s, self._end_gap, loop)
-        else:
-            self._report(loop)
+        elif events := self.read():
+            self._callback(events)
 
     def _end_gap(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._gap is not None:
             self._gap.cancel()
             self._gap = None
             loop.add_reader(self._fd, self._ready)
-        self._report(loop)
-
-    def _report(self, loop: asyncio.AbstractEventLoop) -> None:
-        events = self.read()
-        if events:
+        if events := self.read():
             self.linger.sent(loop.time())
             self._callback(events)
 

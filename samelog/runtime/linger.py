@@ -36,14 +36,17 @@ class Linger:
         self.shortest_s = self._linger_s = shortest_s
 
     def wait_s(self, now: float) -> float:
-        """Return how long the oldest waiting change, which came now, waits for more; 0: not."""
+        """Return how long the oldest waiting change, which came now, waits for more; 0: not, it is
+        acted on at once.
+        """
         step_s = self.shortest_s * (GROWTH - 1) / STEPS
         if now - self._sent_at >= self._linger_s:
             self._linger_s = max(self.shortest_s, self._linger_s - step_s)
+            self._sent_at = now
             return 0.0
         self._linger_s = min(self.shortest_s * GROWTH, self._linger_s + step_s)
         return self._linger_s
 
     def sent(self, now: float) -> None:
-        """Everything that waited is acted on now."""
+        """Everything that has waited is acted on now."""
         self._sent_at = now

@@ -178,7 +178,10 @@ class Pacing:
         engine = self._engine
         if time.monotonic() >= self._next_commit:
             self._commit_if_due()
-        if (engine.waiter.watches and engine.watch()) or engine.rescan_if_due():
+        if engine.waiter.watches and engine.watch():
+            return 0.0
+        is_due = engine.waiter.names_changed or time.monotonic() >= engine.next_rescan
+        if is_due and engine.rescan_if_due():
             return 0.0
         left_s = max(0.0, min(engine.next_rescan, self._next_commit) - time.monotonic())
         return left_s if self._replay is None else min(left_s, self._replay.wait_s)

@@ -109,7 +109,7 @@ class SidecarLog:
         """
         self._fs = fs
         self._open_writer = open_writer
-        self.checker = BatchChecker(lambda: batch_bytes)
+        self.checker = BatchChecker(batch_bytes)
         self._may_open = may_open
         self._sequences = Sequences()
         self._waiting: list[asyncio.Future[AppendResult]] = []

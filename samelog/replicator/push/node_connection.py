@@ -74,6 +74,7 @@ class PublisherEnd(ReplicatorHandler):
         self.turns = Turns(connection, clock)
         self.window = SharedWindow(CONNECTION_WINDOWS * SESSION_WINDOW_BYTES)
         self._connection = connection
+        self._channels = connection.channels
         self._sessions = sessions
         self._on_over = on_over
         self._on_welcome = on_welcome
@@ -146,7 +147,7 @@ class PublisherEnd(ReplicatorHandler):
             case Acks(acks):
                 self._pass_on(acks)
             case SessionRefused(channel=number):
-                channel = self._connection.channels.get(number)
+                channel = self._channels.get(number)
                 if channel is not None:
                     channel.end(PeerFault(message.code, message.message, message.remedy))
             case _:
@@ -154,10 +155,9 @@ class PublisherEnd(ReplicatorHandler):
 
     def _pass_on(self, acks: Sequence[Ack]) -> None:
         """Tell the sessions how far they are; an error ends that session only."""
-        channels = self._connection.channels
         for ack in acks:
             number = ack.channel
-            channel = channels.get(number) or self._connection.find_channel(number)
+            channel = self._channels.get(number) or self._connection.find_channel(number)
             if channel is not None and isinstance(channel.handler, PushConversation):
                 try:
                     channel.handler.on_ack(ack)

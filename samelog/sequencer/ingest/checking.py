@@ -50,9 +50,9 @@ class CheckedBatches(msgspec.Struct, frozen=True):
 class BatchChecker:
     """Of one event loop."""
 
-    def __init__(self, longest: Callable[[], int] = lambda: MAX_BATCH_BYTES_DEFAULT) -> None:
-        """`longest`: the largest batch that is taken, in bytes."""
-        self._longest = longest
+    def __init__(self, longest_bytes: int = MAX_BATCH_BYTES_DEFAULT) -> None:
+        """`longest_bytes`: the largest batch that is taken."""
+        self._longest_bytes = longest_bytes
         self._budget = TurnBudget(TURN_BYTES)
         self._in_turn = Unpacking(budget=self._budget)
         self._thread = FairThread("samelog-check")
@@ -75,7 +75,8 @@ class BatchChecker:
         is_paused = self._thread.paused and self._thread.is_paused(who)
         unpacking.turn_bytes = PAUSED_TURN_BYTES if is_paused else TURN_BYTES
         try:
-            taken = sound_batches(data, batch_bytes=self._longest(), own=own, unpacking=unpacking)
+            longest = self._longest_bytes
+            taken = sound_batches(data, batch_bytes=longest, own=own, unpacking=unpacking)
         except TurnIsOver:
             return None
         return CheckedBatches(taken, max(size, unpacking.unpacked))
@@ -105,7 +106,7 @@ class BatchChecker:
 
     def _check(self, data: memoryview, own: OwnProducer, limit_bytes: int) -> CheckedBatches:
         unpacking = Unpacking(limit_bytes)
-        taken = sound_batches(data, batch_bytes=self._longest(), own=own, unpacking=unpacking)
+        taken = sound_batches(data, batch_bytes=self._longest_bytes, own=own, unpacking=unpacking)
         return CheckedBatches(taken, max(len(data), unpacking.unpacked))
 
 

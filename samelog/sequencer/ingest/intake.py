@@ -114,7 +114,7 @@ class Intake(RunIntake):
         self._sessions = sessions
         self._syncer = syncer
         self._settings = settings
-        self.checker = checker or BatchChecker(self.longest_batch)
+        self.checker = checker or BatchChecker(settings.batch_bytes)
         self._verdict_listeners: list[VerdictListener] = []
         self.room = Room()
         """Why this node takes nothing in, if it does not."""
@@ -180,8 +180,8 @@ class Intake(RunIntake):
         self._quotas.accept(entry, len(data))
         held = self._sessions.opened.get(number) or self._log(number)
         at = held.end(entry.run)
-        fresh = _behind(at, (roll, byte), data)
-        if fresh is None:
+        fresh = memoryview(data) if at == (roll, byte) else _behind(at, (roll, byte), data)
+        if not fresh:
             return None
         own = partial(own_producer, self._machine, entry.session)
         state = self._machine.state
@@ -312,9 +312,9 @@ class Intake(RunIntake):
                 FaultCode.DISK_FULL, f"intake is stopped: {self.room.stopped}", "see the node's log"
             )
         state = self._machine.state
-        entry, placement = state.sessions.inputs.get(number), state.placement
-        is_moved = entry.partition in placement.partitions if entry else placement.own
-        if is_moved or (entry and state.transfers.is_on_its_way(entry.partition)):
+        entry, transfers = state.sessions.inputs.get(number), state.transfers
+        is_moved = entry.partition in state.placement.partitions if entry else state.placement.own
+        if is_moved or (transfers.passing and entry and transfers.is_on_its_way(entry.partition)):
             raise RequestRefused(FaultCode.NOT_READY, "it goes to other members", "reopen it")
         if entry is None:
             raise RequestRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")

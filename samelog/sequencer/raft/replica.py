@@ -260,7 +260,8 @@ class Replica:
         if isinstance(outcome, Rejection):
             log.warning("merge instruction rejected: %s", outcome.message)
         else:
-            self._merged(command)
+            partition = self.machine.state.partitions.by_number[command.partition]
+            self._merged(command, partition.next_offset)
             if command.extras is not None and command.extras.ends:
                 self._events.units_moved()
         return outcome
@@ -345,7 +346,7 @@ class Replica:
         """Something that may span groups has moved; what was staged may be published."""
         if isinstance(command, PublishStageCommand | EndStage):
             for merge in command.merges:
-                self._merged(merge)
+                self._merged(merge, merge.next_offset)
             for session, _ in command.runs:
                 if session in self.machine.state.sessions.by_name:
                     self._events.run_changed(session)
@@ -369,14 +370,14 @@ class Replica:
         run = session.runs[-1] if session is not None and session.runs else None
         return None if run is None else (run.run_id, run.closed)
 
-    def _merged(self, merge: Merge) -> None:
+    def _merged(self, merge: Merge, offset: int) -> None:
+        """An instruction is applied; its partition's next offset is `offset` behind it."""
         places = {}
         for part in merge.ranges:
             places[part.input] = SessionPosition(part.run, part.roll, part.stop)
         marks = self._marks.get(merge.partition)
         if marks is None:  # not kept while it is empty: a deque takes 0.7 KB
             marks = self._marks[merge.partition] = deque()
-        offset = merge.next_offset
         marks.append(_Mark(offset, tuple(places.items())))
         self.merging.enqueue(merge)
         self._events.merge_committed(merge)

@@ -201,22 +201,24 @@ class Merge(Command, frozen=True, tag=6):
     extras: MergeExtras | None = None
 
     @property
-    def size(self) -> int:
-        """Bytes this instruction adds to the merged log."""
-        size = 0 if self.extras is None else MARKER_BYTES * len(self.extras.ends)
+    def extent(self) -> tuple[int, int]:
+        """Bytes this instruction adds to the merged log, and the partition's next offset then."""
+        markers = 0 if self.extras is None else len(self.extras.ends)
+        size, offset = MARKER_BYTES * markers, self.base_offset + markers
         for part in self.ranges:
             size += part.size
-        return size
+            offset += part.records
+        return size, offset
+
+    @property
+    def size(self) -> int:
+        """Bytes this instruction adds to the merged log."""
+        return self.extent[0]
 
     @property
     def next_offset(self) -> int:
         """The partition's next offset once this is executed."""
-        offset = self.base_offset
-        if self.extras is not None:
-            offset += len(self.extras.ends)
-        for part in self.ranges:
-            offset += part.records
-        return offset
+        return self.extent[1]
 
 
 class Checkpoint(Command, frozen=True, tag=7):

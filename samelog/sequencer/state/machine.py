@@ -460,8 +460,8 @@ class StateMachine:
         if command.roll or partition.next_offset == 0:
             partition.segment_bytes = 0
             partition.segment_started_ms = command.append_ms
-        partition.segment_bytes += command.size
-        partition.next_offset = command.next_offset
+        size, partition.next_offset = command.extent
+        partition.segment_bytes += size
         partition.append_ms = max(partition.append_ms, command.append_ms)
         if (
             self.state.keys.by_partition

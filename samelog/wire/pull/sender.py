@@ -245,18 +245,20 @@ class PullSender:
         for _ in range(min(REST_HANDLES, len(self._sent_to))):
             handle = self._handles[self._sent_to.pop()]
             end, stream = handle.log.end(), self._sender.streams[handle.number]
-            if (stream.file, stream.byte) == end != handle.told_end:
+            told = handle.told_end
+            if (stream.file, stream.byte) != end or end == told:
+                continue
+            if told and told[0] == end[0] and handle.log.shows_end and not handle.confirmed_end:
+                handle.told_end = end  # DATA has shown it
+            else:
                 self._caught_up(handle, end, now)
         if self._sent_to:
             return now
         return min(self._told_lately.values(), default=None)
 
     def _caught_up(self, handle: _SentHandle, end: FilePosition, now: float) -> None:
-        """Everything is sent: send CaughtUp, unless DATA has shown it, or one was sent lately."""
-        told = handle.told_end
-        if told and told[0] == end[0] and handle.log.shows_end and not handle.confirmed_end:
-            handle.told_end = end
-        elif now < handle.next_caught_up_at:
+        """Everything is sent: send CaughtUp, unless one was sent lately."""
+        if now < handle.next_caught_up_at:
             self._told_lately[handle.number] = handle.next_caught_up_at
         else:
             handle.told_end, handle.next_caught_up_at = end, now + CAUGHT_UP_INTERVAL_S

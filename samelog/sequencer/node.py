@@ -256,7 +256,7 @@ class Node:
         return self._server.port
 
     def _note_compared(self) -> None:
-        """Each replica here has compared the end of its log with the bytes that it names."""
+        """All replicas of this node have compared the ends of their logs with the bytes."""
         if not self.data_groups.damaged:
             try:
                 self.member.directory.has_compared_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 
 import pytest
 
@@ -20,10 +21,12 @@ YES, NO = "yes", "–"
 
 
 def apis() -> str:
-    """The APIs as a table."""
+    """The APIs as a table, and what else is to be known of some as a list."""
     known = sorted(APIS.values(), key=lambda api: api.key)
-    rows = [f"| {a.key} | {a.name} | {a.first}–{a.last} | {a.notes} |" for a in known]
-    return "\n".join(["| key | API | versions | notes |", "|---|---|---|---|", *rows, ""])
+    rows = [f"| {a.key} | {a.name} | {a.first}–{a.last} |" for a in known]
+    notes = [f"- **{a.name}**: {a.notes}" for a in known if a.notes]
+    items = [fill(each, 100, subsequent_indent="  ", break_on_hyphens=False) for each in notes]
+    return "\n".join(["| key | API | versions |", "|---|---|---|", *rows, "", *items, ""])
 
 
 def clients() -> list[Client]:
@@ -42,12 +45,16 @@ def clients() -> list[Client]:
 def compatibility() -> str:
     """Clients and features as a table."""
     columns = clients()
-    head = ["feature", *(f"{client.name}<br>{client.version}" for client in columns)]
+    names = (client.name.replace("kafka-clients (Java)", "Java client") for client in columns)
+    head = ["feature", *names]
+    versions = ["version", *(client.version for client in columns)]
     rows = [
         [feature, *(YES if feature in client.shown else NO for client in columns)]
         for feature in FEATURES
     ]
-    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])
+    return "".join(
+        f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), versions, *rows]
+    )
 
 
 def tables(directory: Path | None = None) -> dict[str, str]:

@@ -49,7 +49,7 @@ class Untold:
     """Implements events.SessionEvents."""
 
     def session_log_unsynced(self, number: int) -> None:
-        """Nobody is told."""
+        """Send nothing."""
 
 
 def open_store(path: Path, machine: StateMachine) -> SessionStore:

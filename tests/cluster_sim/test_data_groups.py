@@ -122,8 +122,12 @@ def test_the_operator_cancels_tasks_for_nodes_that_stay_away() -> None:
         cluster=SimpleNamespace(placement=table, members=range(5)),
         placing=SimpleNamespace(look=lambda: PlacementTable(table)),
         raft=SimpleNamespace(group=leader),
+        data_groups=SimpleNamespace(replicas={}),
+        member=SimpleNamespace(config=SimpleNamespace(name="n4")),
     )
-    world.loop = SimpleNamespace(call_in=lambda _process, _delay_s, call, *given: call(*given))
+    world.loop = SimpleNamespace(
+        call_in=lambda _process, _delay_s, call, *given: call(*given), time=lambda: 0.0
+    )
     world.data_groups = DataGroups(world)
     operator = Operator(world, random.Random(1))
     operator.settle()

@@ -11,7 +11,9 @@ import pytest
 from samelog.format.directory_files import ShippingFile
 from samelog.format.positions import SessionPosition
 from samelog.replicator.interfaces import RequestRefused
+from samelog.replicator.push import client
 from samelog.replicator.push.input_directory import InputDirectory
+from samelog.replicator.push.release import Removal
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.wire.errors import FaultCode
 from samelog.wire.push import inputs as push_inputs
@@ -232,6 +234,26 @@ def test_a_directory_that_was_put_back_ships_nothing_again(
             await made.merged(SessionPosition(files.run, *end))
             assert [lost.run for lost in made.client.status.lost] == [0]
             await made.reaches(b"a", b"b")
+
+    in_loop(main)
+
+
+def test_a_closed_run_goes_whose_topic_is_deleted_before_its_files_go(tmp_path: Path) -> None:
+    """Its end is a position in the deleted topic (world 1910000002 of topics that are created
+    again).
+    """
+
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            await made.merge(b"a")
+            with patch.object(client, "plan_removal", lambda *_: Removal((), (), {})):
+                made.files.end()
+                await closed(made, 0)
+                made.client.on_topic_gone(0, FLIGHTS, made.ids[0])
+                assert made.client._session.shipping(FLIGHTS).former == (made.ids[0],)
+                await until(lambda: made.client._releaser is None)
+            made.client._release_soon()
+            await until(lambda: not made.files.file(run=0).exists())
 
     in_loop(main)
 

@@ -197,6 +197,13 @@ class SessionProgress:
         """A closed run ends before the bytes there are."""
         self.lost.append(lost)
 
+    def forget_end(self, run: int, name: InputName) -> None:
+        """The topic that an input had at the end of a closed run is gone: that end is a position of
+        its own and says nothing of what follows.
+        """
+        if run in self.ends:
+            self.ends[run] = {each: end for each, end in self.ends[run].items() if each != name}
+
     def forget_run(self, run: int, carried: Container[tuple[int, InputName]] = ()) -> None:
         """The files of a finished run were removed. `carried`: (run, input) of bytes that count for
         a later run, too.

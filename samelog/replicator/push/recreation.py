@@ -343,6 +343,7 @@ class Recreation:
 
     def _go_on(self, name: InputName, shipping: ShippingFile, begin: SessionPosition) -> None:
         self._change_topic(name, shipping, begin, ())
+        self._progress.forget_end(begin.run, name)
         self._progress.skip(name, begin)
         self._move(name)
 

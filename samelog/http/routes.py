@@ -115,7 +115,7 @@ def request_of_get(
     try:
         found: AdminRequest[Any] = msgspec.convert(values, operation.request, strict=False)
     except msgspec.ValidationError as error:
-        raise HttpProblem(HTTPStatus.BAD_REQUEST, str(error)) from error
+        raise HttpProblem(HTTPStatus.BAD_REQUEST, _with_field_first(str(error))) from error
     return found
 
 
@@ -135,9 +135,15 @@ async def request_of_post(
     except TooManyValues as error:
         raise HttpProblem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has {error}") from error
     except (msgspec.ValidationError, ValueError) as error:
-        text = f"the body cannot be taken: {error}"
+        text = f"the body cannot be taken: {_with_field_first(str(error))}"
         raise HttpProblem(HTTPStatus.BAD_REQUEST, text) from error
     return found
+
+
+def _with_field_first(problem: str) -> str:
+    """Return an error of the decoder with the name of the field before the reason."""
+    reason, at, place = problem.partition(" - at `$.")
+    return f"{place.removesuffix('`')}: {reason}" if at else problem
 
 
 def _whole_numbers(fields: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from zlib import crc32
 
+from samelog.format.nouns import counted
 from samelog.placement.domains import Domains
 from samelog.placement.guards import refuse_removal
 from samelog.placement.holdings import Holdings
@@ -155,7 +156,7 @@ def _missing(look: Outlook, group: PlacedGroup) -> Need | None:
     copies = look.states.copies_of(group)
     if len(group.replicas) >= copies:
         return None
-    reason = f"{len(group.replicas)} of {copies} copies"
+    reason = f"{len(group.replicas)} of {counted(copies, 'copy', 'copies')}"
     gets = look.member_for(group)
     if gets is None:
         return look.blocked(TaskKind.FILL, group, reason, _nobody(group))
@@ -211,7 +212,7 @@ def _surplus(look: Outlook, group: PlacedGroup) -> Need | None:
         return (member in healthy, shared, -look.holdings.count(member), member)
 
     loses = min(group.members, key=worth)
-    reason = f"{len(group.replicas)} copies, {copies} wanted"
+    reason = f"{counted(len(group.replicas), 'copy', 'copies')}, {copies} wanted"
     return look.removal(TaskKind.SURPLUS, group, reason, loses)
 
 

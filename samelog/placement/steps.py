@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from samelog.format.nouns import counted
 from samelog.placement.changes import AnyChange, PartitionMoved, TurnTask
 from samelog.placement.guards import refuse_removal
 from samelog.placement.members import Availability, MemberStates
@@ -195,7 +196,8 @@ def _why_it_is_kept(states: MemberStates, task: PlacementTask, group: PlacedGrou
     """Return why a copy that was one too many is needed again, as after a host was added."""
     old = None if task.loses is None else group.replica_of(task.loses)
     is_needed = old is not None and old.votes and len(group.replicas) <= states.copies_of(group)
-    return f"its group is to have {states.copies_of(group)} copies" if is_needed else ""
+    count = counted(states.copies_of(group), "copy", "copies")
+    return f"its group needs {count}" if is_needed else ""
 
 
 def _why_it_stays(

@@ -39,6 +39,7 @@ class FaultCode(IntEnum):
     GROUP_IN_USE = 24
     TOPIC_IN_USE = 25
     OVER_QUOTA = 26
+    UNKNOWN_SESSION = 27
 
 
 @unique

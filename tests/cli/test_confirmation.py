@@ -30,6 +30,7 @@ from samelog.admin.table import OPERATIONS
 from samelog.cli.main import main
 from tests.cli.fake_nodes import Answer, FakeCluster
 from tests.cli.test_admin import FLIGHTS, PARTITION, run, status_of
+from tests.cli.test_mirror_skip import mirror
 
 
 @pytest.fixture
@@ -123,7 +124,8 @@ def test_without_the_name_nothing_is_asked_for(
     def answer(request: AdminRequest[Any]) -> Answer:
         if isinstance(request, GetStatus):
             return holding(HeldRecords("t", 0, "id", 30))
-        return MirrorRows("id", ()) if isinstance(request, ListMirrors) else topic
+        mirrors = MirrorRows("id", (mirror(40),))
+        return mirrors if isinstance(request, ListMirrors) else topic
 
     for node in cluster.nodes:
         node.answer = answer
@@ -156,6 +158,15 @@ def test_a_discard_says_what_is_held(cluster: FakeCluster) -> None:
         assert refused.exit_code == 1
         assert said in refused.stderr
         assert ("--confirm ewr" in refused.stderr) == bool(held)
+
+
+def test_a_topic_that_is_no_mirror_would_not_stop_being_one(cluster: FakeCluster) -> None:
+    for node in cluster.nodes:
+        node.answer = lambda request: MirrorRows("id", (mirror(40),))
+    refused = run(cluster, "mirror", "promote", "eu.flights", "flights")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("samelog: flights: not a mirror.")
+    assert "would stop" not in refused.stderr
 
 
 def test_a_pattern_is_confirmed_as_it_is_typed(cluster: FakeCluster) -> None:

@@ -101,7 +101,12 @@ def test_a_site_none_of_whose_nodes_answers_is_not_promoted(cluster: FakeCluster
     answer_with(cluster, {GetStanding: {"n0": STANDS, "n1": structs.replace(STANDS, node="n1")}})
     refused = run(only(cluster, 0), "site", "promote", "lon", "--confirm", "fake")
     assert refused.exit_code == 1
-    assert "No node of site 'lon' answers (n0 of site nyc, n1 of site nyc does)" in refused.stderr
+    there = "No node of site 'lon' answers. Answering: n0 of site nyc, n1 of site nyc. Name a node"
+    assert there in refused.stderr
+    without = {name: structs.replace(STANDS, node=name, site="") for name in ("n0", "n1")}
+    answer_with(cluster, {GetStanding: without})
+    refused = run(only(cluster, 0), "site", "promote", "lon", "--confirm", "fake")
+    assert "No node of site 'lon' answers. No node that answers has a site." in refused.stderr
 
 
 def test_mirrors_are_promoted_by_a_client_that_knows_one_node(cluster: FakeCluster) -> None:

@@ -42,6 +42,12 @@ def test_a_missing_configuration_is_answered_with_every_way_to_give_one() -> Non
         assert way in found.output
 
 
+def test_a_number_of_partitions_that_no_topic_has_is_refused_before_it_is_sent() -> None:
+    for words in ("topic create q --partitions", "topic add-partitions q"):
+        found = CliRunner().invoke(main, [*words.split(), "99999999999"], env=NO_CONFIG)
+        assert "99999999999 is not in the range 1<=x<=10000" in found.output
+
+
 @pytest.mark.parametrize("missing", ["pyarrow", "sqlglot"])
 def test_a_condition_names_the_extra_that_has_all_it_needs(
     missing: str, monkeypatch: pytest.MonkeyPatch

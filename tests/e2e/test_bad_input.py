@@ -119,9 +119,7 @@ def test_a_publish_that_is_refused_ends_at_once_with_one_sentence(shared: World)
     ended = samelog("publish", *told, *wait, stdin="1\n2\n")
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
-    assert line.startswith(
-        "samelog: 2 records are in the session, and not all of them are merged: "
-    )
+    assert line.startswith("samelog: appended 2 records, and not all of the session is merged: ")
     assert line.count("may not publish as session 's'") == 1
     alive(shared, shared.cluster.nodes[0])
 

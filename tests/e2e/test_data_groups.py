@@ -279,7 +279,7 @@ def test_a_topic_is_not_deleted_while_another_node_serves_its_readers(
         wait_for(lambda: bool(subscriber.batch(timeout=0.2)), "the record")
         ended = samelog("topic", "delete", topic, "--confirm", topic, "--config", seeds)
         assert ended.returncode == 1
-        assert "is in use by samelog://" in ended.stderr
+        assert "is in use by subscriber samelog://" in ended.stderr
 
 
 def _one_partition(world: World) -> Callable[[int], str]:

@@ -193,7 +193,7 @@ def test_a_base_stays_what_its_views_need(single: World) -> None:
     config = ("--config", single.cluster.client_file)
     refused = samelog("topic", "delete", "t", "--confirm", "t", *config)
     assert refused.returncode == 1
-    assert "views stand on it: big" in refused.stderr
+    assert "has views: big; delete them before it" in refused.stderr
     file = single.directory / "schema.json"
     file.write_text(schema_text("symbol string", "venue string", value_format="json"))
     refused = samelog("schema", "set", "t", str(file), *config)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
-from samelog.admin.requests import AdminRequest
-from samelog.admin.table import Operation, WhoMayAsk
+from samelog.admin.requests import AdminRequest, CreatePartitions
+from samelog.admin.table import OPERATIONS, Operation, WhoMayAsk
 from samelog.config.tables.shared import HttpConfig, HttpSecurity, TlsFiles
 from samelog.config.values import Address
 from samelog.format.errors import InvariantError
@@ -411,3 +411,12 @@ def another_done() -> type:
         x: int
 
     return Done
+
+
+def test_an_error_of_the_body_begins_with_the_field() -> None:
+    operation = next(each for each in OPERATIONS if each.request is CreatePartitions)
+    body = b'{"partitions": 99999999999}'
+    with pytest.raises(HttpProblem, match="cannot be taken: partitions: Expected `int` <= "):
+        asyncio.run(routes.request_of_post(operation, {"topic": "t"}, body, 100))
+    with pytest.raises(HttpProblem, match="cannot be taken: Object missing required field"):
+        asyncio.run(routes.request_of_post(operation, {"topic": "t"}, b"{}", 100))

@@ -38,6 +38,7 @@ from samelog.sequencer.admin.topics import add_partitions, create_topic
 from samelog.sequencer.admin.upgrades import finalize_upgrade, upgrade_status
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.node import Node
+from samelog.wire.errors import FaultCode
 from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import RunWith, leader_of, offset, until
 from tests.sequencer.test_topic_users import client_of
@@ -133,8 +134,12 @@ def test_a_publisher_that_leaves_is_not_decided_for(tmp_path: Path, run_with: Ru
             await asyncio.to_thread(publisher.close)
             await until(lambda: not any(map(held_records, nodes)), "no node knows of it")
             for node in nodes:
-                with pytest.raises(ChangeRefused, match="no publisher that is connected"):
+                with pytest.raises(ChangeRefused, match="is connected to node") as away:
                     decide_holds(node, ContinueSession("p"))
+                assert away.value.code is FaultCode.NOT_READY
+                with pytest.raises(ChangeRefused, match="there is no session 'q'") as unknown:
+                    decide_holds(node, ContinueSession("q"))
+                assert unknown.value.code is FaultCode.UNKNOWN_SESSION
 
     run_with(tmp_path, 3, body)
 
@@ -156,7 +161,7 @@ def test_every_node_lists_what_a_publisher_lost_to_damage(
         [shown] = finished(cluster_status(asked, GetStatus())).sessions
         assert (listed.damaged, shown.damaged) == (wanted["p"], wanted["p"])
         assert not any(map(held_records, nodes))
-        with pytest.raises(ChangeRefused, match="holds records"):
+        with pytest.raises(ChangeRefused, match="holds no records: its publisher is connected"):
             decide_holds(reached, ContinueSession("p"))
         await asyncio.to_thread(publisher.close)
         await until(lambda: not any(map(damaged_records, nodes)), "the publisher has left")

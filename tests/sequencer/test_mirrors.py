@@ -375,7 +375,19 @@ def test_a_transaction_that_may_have_ended_in_a_gap_is_told() -> None:
 def test_a_gap_is_of_a_mirror() -> None:
     world = MirrorWorld()
     world.machine.apply(PromoteMirrors(["m"], 9, "me"))
-    assert code(gap(world, 0, 40)) == "MIRROR"
+    refused = gap(world, 0, 40)
+    assert code(refused) == "MIRROR"
+    name = world.machine.state.topics["m"].name
+    assert refused.message == f"topic {name!r} is no mirror"
+
+
+def test_a_topic_that_is_no_mirror_is_named_when_it_is_promoted() -> None:
+    world = MirrorWorld()
+    world.machine.apply(CreateTopicCommand("t", "own", 1, {}, 1))
+    refused = world.machine.apply(PromoteMirrors(["t"], 9, "me"))
+    assert code(refused) == "MIRROR"
+    assert isinstance(refused, Rejection)
+    assert refused.message == "topic 'own' is no mirror"
 
 
 # --- promotion ------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_an_identity_has_so_many_partitions_and_no_more(tmp_path: Path, run_with
         limit(nodes[0], Quotas(partitions=1))
         first = Session("a")
         await first.open(nodes[0])
-        with pytest.raises(RequestRefused, match=r"has 1 partitions in its open sessions, of at"):
+        with pytest.raises(RequestRefused, match=r"has 1 partition in its open sessions, of at"):
             await Session("b").open(nodes[0])
         await first.open(nodes[0])
 

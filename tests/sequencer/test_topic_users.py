@@ -89,7 +89,7 @@ def test_a_reader_at_any_node_keeps_a_topic(tmp_path: Path, run_with: RunWith) -
         other = next(node for node in nodes if node is not leader)
         subscriber = await asyncio.to_thread(reading, client_of(tmp_path, other))
         for node in nodes:
-            with pytest.raises(ChangeRefused, match="in use by samelog://"):
+            with pytest.raises(ChangeRefused, match="in use by subscriber samelog://"):
                 await delete_topic_or_view(node, DELETE)
         await asyncio.to_thread(subscriber.close)
         await until(lambda: not other.member.connections.pulls, "it is gone")

@@ -105,7 +105,9 @@ def test_a_view_has_a_name_a_log_and_numbers_of_its_own(machine: StateMachine) -
 
 def test_a_base_stays_what_its_views_need(machine: StateMachine) -> None:
     machine.apply(create())
-    assert code(machine.apply(DeleteTopicCommand("t1"))) == "VIEWS_STAND"
+    refused = machine.apply(DeleteTopicCommand("t1"))
+    assert code(refused) == "VIEWS_STAND"
+    assert "samelog topic delete big --confirm big" in refused.message
     retyped = schema_text("a int64", "b binary")
     for text in (schema_text("a int64"), retyped):
         assert code(machine.apply(SetSchemaCommand("t1", 1, text, 3))) == "VIEWS_STAND"

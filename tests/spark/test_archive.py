@@ -198,6 +198,6 @@ def test_what_cannot_be_published_again_is_said(
     assert ended.exit_code == 1
     assert "nowhere" in ended.output
     ended = republish(world, archive, "small", tmp_path / "c", "--partition", "1")
-    assert "small has 1 partitions, t has copies of partition 1" in ended.output
+    assert "small has 1 partition, t has copies of partition 1" in ended.output
     ended = republish(world, archive, "small", tmp_path / "c", "--from-offset", "5")
     assert "offsets are those of one partition: say which" in ended.output

@@ -33,6 +33,7 @@ from samelog.cli.output import (
 from samelog.cli.text_records import FORMATS, Fields, Row, read_rows
 from samelog.config.tables.client import ClientConfig, Compression
 from samelog.format.errors import RecordTooLarge
+from samelog.format.nouns import counted
 from samelog.publisher.backlog import left_records
 from samelog.publisher.errors import RecordsDamaged
 from samelog.publisher.publisher import Publisher
@@ -150,7 +151,7 @@ def command(
             _wait(publisher, count, timeout)
     seconds = time.monotonic() - started
     found = {"topic": topic, "records": count, "earlier_records": left}
-    done = _merged(count, left) if wait else f"{count} records appended"
+    done = _merged(count, left) if wait else f"{counted(count, 'record')} appended"
     report({**found, "merged": wait, "seconds": seconds}, f"{done} in {seconds:.1f} s")
 
 
@@ -161,7 +162,7 @@ def _left_by_earlier_runs(directory: str | None, session: str) -> int:
 
 def _merged(count: int, earlier: int) -> str:
     """How many records are merged, `earlier` ones of other runs included."""
-    return f"{count + earlier} records merged" + (
+    return f"{counted(count + earlier, 'record')} merged" + (
         f" ({earlier} of them from earlier runs)" if earlier else ""
     )
 
@@ -181,7 +182,7 @@ def _wait(publisher: Publisher, count: int, timeout: float) -> None:
         publisher.close(timeout=0)
         if isinstance(error, RecordsDamaged):
             fail(str(error))
-        fail(f"{count} records are in the session, and not all of them are merged: {error}")
+        fail(f"appended {counted(count, 'record')}, and not all of the session is merged: {error}")
 
 
 class ShipProgress:
@@ -224,7 +225,7 @@ def _partitions(wanted: int | None, partition: int | None) -> int | None:
 def _leave_out(rows: Iterator[Row], count: int) -> None:
     for number in range(count):
         if next(rows, None) is None:
-            fail(f"--skip {count}: the input has {number} records")
+            fail(f"--skip {count}: the input has {counted(number, 'record')}")
 
 
 class InputFiles:
@@ -327,7 +328,8 @@ class InputRecords:
         done = self._skipped + self._count
         if not done:
             return "no record of the input is in the session"
-        return f"the first {done} records of the input are in the session: go on with --skip {done}"
+        first = "record of the input is" if done == 1 else f"{done} records of the input are"
+        return f"the first {first} in the session: go on with --skip {done}"
 
 
 def _take_some(rows: Iterator[Row]) -> tuple[list[Row], str | None]:

@@ -133,7 +133,10 @@ def discard(config: ClientConfig, *, name: str, confirm: str | None) -> None:
 def _loss(config: ClientConfig, name: str) -> str:
     """What a discard would lose. Fails if no connected publisher holds records of the session."""
     known = ask(config, GetStatus()).sessions
-    held = next((each.held for each in known if each.session == name), ())
+    session = next((each for each in known if each.session == name), None)
+    if session is None:
+        fail(f"there is no session {name!r}. Look with: samelog session list")
+    held = session.held
     if not held:
         fail(f"no connected publisher holds records of session {name}; nothing is discarded")
     size = sum(each.size_bytes for each in held)

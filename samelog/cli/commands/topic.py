@@ -38,6 +38,7 @@ from samelog.cli.output import (
 )
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
+from samelog.format.nouns import counted
 
 KEYED = frozenset(("dedup.key", "cleanup.policy"))
 """Settings of topics whose leaders compare keys with partitions."""
@@ -95,7 +96,8 @@ def create(
     wanted = UNSET if copies is None else copies
     body = CreateTopic(name, partitions, _settings(settings, "--set"), wanted)
     topic = ask(config, body)
-    said = f"created topic {topic.name} with {topic.partitions} partition(s){_risk(copies)}"
+    count = counted(topic.partitions, "partition")
+    said = f"created topic {topic.name} with {count}{_risk(copies)}"
     report(topic, said + _kept(topic.retention_ms) + ORIGINS.get(topic.retention_from, ""))
 
 
@@ -147,7 +149,7 @@ def add_partitions(config: ClientConfig, *, name: str, partitions: int) -> None:
       samelog topic add-partitions flights 4 --config client.toml
     """
     topic = ask(config, CreatePartitions(name, partitions))
-    report(topic, f"topic {topic.name} has {topic.partitions} partition(s)")
+    report(topic, f"topic {topic.name} has {counted(topic.partitions, 'partition')}")
 
 
 @command.command("list")
@@ -265,7 +267,9 @@ def alter(
     wanted = UNSET if copies is None else copies
     body = AlterTopic(name, _settings(settings, "--set"), unset, wanted)
     topic = ask(config, body)
-    moves = "" if copies is None else f", {copies} copies: samelog tasks list{_risk(copies)}"
+    moves = ""
+    if copies is not None:
+        moves = f", {counted(copies, 'copy', 'copies')}: samelog tasks list{_risk(copies)}"
     report(topic, f"topic {topic.name}: {_shown(topic) or 'only defaults'}{moves}")
 
 
@@ -345,7 +349,7 @@ def _loss(config: ClientConfig, name: str) -> str:
 
 def _records(found: TopicDescription, partitions: Sequence[int]) -> str:
     chosen = [each for each in found.partitions if each.partition in partitions]
-    return f"{sum(each.end_offset - each.start_offset for each in chosen):,} records"
+    return counted(sum(each.end_offset - each.start_offset for each in chosen), "record")
 
 
 def _settings(texts: Sequence[str], option: str) -> dict[str, str]:
@@ -376,5 +380,6 @@ def _row(partition: PartitionInfo) -> tuple[object, ...]:
 
 def _trouble(partition: PartitionInfo) -> str:
     if partition.unread:
-        return f"{partition.unread} records unread, the last at {partition.newest_unread}"
+        unread = counted(partition.unread, "record")
+        return f"{unread} unread, the last at {partition.newest_unread}"
     return partition.halted or (f"on {partition.elsewhere}" if partition.elsewhere else "")

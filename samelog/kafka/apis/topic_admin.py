@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.errors import InvariantError
+from samelog.format.nouns import counted
 from samelog.format.steps import mapped
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.api import NodeCall, kafka_api
@@ -316,7 +317,7 @@ def _command(call: NodeCall, wanted: Any) -> AddPartitions:
     check_no_mirror(call.broker.machine.state, topic)
     call.broker.views.refuse_writes(topic)
     if wanted.count <= topic.partitions:
-        text = f"topic {topic.name!r} has {topic.partitions} partitions already"
+        text = f"topic {topic.name!r} has {counted(topic.partitions, 'partition')} already"
         raise ApiError(ErrorCode.invalid_partitions, text)
     check_partitions(wanted.count)
     added = wanted.count - topic.partitions

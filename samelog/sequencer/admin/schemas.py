@@ -27,6 +27,7 @@ from samelog.admin.requests import (
 )
 from samelog.config.authorisation import ANONYMOUS
 from samelog.format.arrow import ArrowMissing
+from samelog.format.nouns import counted
 from samelog.format.steps import StepWork
 from samelog.sequencer.admin.parts import ServedNode, parts_here
 from samelog.sequencer.admin.topic_users import check_unused
@@ -114,7 +115,8 @@ async def _learn_of(node: ServedNode, topic: str) -> None:
 
 def _partition(node: ServedNode, topic: Topic, index: int) -> Partition:
     if not 0 <= index < topic.partitions:
-        text = f"topic {topic.name!r} has {topic.partitions} partitions, no partition {index}"
+        count = counted(topic.partitions, "partition")
+        text = f"topic {topic.name!r} has {count}, no partition {index}"
         raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, text)
     number = topic.partition_numbers[index]
     return parts_here(node, number)[0].machine.state.partitions.by_number[number]

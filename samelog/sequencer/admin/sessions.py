@@ -86,7 +86,7 @@ async def retire_session(node: ServedNode, request: requests.RetireSession) -> S
     command = RetireSessionCommand(request.session, session_id, node.member.clock.wall_ms())
     outcome = await node.raft.proposer.propose(command)
     if isinstance(outcome, Rejection):
-        raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, outcome.message)
+        raise ChangeRefused(FaultCode.UNKNOWN_SESSION, outcome.message, "samelog session list")
     return SessionRetired(request.session)
 
 
@@ -162,11 +162,7 @@ def decide_holds(
     name = request.session
     parts = held_records(node).get(name, ())
     if not parts:
-        raise ChangeRefused(
-            FaultCode.UNKNOWN_TOPIC,
-            f"no publisher that is connected to the cluster holds records of session {name!r}",
-            "start the publisher, or samelog sidecar publisher for its directory",
-        )
+        raise _nothing_held(node, name)
     continues = isinstance(request, requests.ContinueSession)
     decided = HoldsDecision(name, continues, tuple(sorted({part.topic_id for part in parts})))
     peers = node.peers
@@ -177,6 +173,22 @@ def decide_holds(
         text = f"the publisher of session {name!r} is connected to {names} only"
         raise ChangeRefused(FaultCode.NOT_READY, text, "try again once this node reaches it")
     return SessionDecided(name, sum(part.size_bytes for part in parts))
+
+
+def _nothing_held(node: ServedNode, session: str) -> ChangeRefused:
+    """Return why nothing can be decided about a session."""
+    if session not in node.logs.machine.state.sessions.by_name:
+        text = f"there is no session {session!r}"
+        return ChangeRefused(FaultCode.UNKNOWN_SESSION, text, "samelog session list")
+    if any(each.session == session for each in node.member.connections.pushes):
+        text = f"session {session!r} holds no records: its publisher is connected"
+        return ChangeRefused(FaultCode.OUT_OF_RANGE, text, "there is nothing to decide")
+    text = (
+        f"no publisher of session {session!r} is connected to node {node.member.config.name}, and "
+        "none reports held records"
+    )
+    remedy = "start the publisher, or samelog sidecar publisher for its directory"
+    return ChangeRefused(FaultCode.NOT_READY, text, remedy)
 
 
 def pass_decision(node: ServedNode, decided: HoldsDecision) -> bool:

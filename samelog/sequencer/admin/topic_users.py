@@ -34,7 +34,8 @@ SHOWN = 5
 async def check_unused(node: ServedNode, topic: str) -> None:
     """Raises ChangeRefused if a topic or view is in use; TimeoutError without a leader."""
     await node.raft.proposer.catch_up()
-    users = [*users_in_state(node.logs.machine.state, topic), *readers_here(node, topic)]
+    users = list(users_in_state(node.logs.machine.state, topic))
+    users += map(_subscriber, readers_here(node, topic))
     users += () if users else await _readers_elsewhere(node, topic)
     if not users:
         return
@@ -78,6 +79,10 @@ def _uses(group: GroupState, topic: str) -> bool:
     )
 
 
+def _subscriber(identity: str) -> str:
+    return f"subscriber {identity}"
+
+
 def readers_here(node: ServedNode, topic: str) -> tuple[str, ...]:
     """Return the identities of the subscribers that read a topic or view at this node."""
     found = set()
@@ -107,4 +112,5 @@ async def _readers_elsewhere(node: ServedNode, topic: str) -> list[str]:
     finally:
         peers.surveys.close(question)
     silent = sorted(map(peers.members.name, survey.silent))
-    return [*sorted(survey.readers), *(f"readers of {each}, which did not say" for each in silent)]
+    readers = map(_subscriber, sorted(survey.readers))
+    return [*readers, *(f"readers of {each}, which did not say" for each in silent)]

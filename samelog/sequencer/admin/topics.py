@@ -36,6 +36,7 @@ from samelog.admin.views import LatestPosition, LatestPositions
 from samelog.archiver.command import ArchiveCommand
 from samelog.archiver.policy import retention_from, rules_of
 from samelog.config.authorisation import ANONYMOUS
+from samelog.format.nouns import counted
 from samelog.format.steps import StepWork
 from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of, where
@@ -165,7 +166,8 @@ async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicIn
     topic = find_topic(node, request.topic)
     check_no_mirror(node, topic)
     if request.partitions < topic.partitions:
-        message = f"topic {topic.name!r} has {topic.partitions} partitions, and keeps them"
+        count = counted(topic.partitions, "partition")
+        message = f"topic {topic.name!r} has {count}, and keeps them"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
     longer_s = request.partitions * PARTITION_S
     if not topic.is_placed:
@@ -306,7 +308,8 @@ def find_partition(node: ServedNode, topic: str, index: int) -> int:
     """The number of a topic's partition. Raises ChangeRefused."""
     found = find_topic(node, topic)
     if index >= found.partitions:
-        text = f"topic {topic!r} has {found.partitions} partitions, no partition {index}"
+        count = counted(found.partitions, "partition")
+        text = f"topic {topic!r} has {count}, no partition {index}"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, text)
     return found.partition_numbers[index]
 

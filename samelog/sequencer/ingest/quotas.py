@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 
 from samelog.config.tables.node import Quotas
+from samelog.format.nouns import counted
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.merge.in_flight import MemberFlight
 from samelog.sequencer.merge.session_store import SessionStore
@@ -107,8 +108,8 @@ class QuotaKeeper:
     def forget(self) -> None:
         """Nothing is held here any more, nor to be written."""
         self._node.unmerged.subtract(self._own)
-        for counted in (self._own, self._accepted, self._held):
-            counted.clear()
+        for each in (self._own, self._accepted, self._held):
+            each.clear()
         self._note_pending(0)
 
     def accept(self, entry: Input, size: int) -> None:
@@ -141,7 +142,7 @@ class QuotaKeeper:
         count = self._machine.index.open_inputs[known.identity]
         limit = self._node.quotas.partitions
         if count >= limit:
-            text = f"{count} partitions in its open sessions, of at most {limit}"
+            text = f"{counted(count, 'partition')} in its open sessions, of at most {limit}"
             raise _over_quota(known.identity, text)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from samelog.format.names import check_session_name, check_topic_name
+from samelog.format.nouns import counted
 from samelog.replicator.interfaces import (
     OpenedInput,
     OpenedRun,
@@ -208,7 +209,8 @@ class RunIntake(ABC):
         await self.check_topic(topic_id)
         known = await self._topic(check_topic_name(topic), partition)
         if not 0 <= partition < known.partitions:
-            message = f"topic {topic!r} has {known.partitions} partitions, no partition {partition}"
+            count = counted(known.partitions, "partition")
+            message = f"topic {topic!r} has {count}, no partition {partition}"
             raise RequestRefused(
                 FaultCode.UNKNOWN_TOPIC, message, f"samelog topic add-partitions {topic} N"
             )

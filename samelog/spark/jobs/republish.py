@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from samelog.admin.client import ask
 from samelog.admin.requests import DescribeTopic
 from samelog.config.load import load_client
+from samelog.format.nouns import counted
 from samelog.spark.errors import BadOption, SourceError, TopicNotFound
 from samelog.spark.logs.archived_logs import ArchivedLogs
 from samelog.spark.options import Archive
@@ -123,8 +124,8 @@ def _check_target(job: Republishing) -> None:
     count = len(described.partitions)
     if last >= count:
         raise BadOption(
-            f"{job.target} has {count} partitions, {wanted.topic} has copies of partition {last}: "
-            "records keep their partition; give the target as many"
+            f"{job.target} has {counted(count, 'partition')}, {wanted.topic} has copies of "
+            f"partition {last}: records keep their partition; give the target as many"
         )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from samelog.format.nouns import counted
 from samelog.spark.errors import DataLoss, SourceTopicDeleted
 from samelog.spark.plan.catalogue import Catalogue, OffsetBounds, ids_of, partitions_of
 from samelog.spark.plan.offsets import OffsetRange, Offsets, PartitionName, StreamOffset
@@ -111,7 +112,7 @@ def _loss(
         lost = held.start - wanted
         return (
             f"{name}: wanted is offset {wanted}, found are [{held.start}, {held.end}): "
-            f"{lost} records were archived before they were read"
+            f"{counted(lost, 'record')} {'was' if lost == 1 else 'were'} archived before being read"
         )
     if wanted > held.end:
         return f"{name}: wanted is offset {wanted}, but the log ends at {held.end}: it was cut"

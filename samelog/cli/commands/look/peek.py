@@ -35,6 +35,7 @@ from samelog.cli.record_text import as_line, as_value
 from samelog.format._kernels import Record, decode_records
 from samelog.format.arrow import ArrowMissing
 from samelog.format.compression import decompress
+from samelog.format.nouns import counted
 from samelog.spark.plan.offsets import OffsetRange, PartitionName
 
 if TYPE_CHECKING:
@@ -235,7 +236,9 @@ def ranges_of(
 def _wholes(topic: str, state: TopicState, partition: int | None) -> list[OffsetRange]:
     """All that the chosen partitions have."""
     if partition is not None and partition not in state.partitions:
-        fail(f"{topic!r} has {len(state.partitions)} partitions, no partition {partition}")
+        fail(
+            f"{topic!r} has {counted(len(state.partitions), 'partition')}, no partition {partition}"
+        )
     return [
         OffsetRange(PartitionName(topic, number), state.topic_id, bounds.start, bounds.end)
         for number, bounds in sorted(state.partitions.items())

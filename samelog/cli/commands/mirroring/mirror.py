@@ -280,7 +280,9 @@ def promote(config: ClientConfig, *, topics: tuple[str, ...], confirm: tuple[str
       samelog mirror promote eu.flights --config client.toml
       samelog mirror promote 'eu.*' --confirm 'eu.*' --config client.toml
     """
-    names = _promotable(config, topics)
+    names, strangers = _promotable(config, topics)
+    if strangers and not confirm:
+        fail(f"{', '.join(strangers)}: not a mirror. Look with: samelog topic list")
     for topic in topics:
         given = topic if topic in confirm else next(iter(confirm), None)
         loss = f"{', '.join(names)} would stop being mirrors, for good"
@@ -340,15 +342,18 @@ def _check_source_end(config: MirrorConfig, mirror: MirrorInfo, partition: int, 
         fail(f"{row.source}/{partition} ends at {row.end} at the source, and cannot skip to {to}")
 
 
-def _promotable(config: ClientConfig, patterns: tuple[str, ...]) -> list[str]:
-    """The mirrors that are meant. A name that is none is left to the cluster to refuse."""
+def _promotable(config: ClientConfig, patterns: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Return the topics to promote, and those of them that never were mirrors, as far as the
+    answering node knows. The cluster refuses those.
+    """
     from samelog.mirror.choosing import matches
 
-    mirrors = [each for each in ask(config, ListMirrors()).mirrors if each.promoted_ms < 0]
+    known = ask(config, ListMirrors()).mirrors
+    mirrors = [each for each in known if each.promoted_ms < 0]
     found: dict[str, None] = {}
     for pattern in patterns:
         chosen = [each.topic for each in mirrors if matches(pattern, each.topic)]
         if not chosen and pattern.endswith("*"):
             fail(f"no mirror is called {pattern}")
         found.update(dict.fromkeys(chosen or [pattern]))
-    return list(found)
+    return list(found), sorted(found.keys() - {each.topic for each in known})

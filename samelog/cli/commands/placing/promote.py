@@ -30,6 +30,7 @@ from samelog.cli.output import (
 )
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import Address
+from samelog.format.nouns import counted
 
 POLL_S = 0.5
 
@@ -133,10 +134,17 @@ def _look(config: ClientConfig, site: str) -> Survivors:
     known = _standings(config)
     there = [each for each in known if each[1].site == site]
     if not there:
-        names = ", ".join(f"{each.node} of site {each.site}" for _, each in known) or "no node"
-        fail(f"No node of site {site!r} answers ({names} does). Name one in nodes in client.toml")
+        fail(f"No node of site {site!r} answers. {_answering(site, known)}")
     there.sort(key=lambda each: (-each[1].term, -each[1].entry, each[1].node))
     return Survivors(there, [each.node for _, each in known if each.site != site])
+
+
+def _answering(site: str, known: Sequence[tuple[Address, Standing]]) -> str:
+    """Describe which nodes answer, and what to do."""
+    if known and not any(each.site for _, each in known):
+        return "No node that answers has a site. Give nodes sites with: samelog site add --help"
+    names = ", ".join(f"{each.node} of site {each.site or 'none'}" for _, each in known)
+    return f"Answering: {names or 'no node'}. Name a node of {site!r} in nodes in client.toml"
 
 
 def _standings(config: ClientConfig) -> list[tuple[Address, Standing]]:
@@ -170,7 +178,8 @@ def _describe(found: Survivors) -> None:
         for part in parts:
             lacks = part.known_offset - part.end_offset
             text = f"  {part.topic}-{part.partition}: next offset {part.end_offset}"
-            talk(text if lacks <= 0 else f"{text}; KNOWN TO BE MISSING: {lacks} records")
+            missing = f"; KNOWN TO BE MISSING: {counted(lacks, 'record')}" if lacks > 0 else ""
+            talk(f"{text}{missing}")
     if newest.lost_groups:
         groups = ", ".join(map(str, newest.lost_groups))
         talk(f"  NOTHING of data groups {groups}: their partitions would be lost")

@@ -22,7 +22,12 @@ from samelog.format.steps import StepWork
 from samelog.runtime.slices import paced
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.schemas import set_version
-from samelog.sequencer.admin.topics import check_partitions, check_settings, find_topic
+from samelog.sequencer.admin.topics import (
+    check_partitions,
+    check_settings,
+    find_partition,
+    find_topic,
+)
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.group_commands import CommittedOffset
@@ -162,13 +167,10 @@ async def _change(node: ServedNode, request: asked.PutMirror, topic: Topic, know
 async def leave_gap(node: ServedNode, request: asked.LeaveGap, identity: str) -> told.MirrorInfo:
     """Let a mirror go on behind offsets that its source has not. Raises ChangeRefused."""
     _check_right(node, identity, request.topic)
-    topic = find_topic(node, request.topic)
-    if request.partition >= topic.partitions:
-        raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"no partition {request.partition}")
     await _propose(
         node,
         MirrorGap(
-            topic.partition_numbers[request.partition],
+            find_partition(node, request.topic, request.partition),
             request.base_offset,
             request.next_offset,
             request.start_offset,

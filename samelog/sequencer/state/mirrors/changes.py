@@ -122,6 +122,15 @@ def owed_ends(state: State) -> dict[int, list[End]]:
     }
 
 
+def _topic_with(state: State, number: int) -> Topic | None:
+    partition = state.partitions.by_number.get(number)
+    return None if partition is None else state.topics.get(partition.topic_id)
+
+
+def _no_mirror(topic: Topic | None) -> str:
+    return "the topic was deleted" if topic is None else f"topic {topic.name!r} is no mirror"
+
+
 # --- gaps -----------------------------------------------------------------------------------------
 
 
@@ -129,7 +138,7 @@ def _leave_gap(state: State, command: MirrorGap) -> Problem:
     partition = state.partitions.by_number.get(command.partition)
     place = state.mirrors.places.get(command.partition)
     if partition is None or place is None:
-        return MIRROR, f"partition {command.partition} is of no mirror"
+        return MIRROR, _no_mirror(_topic_with(state, command.partition))
     first, behind = command.base_offset, command.next_offset
     if _is_left(partition, command):
         return None  # proposed twice, because its fate was not known
@@ -232,7 +241,7 @@ def open_before_gap(state: State, number: int) -> int | None:
 def _promote(state: State, command: PromoteMirrors) -> Problem:
     for topic_id in command.topic_ids:
         if topic_id not in state.topics or topic_id not in state.mirrors.topics:
-            return MIRROR, f"topic {topic_id} is no mirror"
+            return MIRROR, _no_mirror(state.topics.get(topic_id))
     for topic_id in command.topic_ids:
         if state.mirrors.of_topic(topic_id) is not None:  # else it is promoted already
             _promote_topic(state, state.topics[topic_id], command)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from samelog.format.nouns import counted
 from samelog.placement.changes import PlaceGroups, apply_change, put_partitions
 from samelog.placement.tasks import PlacementRefused
 from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedPartition, Placement
@@ -77,7 +78,8 @@ def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:
     if topic is None:
         return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
     if not topic.is_placed or topic.partitions + len(command.groups) != command.partitions:
-        return "PLACEMENT_MOVED", f"topic {topic.name!r} has {topic.partitions} partitions"
+        count = counted(topic.partitions, "partition")
+        return "PLACEMENT_MOVED", f"topic {topic.name!r} has {count}"
     problem = problem_with_place(state, command)
     if problem is None:
         state.add_partitions(topic, len(command.groups))

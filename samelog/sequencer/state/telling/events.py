@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.names import EVENTS_TOPIC
+from samelog.format.nouns import counted
 from samelog.placement.changes import StartTask, TurnTask
 from samelog.sequencer.state import commands as c
 from samelog.sequencer.state import setting_commands as settings
@@ -108,7 +109,8 @@ def _made(
     state: State, command: c.CreateTopicCommand | PlaceTopic | CreateMirror
 ) -> Iterable[Happened]:
     if command.topic_id not in state.topics:  # it is not asked for again
-        yield command.at_ms, "topic created", command.name, f"{command.partitions} partitions"
+        text = counted(command.partitions, "partition")
+        yield command.at_ms, "topic created", command.name, text
 
 
 def _deleted(state: State, command: c.DeleteTopicCommand) -> Iterable[Happened]:
@@ -135,7 +137,7 @@ def _altered(state: State, command: settings.AlterTopicCommand) -> Iterable[Happ
 
 
 def _widened(state: State, command: settings.AddPartitions | PlacePartitions) -> Iterable[Happened]:
-    text = f"{command.partitions} partitions"
+    text = counted(command.partitions, "partition")
     yield NOT_SAID, "topic altered", _name(state, command.topic_id), text
 
 

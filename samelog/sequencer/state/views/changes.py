@@ -21,6 +21,8 @@ from samelog.typed.schema import BadSchema, Schema, parse_schema
 if TYPE_CHECKING:
     from samelog.sequencer.state.types import State, Topic
 
+VIEWS_NAMED = 10
+
 
 def _create_view(state: State, command: CreateViewCommand) -> WhyNot:
     if command.topic_id in state.schemas.views:
@@ -119,7 +121,11 @@ def why_not_dropped(state: State, topic_id: str) -> WhyNot:
     names = sorted(view.name for view in state.schemas.views_of(topic_id))
     if not names:
         return None
-    return "VIEWS_STAND", f"views stand on it: {', '.join(names[:10])}; drop them first"
+    base, first = state.topics[topic_id].name, names[0]
+    views = f"topic {base!r} has views: {', '.join(names[:VIEWS_NAMED])}"
+    more = f" and {len(names) - VIEWS_NAMED} more" if len(names) > VIEWS_NAMED else ""
+    command = f"samelog topic delete {first} --confirm {first}"
+    return "VIEWS_STAND", f"{views}{more}; delete them before it, as with: {command}"
 
 
 def begin_views_anew(state: State, topic: Topic) -> None:

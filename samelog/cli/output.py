@@ -52,17 +52,23 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta.get(_JSON))
 
 
-class _ClientPlace(click.ParamType[str]):
-    """Where a client.toml is; the error of a missing one names every way to give it."""
+class ConfigPlace(click.ParamType[str]):
+    """Where a configuration file is; the error of a missing one says which file is meant."""
 
-    name = "FILE|URL"
+    def __init__(self, name: str, missing: str) -> None:
+        self.name = name
+        self._missing = missing
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """Name the option, the variable, contexts and a cluster to try."""
-        return (
-            f"Name a client.toml by --config FILE, by {CONFIG_VARIABLE}=FILE, or once for all by: "
-            "samelog context add NAME FILE. To start a local cluster: samelog up"
-        )
+        """Return which file to name, and how."""
+        return self._missing
+
+
+_CLIENT_PLACE = ConfigPlace(
+    "FILE|URL",
+    f"Name a client.toml by --config FILE, by {CONFIG_VARIABLE}=FILE, or once for all by: "
+    "samelog context add NAME FILE. To start a local cluster: samelog up",
+)
 
 
 class _ClientOption(click.Option):
@@ -78,7 +84,7 @@ class _ClientOption(click.Option):
 client_option = click.option(
     "--config",
     cls=_ClientOption,
-    type=_ClientPlace(),
+    type=_CLIENT_PLACE,
     required=True,
     envvar=CONFIG_VARIABLE,
     metavar="FILE|URL",
@@ -107,7 +113,7 @@ def _client_file_option(what: str) -> Callable[[CommandT], CommandT]:
     return click.option(
         "--config",
         cls=_ClientOption,
-        type=_ClientPlace(),
+        type=_CLIENT_PLACE,
         required=True,
         envvar=CONFIG_VARIABLE,
         metavar="FILE|URL",

@@ -42,10 +42,23 @@ def test_a_missing_configuration_is_answered_with_every_way_to_give_one() -> Non
         assert way in found.output
 
 
-def test_a_number_of_partitions_that_no_topic_has_is_refused_before_it_is_sent() -> None:
-    for words in ("topic create q --partitions", "topic add-partitions q"):
-        found = CliRunner().invoke(main, [*words.split(), "99999999999"], env=NO_CONFIG)
-        assert "99999999999 is not in the range 1<=x<=10000" in found.output
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        ("mirror run", "mirror.toml"),
+        ("mirror status", "mirror.toml"),
+        ("mirror skip t/0 --to 1", "mirror.toml"),
+        ("recover majority-lost", "node.toml"),
+        ("recover soft-reset", "node.toml"),
+        ("recover move-raft", "node.toml"),
+    ],
+)
+def test_a_missing_file_is_named(words: str, file: str) -> None:
+    found = CliRunner().invoke(main, words.split(), env=NO_CONFIG)
+    assert found.exit_code == 2
+    assert "Missing option '--config'. Name the " in found.output
+    assert f"{file} " in found.output.partition("Missing option")[2]
+    assert "by --config FILE" in found.output
 
 
 @pytest.mark.parametrize("missing", ["pyarrow", "sqlglot"])

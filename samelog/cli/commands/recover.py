@@ -23,6 +23,7 @@ from samelog.cli.confirmation import NOTHING_DONE, check_confirmed, confirm_opti
 from samelog.cli.live_names import complete_data_groups, complete_nodes, complete_topics
 from samelog.cli.numbers import NUMBER, PARTITION
 from samelog.cli.output import (
+    ConfigPlace,
     client_option,
     fail,
     json_option,
@@ -43,7 +44,11 @@ from samelog.sequencer.recovery import Finding, begin_anew, look, move_raft
 from samelog.store.disk.files import DiskFault, OsFileSystem
 
 node_option = click.option(
-    "--config", "config_file", required=True, type=click.Path(dir_okay=False), help="node.toml"
+    "--config",
+    "config_file",
+    required=True,
+    type=ConfigPlace("FILE", "Name the node.toml of the stopped node by --config FILE."),
+    help="The node.toml of the stopped node.",
 )
 
 

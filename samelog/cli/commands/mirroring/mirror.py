@@ -22,6 +22,7 @@ from samelog.cli.confirmation import check_confirmed, confirm_option, replaced_o
 from samelog.cli.live_names import complete_mirrors
 from samelog.cli.numbers import END_OFFSET
 from samelog.cli.output import (
+    ConfigPlace,
     client_option,
     fail,
     following,
@@ -51,7 +52,7 @@ def _load(context: click.Context, parameter: click.Parameter, path: str) -> Mirr
 mirror_option = click.option(
     "--config",
     required=True,
-    metavar="FILE",
+    type=ConfigPlace("FILE", "Name the sidecar's mirror.toml by --config FILE (docs/mirror.md)."),
     callback=_load,
     help="The sidecar's mirror.toml (docs/configuration.md).",
 )

@@ -26,7 +26,7 @@ from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.reload import ConfigFollower
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import OsFileSystem
-from samelog.subscriber.copy_snapshots import CopySnapshot, check_copy, check_topics, explain
+from samelog.subscriber.copy_snapshots import CopySnapshot, WantedCopies, check_copy, explain
 from samelog.subscriber.errors import CopyStopped, NotCaughtUp
 from samelog.subscriber.keeper import KeptCopy
 
@@ -57,12 +57,11 @@ class Copier:
         *,
         find_start: FindStart,
         listener: CopyListener,
-        must_exist: bool = False,
+        wanted: WantedCopies,
         is_shared: bool = False,
         rows: Mapping[str, RowsFile],
     ) -> None:
-        """Start copying. With `must_exist` a topic that the cluster does not know is an error, not
-        something to wait for. `is_shared`: a group says what is copied. `rows`: by topic, only what
+        """Start copying. `is_shared`: a group says what is copied. `rows`: by topic, only what
         passes a filter at the node.
 
         Raises:
@@ -74,7 +73,7 @@ class Copier:
         self._topics = topics
         self._config = config
         self._listener = listener
-        self._must_exist = must_exist
+        self._wanted = wanted
         self._rows = rows
         self._is_shared = is_shared
         self._state_lock = threading.RLock()
@@ -174,12 +173,8 @@ class Copier:
             return None
         return KeptCopy(copy.cluster_end, copy.first_end, copy.asked_for)
 
-    def has_all(self, topic: str, known: frozenset[int]) -> bool:
-        """Whether these are all partitions that are copied."""
-        partitions = self._partitions(topic)
-        return (bool(partitions) or self._is_shared) and known == partitions
-
-    def _partitions(self, topic: str) -> frozenset[int]:
+    def partitions(self, topic: str) -> frozenset[int]:
+        """Return the partitions of a topic that are copied."""
         with self._state_lock:
             return frozenset(partition for name, partition in self._copies if name == topic)
 
@@ -193,7 +188,7 @@ class Copier:
             if not (self._is_shared and copy.is_deleted):
                 check_copy(name, copy)
         if status is not None:
-            check_topics(status.problems, must_exist=self._must_exist)
+            self._wanted.check(status, self._topics)
 
     def share(self, held: Mapping[tuple[str, int], Share]) -> None:
         """Keep copies of these partitions only. Raises LogFormatError."""

@@ -5,7 +5,8 @@ Invariant: whatever keeps a copy from growing for good is raised; what may pass 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -23,6 +24,8 @@ from samelog.subscriber.errors import (
 from samelog.wire.errors import FaultCode
 from samelog.wire.pull.copies import CopyState
 from samelog.wire.pull.refusal import Refusal
+
+log = logging.getLogger(__name__)
 
 FINAL_PROBLEMS = (FaultCode.NOT_AUTHORISED, FaultCode.WRONG_CLUSTER)
 """Asking again will not help."""
@@ -71,6 +74,30 @@ def check_copy(name: InputName, copy: CopySnapshot) -> None:
         raise CopyStopped(f"copying of {topic}-{partition} has stopped: {fault}")
 
 
+class WantedCopies:
+    """What a reader expects of the cluster. `must_exist`: a topic that the cluster does not know is
+    an error, not something to wait for, and so is a partition of `chosen` that no topic has.
+    """
+
+    def __init__(self, chosen: frozenset[int] | None = None, *, must_exist: bool) -> None:
+        self._chosen = chosen
+        self._must_exist = must_exist
+        self._warned = ""
+
+    def check(self, status: PullStatus, topics: Iterable[str]) -> None:
+        """Raise as `check_topics`, and UnknownTopic for a partition that no topic has; or warn of
+        it once, because it may be added.
+        """
+        check_topics(status.problems, must_exist=self._must_exist)
+        counts = {name: status.partitions.get(name) for name in topics}
+        missing = missing_partition(self._chosen, counts)
+        if missing and self._must_exist:
+            raise UnknownTopic(missing)
+        if missing and missing != self._warned:
+            log.warning("%s; it is read once it is added", missing)
+        self._warned = missing
+
+
 def check_topics(problems: Mapping[str, Refusal], *, must_exist: bool) -> None:
     """Raises CopyStopped; if the topics must exist, UnknownTopic."""
     for topic, problem in problems.items():
@@ -78,6 +105,24 @@ def check_topics(problems: Mapping[str, Refusal], *, must_exist: bool) -> None:
             raise CopyStopped(f"copying of topic {topic!r} is refused: {problem}")
         if must_exist and problem.code is FaultCode.UNKNOWN_TOPIC:
             raise UnknownTopic(str(problem))
+
+
+def missing_partition(chosen: frozenset[int] | None, counts: Mapping[str, int | None]) -> str:
+    """Describe the chosen partitions that no topic has; empty if there are none. `counts`: how many
+    each topic has; None: not known yet.
+    """
+    known = {name: count for name, count in counts.items() if count is not None}
+    if chosen is None or not known or len(known) < len(counts):
+        return ""
+    missing = [number for number in sorted(chosen) if number >= max(known.values())]
+    if not missing:
+        return ""
+    told = ", ".join(f"{name!r} has {_counted(count)}" for name, count in sorted(known.items()))
+    return f"{told}, no partition {', '.join(map(str, missing))}"
+
+
+def _counted(count: int) -> str:
+    return f"{count} partition{'' if count == 1 else 's'}"
 
 
 def explain(

@@ -240,8 +240,12 @@ class Engine:
         )
 
     def _has_all(self, topic: str) -> bool:
+        copied, chosen = self.keeper.partitions(topic), self.choice.partitions
+        if copied is None:
+            return True
         known = frozenset(partition for found, partition in self.cursors if found == topic)
-        return self.keeper.has_all(topic, known)
+        wanted = copied if chosen is None else copied & chosen
+        return (bool(copied) or self.sharing is not None) and known == wanted
 
     @property
     def is_at_end(self) -> bool:

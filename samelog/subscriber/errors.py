@@ -21,7 +21,9 @@ class SubscriberClosed(SubscriberError):
 
 
 class UnknownTopic(SubscriberError):
-    """There is no local copy of the topic; without `follow`: the cluster does not know it."""
+    """There is no local copy of the topic, or of the partitions asked for; without `follow`: the
+    cluster does not know them.
+    """
 
 
 class OffsetOutOfRange(SubscriberError):

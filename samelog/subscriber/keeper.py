@@ -42,8 +42,8 @@ class Keeper(Protocol):
     def kept(self, topic: str, partition: int, held: int) -> KeptCopy | None:
         """A partition whose copy ends with `held`; None: it is not known where it begins."""
 
-    def has_all(self, topic: str, known: frozenset[int]) -> bool:
-        """Whether `known` are all partitions that are there."""
+    def partitions(self, topic: str) -> frozenset[int] | None:
+        """Return the partitions of a topic that are copied; None: only the files show them."""
 
     def check(self) -> None:
         """Raise what keeps a copy from growing for good. Raises CopyStopped, TopicDeleted, and
@@ -81,9 +81,9 @@ class NoKeeper:
         """The files that are there are the whole copy."""
         return KeptCopy(held, held)
 
-    def has_all(self, topic: str, known: frozenset[int]) -> bool:
-        """True: the partitions that are there are all that are known."""
-        return True
+    def partitions(self, topic: str) -> frozenset[int] | None:
+        """Return None: only the files show them."""
+        return None
 
     def check(self) -> None:
         """Do nothing: no fault is known."""

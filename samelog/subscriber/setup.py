@@ -22,6 +22,7 @@ from samelog.format.numbers import PARTITIONS, VERSIONS
 from samelog.format.transactions import Isolation
 from samelog.store.disk.files import FileSystem, OsFileSystem
 from samelog.subscriber.engine import Choice, Engine
+from samelog.subscriber.errors import UnknownTopic
 from samelog.subscriber.filters import Corrupt, FilterOptions, filters_of, names_in
 from samelog.subscriber.groups.membership import GroupMembership, MemberOptions
 from samelog.subscriber.groups.reporting import PositionReporter, ReportedPositions
@@ -181,8 +182,11 @@ def _keep(
 ) -> Keeper:
     """Begin to keep copies, if there is a configuration."""
     if client is None:
+        found = map(parse_input_name, names_in(OsFileSystem(), root))
+        _check_local(filter(None, found), chosen)
         return NoKeeper()
     from samelog.subscriber.copier import Copier, CopyListener
+    from samelog.subscriber.copy_snapshots import WantedCopies
 
     return Copier(
         root,
@@ -190,9 +194,22 @@ def _keep(
         client,
         find_start=finder.begin_copy,
         listener=CopyListener(engine.waiter.wake, engine.waiter.wake_to_rescan, _following(chosen)),
-        must_exist=not chosen.follow and chosen.new_topics is None,
+        wanted=WantedCopies(
+            chosen.partitions, must_exist=not chosen.follow and chosen.new_topics is None
+        ),
         rows=chosen.rows,
         is_shared=engine.sharing is not None,
+    )
+
+
+def _check_local(found: Iterable[tuple[str, int]], chosen: Choice) -> None:
+    """Raises UnknownTopic: there are copies, but of no chosen partition."""
+    there = {number for topic, number in found if topic in chosen.topics.names}
+    if chosen.follow or chosen.partitions is None or not there or chosen.partitions & there:
+        return
+    raise UnknownTopic(
+        f"no local copy is of partition {', '.join(map(str, sorted(chosen.partitions)))}; "
+        f"there are copies of {', '.join(map(str, sorted(there)))}"
     )
 
 

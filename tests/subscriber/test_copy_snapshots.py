@@ -62,7 +62,7 @@ def test_refused_topics_are_final_and_unknown_ones_if_they_must_exist() -> None:
 
 def test_why_copies_have_not_caught_up_is_one_sentence() -> None:
     refused = {"trains": Refusal(FaultCode.UNKNOWN_TOPIC, "none", "create it")}
-    status = PullStatus(Address("here", 1), "", "unreachable", None, refused)
+    status = PullStatus(Address("here", 1), "", "unreachable", None, refused, {})
     copies = {("flights", 0): COPYING, ("flights", 1): changed(is_caught_up=True)}
     assert explain(copies, status, "no such key") == (
         "flights-0 is copying; topic 'trains': UNKNOWN_TOPIC: none (create it); "

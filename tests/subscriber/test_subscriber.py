@@ -255,6 +255,12 @@ def test_an_archived_offset_is_refused_by_naming_the_earliest(
     assert read_to_end(tmp_path, start="earliest") == numbers(20, 40)
 
 
+def test_a_partition_without_a_local_copy_is_named(tmp_path: Path) -> None:
+    Growing(tmp_path)
+    with pytest.raises(UnknownTopic, match="no local copy is of partition 5; there are copies of "):
+        Subscriber("t", directory=tmp_path, partitions=[5], follow=False)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

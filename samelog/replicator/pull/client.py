@@ -98,6 +98,7 @@ class PullClient:
             self._link.last_error,
             self._disk_fault,
             dict(self._problems),
+            dict(self.directory.counts),
         )
 
     def start(self) -> None:
@@ -299,7 +300,9 @@ class PullClient:
 
     def on_topic(self, topic: str, topic_id: str, partitions: int) -> list[Copy]:
         """The topic is so; its copies, made if need be."""
-        if self._problems.pop(topic, None) is not None:
+        is_known = self.directory.counts.get(topic) == partitions
+        self.directory.counts[topic] = partitions
+        if self._problems.pop(topic, None) is not None or not is_known:
             self._options.on_status()
         self.directory.begin_log(topic_id, partitions, is_resumed=self._options.is_resumed)
         return self.directory.of_topic(topic, topic_id, partitions)

@@ -47,6 +47,8 @@ class CopyDirectory:
         self.copies: dict[InputName, Copy] = {}
         self.shared: Mapping[InputName, Share] | None = None
         """Those that a member of a group copies; None: it is in no group, and copies all."""
+        self.counts: dict[str, int] = {}
+        """How many partitions each topic has, as a node said."""
         self._first_partitions: dict[str, int] = {}
         """By log id."""
         self._path = path

@@ -23,13 +23,16 @@ from samelog.wire.pull.refusal import Refusal
 
 @dataclass(frozen=True, slots=True)
 class PullStatus:
-    """How copying is. `node`: the one connected to, empty if none; `problems`: of topics."""
+    """How copying is. `node`: the one connected to, empty if none; `problems`: of topics;
+    `partitions`: how many each topic has, as a node said.
+    """
 
     address: Address
     node: str
     last_error: str | None
     disk_fault: LogFormatError | None
     problems: Mapping[str, Refusal]
+    partitions: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from dataclasses import asdict
 
 from samelog.archiver.policy import Policy, PolicyError, parse_policy
 from samelog.format.errors import LogFormatError
+from samelog.format.texts import NotUtf8, decode_file
 from samelog.runtime.log import log_event
 from samelog.store.disk.files import FileSystem
 
@@ -44,8 +45,8 @@ class PolicyFile:
         try:
             # The operator's file may be a link, as mounted ones are; the node's own files may not.
             path = os.path.realpath(self.path)
-            found = parse_policy(self._fs.read_file(path, LIMIT_BYTES).decode())
-        except (PolicyError, LogFormatError, UnicodeDecodeError) as error:
+            found = parse_policy(decode_file(self._fs.read_file(path, LIMIT_BYTES)))
+        except (PolicyError, LogFormatError, NotUtf8) as error:
             self._refuse(f"{self.path}: {error}")
             return
         if found != self.policy or self.problem:

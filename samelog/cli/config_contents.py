@@ -23,6 +23,7 @@ from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.kafka import Security
 from samelog.config.tables.mirror import MirrorConfig
 from samelog.config.tables.node import NodeConfig
+from samelog.format.texts import NotUtf8, decode_file
 from samelog.kafka.server.token_keys import TokenKeys
 from samelog.kafka.service import ListenerFault, read_password
 from samelog.mirror.kafka.connection import entrance_of
@@ -107,6 +108,6 @@ def _check_dates(name: str, pem: bytes) -> x509.Certificate:
 
 def _check_policy(path: str) -> None:
     try:
-        parse_policy(read_file(path).data.decode())
-    except (PolicyError, UnicodeDecodeError) as error:
+        parse_policy(decode_file(read_file(path).data))
+    except (PolicyError, NotUtf8) as error:
         raise ConfigurationError(f"archiving policy {path!r}: {error}") from error

@@ -20,6 +20,7 @@ import msgspec
 
 from samelog.cli.output import fail
 from samelog.format.numbers import TIMESTAMPS
+from samelog.format.texts import NotUtf8, decode_text
 from samelog.publisher.options import EPOCH, MILLISECOND
 
 FORMATS = ("lines", "csv", "jsonl")
@@ -163,7 +164,10 @@ def _check_once(text: bytes, field: str, where: str) -> None:
         names.append([name for name, _ in pairs])
 
     if text.count(b":") > 1:
-        json.loads(text, object_pairs_hook=note, parse_int=str)
+        try:
+            json.loads(text, object_pairs_hook=note, parse_int=str)
+        except (ValueError, RecursionError) as error:  # it goes less deep than msgspec
+            fail(f"{where}: not JSON: {error}")
         if names[-1].count(field) > 1:
             fail(f"{where}: there are two fields {field!r}")
 
@@ -198,7 +202,7 @@ def _csv_rows(file: IO[bytes], fields: Fields, skipped: Iterator[int]) -> Iterat
                 file.name,
                 lines.number,
             )
-    except (csv.Error, UnicodeDecodeError) as error:
+    except (csv.Error, NotUtf8) as error:
         fail(f"{_where(file.name, lines.number)}: {error}")
 
 
@@ -221,7 +225,7 @@ class _DecodedLines:
         if line is None:
             raw = next(self._raw)
             self.number += 1
-            self._pending = iter(io.StringIO(raw.decode(), newline=""))
+            self._pending = iter(io.StringIO(decode_text(raw), newline=""))
             return next(self._pending)
         self.number += 1
         return line

@@ -30,6 +30,7 @@ from samelog.config.schema.keys import (
     keys_of,
 )
 from samelog.config.values import ConfigError, is_url
+from samelog.format.texts import decode_file
 
 StructT = TypeVar("StructT", bound=ConfigTable)
 
@@ -181,11 +182,11 @@ def read_file(path: str) -> ConfigText:
 def parse_toml(text: ConfigText) -> dict[str, Any]:
     """The tables of a text; raises ConfigError."""
     try:
-        decoded = text.data.decode()
+        decoded = decode_file(text.data)
         if is_too_deep(decoded):
             raise ConfigError(f"{text.shown}: nests deeper than {DEPTH_MAX}: not a configuration")
         return tomllib.loads(decoded)
-    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError; a number of 5000 digits
+    except ValueError as error:  # also not UTF-8, and a number of 5000 digits
         raise ConfigError(f"{text.shown}: not valid TOML: {error}") from error
 
 

@@ -59,7 +59,7 @@ def test_utf_16_is_refused(kind: str, encoding: str) -> None:
 @pytest.mark.parametrize(
     ("data", "kind", "before", "message"),
     [
-        (b"a\n1\n2\n\xff\n3\n", "csv", 2, "input, line 4: 'utf-8' codec can't decode"),
+        (b"a\n1\n2\n\xff\n3\n", "csv", 2, "input, line 4: byte 0xff at 0 is not UTF-8; conv"),
         (b"a,b\n1,2\n3\n", "csv", 1, "input, line 3: not as many fields"),
         (b'a\n1\n"2\n3\n', "csv", 1, "input, line 4: unexpected end of data"),
         (b"a,a\n1,2\n", "csv", 0, "input, line 1: there are two fields 'a'"),
@@ -76,6 +76,17 @@ def test_what_precedes_a_fault_is_read(data: bytes, kind: str, before: int, mess
     values, said = read_until_fault(data, kind)
     assert len(values) == before
     assert said.startswith(message)
+
+
+@pytest.mark.parametrize("depth", range(900, 1020, 7))
+def test_a_nested_line_is_a_record_or_a_fault_at_any_depth(depth: int) -> None:
+    nested = b'{"k":"x","b":1,"d":' + b"[" * depth + b"]" * depth + b"}\n"
+    said = ""
+    try:
+        read(nested, "jsonl", "k")
+    except OperatorError as fault:
+        said = fault.message
+    assert not said or said.startswith("input, line 1: not JSON: ")
 
 
 def test_lines_of_csv_may_end_in_any_way() -> None:

@@ -229,6 +229,16 @@ def test_a_key_that_others_can_use_is_refused(write: Writer, tmp_path: Path, mod
         load_node(write(NODE))
 
 
+def test_a_mark_before_a_configuration_is_no_part_of_it(write: Writer, tmp_path: Path) -> None:
+    path = Path(write(NODE))
+    wanted = load_node(str(path))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load_node(str(path)) == wanted
+    path.write_bytes(b"# caf\xe9\n" + NODE.encode())
+    with pytest.raises(ConfigError, match="byte 0xe9 at 5 is not UTF-8; convert the file with ico"):
+        load_node(str(path))
+
+
 def test_files_that_are_not_toml_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.toml: can't read .*: No such file"):
         load_node(str(tmp_path / "missing.toml"))

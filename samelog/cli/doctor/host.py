@@ -44,6 +44,7 @@ from samelog.cli.output import ConfigurationError
 from samelog.config.document import read_file
 from samelog.config.tables.node import NodeConfig
 from samelog.config.values import Address, ConfigError
+from samelog.format.texts import NotUtf8, decode_file
 from samelog.runtime.network.expiry import OWN, certificate_paths, earliest_expiry, tls_files_of
 from samelog.sequencer.raft.raft_home import home_of
 
@@ -177,8 +178,8 @@ def _limit(config: NodeConfig) -> int | None:
     if config.archive.policy is None:
         return None
     try:
-        return parse_policy(read_file(config.archive.policy).data.decode()).limit
-    except (PolicyError, ConfigError, OSError, UnicodeDecodeError):
+        return parse_policy(decode_file(read_file(config.archive.policy).data)).limit
+    except (PolicyError, ConfigError, OSError, NotUtf8):
         return None  # the finding about files says why
 
 

@@ -33,7 +33,7 @@ def avro_parser(schema: pa.Schema, written: str) -> Parse:
 
     try:
         writer: Any = fastavro.parse_schema(json.loads(written))
-    except (ValueError, TypeError, fastavro.schema.SchemaParseException) as error:
+    except (ValueError, TypeError, RecursionError, fastavro.schema.SchemaParseException) as error:
         raise BadOption(f"avroSchema is no schema of Avro: {error}") from error
     fields = {field["name"] for field in writer.get("fields", [])}
     missing = [field.name for field in schema if field.name not in fields]

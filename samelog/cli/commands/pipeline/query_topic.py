@@ -18,6 +18,7 @@ from samelog.cli.commands.pipeline.common import (
 from samelog.cli.live_names import complete_topics
 from samelog.cli.numbers import PARTITION_COUNT
 from samelog.cli.output import report, spark_client_file_option
+from samelog.format.texts import NotUtf8, decode_file
 from samelog.spark.errors import BadOption
 
 if TYPE_CHECKING:
@@ -128,8 +129,8 @@ def _definition(
     told: dict[str, Any] = {}
     if file is not None:
         try:
-            told = tomllib.loads(Path(file).read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            told = tomllib.loads(decode_file(Path(file).read_bytes()))
+        except (tomllib.TOMLDecodeError, NotUtf8) as error:
             raise BadOption(f"{file} is no TOML: {error}") from error
     renamed = {"topic" if name == "to" else name: text for name, text in given.items() if text}
     if renamed:

@@ -25,10 +25,11 @@ from samelog.cli.output import (
     wants_json,
 )
 from samelog.config.tables.client import ClientConfig
+from samelog.format.texts import NotUtf8, decode_file
 from samelog.typed.compatibility import Compatibility, problems_between, problems_reading
 from samelog.typed.schema import BadSchema, Schema, parse_schema
 
-file_argument = click.argument("file", type=click.File(encoding="utf-8"))
+file_argument = click.argument("file", type=click.File("rb"))
 
 
 @click.command("set")
@@ -42,7 +43,7 @@ file_argument = click.argument("file", type=click.File(encoding="utf-8"))
 )
 @client_option
 @json_option
-def set_command(config: ClientConfig, *, topic: str, file: IO[str], follows: int | None) -> None:
+def set_command(config: ClientConfig, *, topic: str, file: IO[bytes], follows: int | None) -> None:
     """Let the schema of TOPIC have another version, that of FILE (- is stdin).
 
     It must be compatible with the newest one as the topic's setting schema.compatibility says:
@@ -66,7 +67,7 @@ def set_command(config: ClientConfig, *, topic: str, file: IO[str], follows: int
 @file_argument
 @client_option
 @json_option
-def check(config: ClientConfig, *, topic: str, file: IO[str]) -> None:
+def check(config: ClientConfig, *, topic: str, file: IO[bytes]) -> None:
     """Say whether FILE (- is stdin) may be the next version of the schema of TOPIC.
 
     Says, too, which older versions a reader with it cannot read. Nothing is changed. The exit code
@@ -100,8 +101,8 @@ def _judge(schema: Schema, known: SchemaPage) -> tuple[list[str], dict[int, list
     return problems, {version: found for version, found in reading.items() if found}
 
 
-def _schema_of(file: IO[str]) -> Schema:
+def _schema_of(file: IO[bytes]) -> Schema:
     try:
-        return parse_schema(file.read())
-    except (BadSchema, UnicodeDecodeError) as error:
+        return parse_schema(decode_file(file.read()))
+    except (BadSchema, NotUtf8) as error:
         fail(f"{file.name}: {error}")

@@ -1,7 +1,8 @@
 """Blocks in docs are safe to paste: they destroy nothing, and dial nothing outside of this host.
 
-A reader pastes a block before reading the text below it. Names under `.example` and its domains
-(RFC 2606) never exist; names under `.svc` exist in a Kubernetes cluster only.
+A reader pastes a block before reading the text below it. Names under `.example`, `.test` and
+`.invalid` (RFC 2606) never resolve, but example.com, example.net and example.org do; names under
+`.svc` exist in a Kubernetes cluster only.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ PAGES = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").rglob("*.md")]
 )
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+TEXTS = {".md", ".py", ".sh", ".toml", ".tpl", ".yaml", ".yml"}
 SHELL = {"", "sh", "bash", "console"}
 ADDRESS = re.compile(r"(?<![\w.])(\d{1,3}(?:\.\d{1,3}){3})(?![\w.])")
 URL = re.compile(r"\b([a-z][a-z0-9+]*)://([^/\s\"'`?]*)(\S*)")
 HOST_PORT = re.compile(r"(?<![\w./:@-])([A-Za-z][\w.-]*):\d{2,5}\b")
-RESERVED = re.compile(r"(?:.*\.)?example(?:\.(?:com|net|org))?|localhost|.*\.svc|\$.*|[A-Z_]+")
+RESERVED = re.compile(r"(?:.*\.)?(?:example|test|invalid)|localhost|.*\.svc|\$.*|[A-Z_]+")
+EXISTING = re.compile(r"\bexample\.(?:com|net|org)\b")
 LOCAL_SCHEMES = {"file", "samelog", "hdfs"}
 """`samelog` is that of identities; an hdfs URL without a host is that of the configuration."""
 PLACEHOLDER = re.compile(r"[A-Z]+")
@@ -74,6 +77,13 @@ def test_blocks_are_safe_to_paste(page: Path) -> None:
     assert problems(page) == []
 
 
+@pytest.mark.parametrize("folder", ["docs", "deploy", "samelog"])
+def test_examples_name_no_host_that_resolves(folder: str) -> None:
+    texts = (path for path in (ROOT / folder).rglob("*") if path.suffix in TEXTS)
+    found = [str(path) for path in texts if EXISTING.search(path.read_text("utf-8"))]
+    assert found == []
+
+
 UNSAFE = (
     ("sh", "samelog cluster reset --hard --confirm production --config c.toml", "destroys"),
     ("console", "$ samelog topic delete t \\\n  --confirm=t", "destroys"),
@@ -82,6 +92,8 @@ UNSAFE = (
     ("console", "samelog node add far 10.1.0.9:7000", "dials 10.1.0.9"),
     ("toml", 'bootstrap = ["kafka1:9092"]', "dials kafka1"),
     ("python", 'registry = "http://registry:8081"', "dials http://registry"),
+    ("sh", "curl https://rt0.example.com/status", "dials https://rt0.example.com"),
+    ("toml", 'nodes = ["rt0.example.org:7000"]', "dials rt0.example.org"),
     (
         "sh",
         'samelog restore t --from "s3://bucket/samelog?region=eu"',
@@ -92,7 +104,7 @@ SAFE = (
     ("sh", "samelog cluster reset --hard --config client.toml"),
     ("sh", "samelog topic delete t --confirm NAME"),
     ("sh", "curl https://rt0.example:7000/status http://127.0.0.1:7080 http://[::1]:7080/"),
-    ("toml", 'listen = "0.0.0.0:7000"\nnodes = ["$HOST:7000", "a.example.com:7000"]'),
+    ("toml", 'listen = "0.0.0.0:7000"\nnodes = ["$HOST:7000", "a.example:7000", "b.test:7000"]'),
     ("sh", 'samelog restore t --from "s3://b/x?endpoint_override=s3.example:9000&scheme=http"'),
 )
 

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "samelog.json"
 RUNBOOK = ROOT / "docs" / "operations.md"
-PAGE = "https://docs.example.com/samelog/docs/operations.html"
+PAGE = "https://docs.example/samelog/docs/operations.html"
 METRICS = by_name(COMMON, MIRROR, NODE, PUBLISHER, SIDECAR, SUBSCRIBER)
 OTHERS = {
     "up",

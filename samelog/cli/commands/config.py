@@ -64,7 +64,7 @@ def check(file: str, kind: str | None) -> None:
       samelog config check /etc/samelog/node.toml
       samelog config check client.toml --json
       samelog config check mirror.toml
-      samelog config check https://config.example.com/samelog/ewr.toml
+      samelog config check https://config.example/samelog/ewr.toml
     """
     found, document = _read(file, kind, check_contents=True)
     if wants_json():

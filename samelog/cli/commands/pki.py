@@ -53,12 +53,12 @@ def command() -> None:
     \b
     Examples:
       samelog pki init --name demo
-      samelog pki issue node rt-sequencer-0 --host rt0.example.com --host 10.0.0.7
+      samelog pki issue node rt-sequencer-0 --host rt0.example --host 10.0.0.7
       samelog pki issue publisher ewr
       samelog pki list --json
       samelog pki rotate node rt-sequencer-0
       samelog pki revoke pki/publisher-ewr.pem
-      samelog pki enrol publisher ewr --cluster demo --node rt0.example.com:7000 --out ewr.toml
+      samelog pki enrol publisher ewr --cluster demo --node rt0.example:7000 --out ewr.toml
     """
 
 
@@ -228,9 +228,9 @@ def enrol_command(
 
     \b
     Examples:
-      samelog pki enrol publisher ewr --cluster demo --node rt0.example.com:7000 --out ewr.toml
+      samelog pki enrol publisher ewr --cluster demo --node rt0.example:7000 --out ewr.toml
       samelog pki enrol subscriber reports --cluster demo --topic flights --topic weather \\
-        --node rt0=rt0.example.com:7000 --node rt1=rt1.example.com:7000 --out reports.toml
+        --node rt0=rt0.example:7000 --node rt1=rt1.example:7000 --out reports.toml
     """
     if topics and role == CertificateRole.PUBLISHER.value:
         raise click.UsageError("--topic is what a subscriber keeps; a publisher names its topics")

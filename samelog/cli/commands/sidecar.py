@@ -129,7 +129,7 @@ def publisher(
       samelog sidecar publisher --config client.toml --dir /var/lib/samelog/sessions
       samelog sidecar publisher --config client.toml --dir sessions --kafka 127.0.0.1:9092 \\
         --kafka-session orders-host7
-      samelog sidecar publisher --config https://config.example.com/samelog/host7.toml \\
+      samelog sidecar publisher --config https://config.example/samelog/host7.toml \\
         --dir sessions
     """
     root = directory or config.publisher.directory
@@ -201,7 +201,7 @@ def subscriber(
       samelog sidecar subscriber --config client.toml --dir copies --topic flights \\
         --kafka 127.0.0.1:9092
       samelog sidecar subscriber --dir copies \\
-        --config https://config.example.com/samelog/reports.toml
+        --config https://config.example/samelog/reports.toml
     """
     root = directory or config.subscriber.directory
     if root is None:

@@ -178,7 +178,7 @@ def command(
       samelog subscribe --config client.toml --topic 'ed*' --dir copies --json
       samelog subscribe --config client.toml --topic ticks --dir few --where "price > 100"
       samelog subscribe --config client.toml --topic trades --dir copies --replay --speed 60
-      samelog subscribe --config https://config.example.com/samelog/reports.toml --dir copies
+      samelog subscribe --config https://config.example/samelog/reports.toml --dir copies
     """
     topics = _checked(config, topics, replay=replay, speed=speed)
     is_json = as_json or kind == "json"

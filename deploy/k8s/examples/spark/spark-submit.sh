@@ -2,7 +2,7 @@
 # The same job without the operator. KUBERNETES: the address of the API server, https://host:port.
 set -eu
 cd "$(dirname "$0")"
-: "${KUBERNETES:?the address of the API server}" "${IMAGE:=registry.example.com/spark-samelog:0.2}"
+: "${KUBERNETES:?the address of the API server}" "${IMAGE:=registry.example/spark-samelog:0.2}"
 
 volume=kubernetes.driver.volumes.hostPath.copies
 worker=kubernetes.executor.volumes.hostPath.copies

@@ -24,7 +24,7 @@ def command() -> None:
     \b
     Examples:
       samelog context add prod /etc/samelog/client.toml
-      samelog context add test https://config.example.com/samelog/test.toml
+      samelog context add test https://config.example/samelog/test.toml
       samelog context use prod
       samelog --context test topic list
     """

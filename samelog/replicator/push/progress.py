@@ -199,7 +199,7 @@ class SessionProgress:
 
     def forget_end(self, run: int, name: InputName) -> None:
         """The topic that an input had at the end of a closed run is gone: that end is a position of
-        its own and says nothing of what follows.
+        its own, which the next topic does not have.
         """
         if run in self.ends:
             self.ends[run] = {each: end for each, end in self.ends[run].items() if each != name}

@@ -136,7 +136,7 @@ def test_a_publisher_that_leaves_is_not_decided_for(tmp_path: Path, run_with: Ru
             for node in nodes:
                 with pytest.raises(ChangeRefused, match="is connected to node") as away:
                     decide_holds(node, ContinueSession("p"))
-                assert away.value.code is FaultCode.NOT_READY
+                assert away.value.code is FaultCode.OUT_OF_RANGE, "no other node is asked"
                 with pytest.raises(ChangeRefused, match="there is no session 'q'") as unknown:
                     decide_holds(node, ContinueSession("q"))
                 assert unknown.value.code is FaultCode.UNKNOWN_SESSION

@@ -188,7 +188,7 @@ def _nothing_held(node: ServedNode, session: str) -> ChangeRefused:
         "none reports held records"
     )
     remedy = "start the publisher, or samelog sidecar publisher for its directory"
-    return ChangeRefused(FaultCode.NOT_READY, text, remedy)
+    return ChangeRefused(FaultCode.OUT_OF_RANGE, text, remedy)  # NOT_READY: clients ask all nodes
 
 
 def pass_decision(node: ServedNode, decided: HoldsDecision) -> bool:

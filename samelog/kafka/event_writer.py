@@ -19,7 +19,7 @@ from samelog.format import _kernels as kernels
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.producer_log import ProducerLog
 from samelog.runtime.clock import Clock
-from samelog.runtime.loop import end_all, spawn
+from samelog.runtime.loop import InLoop, end_all, spawn
 from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.schema_commands import SetSchemaCommand
@@ -54,7 +54,7 @@ SCHEMA = json.dumps(
 MARK = mark(FIRST, parse_schema(SCHEMA).fingerprint)
 
 
-class EventWriter:
+class EventWriter(InLoop):
     """Of one node. Implements sequencer.host.Service."""
 
     def __init__(
@@ -82,7 +82,7 @@ class EventWriter:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
+            await self.pause(LOOK_S)
             topic = topic_of_events(self._machine.state)
             if topic is not None and self._raft.group.is_leader:
                 with suppress(ApiError, TimeoutError):  # the next look tries again

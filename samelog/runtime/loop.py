@@ -141,6 +141,11 @@ def settle_heap() -> None:
     gc.set_threshold(YOUNG_OBJECTS)
 
 
+def _wake(sleeper: asyncio.Future[None]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
+
+
 class InLoop:
     """Runs in one event loop, which it looks up once: Python 3.11 makes a system call for each
     `asyncio.get_running_loop`.
@@ -150,6 +155,15 @@ class InLoop:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop that runs when this is asked first."""
         return asyncio.get_running_loop()
+
+    async def pause(self, delay_s: float) -> None:
+        """Sleep as `asyncio.sleep` does, which looks the loop up each time."""
+        woken = self.loop.create_future()
+        timer = self.loop.call_later(delay_s, _wake, woken)
+        try:
+            await woken
+        finally:
+            timer.cancel()
 
 
 class LoopThread:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
@@ -165,5 +165,30 @@ def test_a_writer_of_a_stage_hears_of_a_batch_that_is_not_begun_in_time() -> Non
             async with asyncio.timeout(SOON_S):
                 with pytest.raises(ChangeRefused):
                     await held._begin(request)
+
+    asyncio.run(main())
+
+
+def test_groups_at_rest_are_looked_at_seldom_and_soon_behind_a_request() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        group: Any = SimpleNamespace(is_leader=False, raft=SimpleNamespace(term=1))
+        clock: Any = SimpleNamespace(now=lambda: 7.0)
+        nothing: Any = SimpleNamespace(group=group)
+        groups = GroupDriver(nothing, nothing, clock, nothing)
+
+        def left_s() -> float:
+            assert groups._timer is not None
+            return groups._timer.when() - loop.time()
+
+        groups._tick()
+        assert left_s() > driver.TICK_S
+        groups._turn()
+        assert left_s() <= driver.TICK_S
+        groups._coordinator = cast(Any, SimpleNamespace(next_deadline=lambda: 7.2))
+        assert driver.TICK_S < groups._pause_s < driver.REST_S
+        groups._waiting.add(loop.create_future())
+        assert groups._pause_s == driver.TICK_S
+        groups.close()
 
     asyncio.run(main())

@@ -16,7 +16,15 @@ import pytest
 
 from samelog.cli.node_process import _unhandled
 from samelog.format.errors import InvariantError
-from samelog.runtime.loop import EXIT_SOFTWARE, LoopThreads, crash, is_abandoned, run, spawn
+from samelog.runtime.loop import (
+    EXIT_SOFTWARE,
+    InLoop,
+    LoopThreads,
+    crash,
+    is_abandoned,
+    run,
+    spawn,
+)
 from tests.patience import PATIENCE_S
 from tests.runtime.peers import in_loop, until
 
@@ -180,3 +188,21 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
         os._exit(0 if threads.take().run(thread_name()) == "shared" else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     threads.give_back(taken)
+
+
+def test_a_pause_ends_in_time_and_can_be_cancelled() -> None:
+    async def main() -> None:
+        failures: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, found: failures.append(found))
+        paused, begun = InLoop(), asyncio.get_running_loop().time()
+        await paused.pause(0.01)
+        assert asyncio.get_running_loop().time() >= begun + 0.009
+        task = asyncio.ensure_future(paused.pause(0.0))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await paused.pause(0.01)
+        assert failures == []
+
+    in_loop(main)

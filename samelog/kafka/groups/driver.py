@@ -23,11 +23,14 @@ from samelog.kafka.groups.coordinator import GroupCoordinator
 from samelog.kafka.groups.outbox import Requester, Round
 from samelog.kafka.groups.requests import AnyAnswer, Caller
 from samelog.runtime.clock import Clock
+from samelog.runtime.loop import InLoop
 from samelog.sequencer.state.commands import AnyCommand, encode_commands
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import Rejection
 
 TICK_S = 0.05
+REST_S = 0.5
+"""Between two ticks at most, while nothing waits: another node may lead by then."""
 COMMIT_S = 10.0
 """A request whose decision is not committed by then is refused."""
 ENTRY_BYTES = 1 << 20
@@ -83,7 +86,7 @@ class Deciding(Protocol):
         """What comes of them."""
 
 
-class GroupDriver:
+class GroupDriver(InLoop):
     """The groups of one node. Nothing happens while another node leads."""
 
     def __init__(
@@ -107,7 +110,7 @@ class GroupDriver:
 
     def start(self) -> None:
         """Begin to handle the deadlines of groups."""
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        self._timer = self.loop.call_later(TICK_S, self._tick)
 
     def close(self) -> None:
         """Answer every waiting request, and stop."""
@@ -119,7 +122,7 @@ class GroupDriver:
 
     def ask(self, request: CoordinatorCall) -> CoordinatorAnswer:
         """Ask the coordinator, if this node has it."""
-        answer: CoordinatorAnswer = asyncio.get_running_loop().create_future()
+        answer: CoordinatorAnswer = self.loop.create_future()
         coordinator = self._current()
         if coordinator is None:
             answer.set_result(None)
@@ -174,10 +177,29 @@ class GroupDriver:
         return self._coordinator
 
     def _tick(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-        if self._current() is not None:
-            self._carry_out()
-        self._answer_overdue()
+        self._timer = None
+        try:
+            if self._current() is not None:
+                self._carry_out()
+            self._answer_overdue()
+        finally:
+            self._timer = self.loop.call_later(self._pause_s, self._tick)
+
+    @property
+    def _pause_s(self) -> float:
+        """How long nothing but a request needs a tick."""
+        if self._waiting or self._sent or self._unsent:
+            return TICK_S
+        if self._coordinator is None:
+            return REST_S
+        left_s = self._coordinator.next_deadline() - self._clock.now()
+        return min(max(TICK_S, left_s), REST_S)
+
+    def _tick_soon(self) -> None:
+        """A request may have set a deadline, or waits itself."""
+        if self._timer is not None and self._timer.when() > self.loop.time() + TICK_S:
+            self._timer.cancel()
+            self._timer = self.loop.call_later(TICK_S, self._tick)
 
     def _answer_overdue(self) -> None:
         """Refuse the requests of rounds that are not committed in time, so that their clients ask
@@ -207,11 +229,12 @@ class GroupDriver:
         """At the end of this turn of the loop, so that what arrives together shares an entry."""
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._is_scheduled = False
         self._carry_out()
+        self._tick_soon()
 
     def _carry_out(self) -> None:
         if self._coordinator is None:

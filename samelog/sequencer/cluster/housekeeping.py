@@ -6,11 +6,11 @@ Invariant: nothing here waits for a disk or a peer.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol
 
 from samelog.runtime.clock import Clock
 from samelog.runtime.counters import Histogram
+from samelog.runtime.loop import InLoop
 
 TICK_S = 0.05
 CHANGES_INTERVAL_S = 0.25
@@ -33,7 +33,7 @@ class Ticked(Protocol):
         """To be called every SLOW_INTERVAL_S."""
 
 
-class Housekeeper:
+class Housekeeper(InLoop):
     """One node's clockwork."""
 
     def __init__(self, ticked: Ticked, clock: Clock, loop_delay: Histogram) -> None:
@@ -47,7 +47,7 @@ class Housekeeper:
         next_changes, next_slow = now(), now() + SLOW_INTERVAL_S
         while True:
             due = now() + TICK_S
-            await asyncio.sleep(TICK_S)
+            await self.pause(TICK_S)
             late_s = max(0.0, now() - due)
             self._loop_delay.observe(late_s)
             self._ticked.loop_delayed(late_s)

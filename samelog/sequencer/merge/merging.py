@@ -492,7 +492,7 @@ class Merging(InLoop):
     async def run_syncer(self) -> None:
         """Make merged logs durable at intervals, until cancelled."""
         for number in count(1):
-            await asyncio.sleep(SYNC_INTERVAL_S)
+            await self.pause(SYNC_INTERVAL_S)
             if self._changed.dirty:
                 await self.sync()
             if number % REST_ROUNDS == 0:

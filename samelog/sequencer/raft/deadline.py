@@ -12,12 +12,13 @@ from math import inf
 
 from samelog.consensus import Raft
 from samelog.runtime.clock import Clock
+from samelog.runtime.loop import InLoop
 
 SHORTEST_S = 0.002
 """Deadlines are kept no more exactly than this."""
 
 
-class DeadlineTimer:
+class DeadlineTimer(InLoop):
     """Calls `tick(late_s)`, which may have it begin again."""
 
     def __init__(self, raft: Raft, clock: Clock, tick: Callable[[float], None]) -> None:
@@ -36,7 +37,7 @@ class DeadlineTimer:
         self.at = self._raft.next_deadline()
         if self.at < inf:
             delay = max(SHORTEST_S, self.at - self._clock.now())
-            self._handle = asyncio.get_running_loop().call_later(delay, self._call)
+            self._handle = self.loop.call_later(delay, self._call)
 
     def end(self) -> None:
         """Call no more."""

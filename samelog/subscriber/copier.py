@@ -74,7 +74,6 @@ class Copier:
         self._config = config
         self._listener = listener
         self._wanted = wanted
-        self._rows = rows
         self._is_shared = is_shared
         self._state_lock = threading.RLock()
         self._moved = threading.Condition(self._state_lock)
@@ -87,7 +86,7 @@ class Copier:
         self._syncer = GroupSync(directory)
         self._thread = PULL_THREADS.take()
         try:
-            started = self._start(directory, config, tls, find_start)
+            started = self._start(directory, config, tls, find_start, rows)
             self._client, self._follower = self._thread.run(started)
         except BaseException:
             self._thread.run(self._syncer.close())
@@ -95,7 +94,12 @@ class Copier:
             raise
 
     async def _start(
-        self, directory: str, config: ClientConfig, tls: ReloadingContext, find_start: FindStart
+        self,
+        directory: str,
+        config: ClientConfig,
+        tls: ReloadingContext,
+        find_start: FindStart,
+        rows: Mapping[str, RowsFile],
     ) -> tuple[PullClient, ConfigFollower]:
         client = PullClient(
             directory,
@@ -109,7 +113,7 @@ class Copier:
                 random=Random(),
             ),
             PullOptions(
-                rows=self._rows,
+                rows=rows,
                 find_start=find_start,
                 is_shared=self._is_shared,
                 on_change=self._note_copy,

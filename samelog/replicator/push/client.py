@@ -222,7 +222,7 @@ class PushClient:
 
     def follow(self, config: ClientConfig) -> None:
         """Ship to these nodes from now on. What a node that is left has told still counts, and what
-        nobody has told is not released: nothing is lost by leaving one.
+        no node has told is not released: nothing is lost by leaving one.
         """
         self._config = config
         self._session.watch.linger_for(config.publisher.linger_s)

@@ -10,6 +10,7 @@ held the writer's lock.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -649,10 +650,7 @@ class LocalSession:
         self.watch.changes += 1
         try:
             changes: dict[int, int] = {}
-            for event in events:
-                in_input = self.watch.inputs.get(event.watch)
-                if event.name in _CLUSTER_FILES or (in_input and event.name.startswith(_OWN_FILES)):
-                    continue  # in the session's directory, a topic may be named as such a file
+            for event in itertools.filterfalse(self._is_own, events):
                 changes[event.watch] = changes.get(event.watch, 0) | event.mask
                 if event.mask & Mask.OVERFLOW:  # concerns all sessions: each is polled in turn
                     self._on_trouble()
@@ -668,6 +666,13 @@ class LocalSession:
             self._note(error)
         else:
             self._fault = None
+
+    def _is_own(self, event: Event) -> bool:
+        """Whether an event is of a file that the replicator writes itself. In the session's
+        directory, a topic may be named as such a file.
+        """
+        is_in_input = bool(self.watch.inputs.get(event.watch))
+        return event.name in _CLUSTER_FILES or (is_in_input and event.name.startswith(_OWN_FILES))
 
     def _changed(self, name: InputName | None, mask: int) -> None:
         if name is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
@@ -93,6 +93,16 @@ class IntakeSettings:
     auto_create_topics: bool
 
 
+@dataclass(slots=True)
+class _DueInputs:
+    """Inputs that something is due for. `written`: in this turn, with `fsync=interval`;
+    `to_release`: their files may go.
+    """
+
+    written: set[int] = field(default_factory=set)
+    to_release: set[int] = field(default_factory=set)
+
+
 class Intake(RunIntake):
     """Implements replicator.interfaces.SessionIntake over the node's session store."""
 
@@ -126,11 +136,8 @@ class Intake(RunIntake):
             on_synced=self._report if settings.sync_always else None,
             on_failed=events.session_sync_failed,
         )
-        self._written_now: set[int] = set()
-        """In this turn, with `fsync=interval`."""
+        self._due = _DueInputs()
         self.untold = UntoldInputs(self._tell_of)
-        self._to_release: set[int] = set()
-        """Inputs whose files may go."""
         self.received_at: dict[int, float] = {}
         self.key_placement = KeyPlacement()
         self.traffic = Traffic()
@@ -143,7 +150,7 @@ class Intake(RunIntake):
     @property
     def is_busy(self) -> bool:
         """Whether something is to be synced, released or ended."""
-        return not self.rounds.is_idle or bool(self._to_release or self.ended)
+        return not self.rounds.is_idle or bool(self._due.to_release or self.ended)
 
     # --- positions --------------------------------------------------------------------------------
 
@@ -383,12 +390,12 @@ class Intake(RunIntake):
 
     def _report_soon(self, number: int) -> None:
         """With `fsync=interval` what is written counts; what came in one turn is reported once."""
-        if not self._written_now:
+        if not self._due.written:
             asyncio.get_running_loop().call_soon(self._report_written)
-        self._written_now.add(number)
+        self._due.written.add(number)
 
     def _report_written(self) -> None:
-        numbers, self._written_now = self._written_now, set()
+        numbers, self._due.written = self._due.written, set()
         self._report(numbers)
 
     def _report(self, numbers: Iterable[int]) -> None:
@@ -429,13 +436,13 @@ class Intake(RunIntake):
     def released(self, inputs: Sequence[int]) -> None:
         """A majority has more of these inputs merged-durable: say so; their files may go soon."""
         self._tell_of(inputs)
-        self._to_release.update(inputs)
+        self._due.to_release.update(inputs)
 
     def take_releasable(self) -> set[int]:
         """Inputs whose files may go once it is durable that what was merged of them is committed:
         nobody could get their bytes any more from a node that does not know that.
         """
-        numbers, self._to_release = self._to_release, set()
+        numbers, self._due.to_release = self._due.to_release, set()
         return numbers
 
     def release(self, inputs: Iterable[int]) -> None:
@@ -502,7 +509,7 @@ class Intake(RunIntake):
         if newest is not None and newest.closed:
             ends = self._opened(newest).ends
             self._tell_closed(session, newest.run_id, ends)
-            self._to_release.update(entry.number for entry in self._machine.inputs_of(session))
+            self._due.to_release.update(entry.number for entry in self._machine.inputs_of(session))
 
     def session_retired(self, session: str) -> None:
         """End the connections of a session's fenced directories."""

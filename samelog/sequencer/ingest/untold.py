@@ -1,7 +1,7 @@
-"""Inputs whose publishers are soon told how far they are durable here.
+"""Inputs whose publishers soon hear how far this node has made them durable.
 
-Mostly an entry that names the bytes is committed in a moment, and both are told at once. So what is
-only durable waits that long.
+Mostly an entry that names the bytes is committed in a moment, and one message reports both. So what
+is only durable waits that long.
 
 Invariant: no input waits longer than `ACK_GAP_S`.
 """
@@ -32,7 +32,7 @@ class UntoldInputs(InLoop):
             self._timer = self.loop.call_later(ACK_GAP_S, self._waited)
 
     def told(self, numbers: Iterable[int]) -> None:
-        """Publishers are told of these inputs now."""
+        """Publishers hear of these inputs now."""
         self.numbers.difference_update(numbers)
         if not self.numbers and self._timer is not None:
             self._timer.cancel()

@@ -393,10 +393,7 @@ class PushSender:
         run = self.inputs.run
         if self.phase is PushPhase.ENDING and self.inputs.has_named_damage:
             self._enter(PushPhase.SHIPPING, now)
-        if self.phase is not PushPhase.SHIPPING or run is None:
-            return
-        is_sent = self._session.is_over(run.run) and self.inputs.is_complete
-        if not is_sent or self._session.stays_open(run.run):
+        if self.phase is not PushPhase.SHIPPING or run is None or not self._may_end(run.run):
             return
         if not self._listed_at_end or self._session.has_unnoted_damage(run.run):
             self.effects.append(ListFiles(None))
@@ -407,6 +404,10 @@ class PushSender:
         for start in range(0, len(ends) or 1, ENDS_TOLD):
             stop = start + ENDS_TOLD
             self._send(EndRun(run.run_id, ends[start:stop], more=stop < len(ends)))
+
+    def _may_end(self, run: int) -> bool:
+        is_sent = self._session.is_over(run) and self.inputs.is_complete
+        return is_sent and not self._session.stays_open(run)
 
     def files_listed(self, shipped: ShippedInput | None, now: float, *, is_sure: bool) -> None:
         """The answer to ListFiles; `is_sure`: all could be listed."""

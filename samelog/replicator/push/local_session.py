@@ -389,7 +389,7 @@ class LocalSession:
         """Whether nothing will ever be added to this run, or to this part of it."""
         if self._is_ended(run):
             return True
-        return any(True for _ in self.damage.tails(run, self._inputs))
+        return run in self.damage.seen and any(self.damage.tails(run, self._inputs))
 
     def _is_ended(self, run: int) -> bool:
         if not self.runs or run != self.runs[-1].run or run in self._abandoned:

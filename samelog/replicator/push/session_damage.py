@@ -57,7 +57,7 @@ class SessionDamage:
         """
         self.noting: asyncio.Task[None] | None = None
         """Notes damage, in a thread; the inputs are shipped meanwhile."""
-        self._seen: dict[int, dict[InputName, None]] = {}
+        self.seen: dict[int, dict[InputName, None]] = {}
         """By run, inputs whose tails ended in damage once."""
         self._is_recalled = False
         self._acknowledged: set[str] = set()
@@ -136,7 +136,7 @@ class SessionDamage:
         self, run: int, inputs: Mapping[InputName, InputDirectory]
     ) -> Iterator[tuple[InputName, RunTail, Damage]]:
         """The tails of a run that end in damage."""
-        for name in self._seen.get(run, ()):
+        for name in self.seen.get(run, ()):
             tail = inputs[name].tails.get(run) if name in inputs else None
             if tail is not None and tail.damage is not None:
                 yield name, tail, tail.damage
@@ -175,11 +175,11 @@ class SessionDamage:
 
     def see(self, run: int, name: InputName) -> None:
         """The tail of an input ends in damage."""
-        self._seen.setdefault(run, {})[name] = None
+        self.seen.setdefault(run, {})[name] = None
 
     def forget(self, run: int) -> None:
         """The files of a run were removed."""
-        self._seen.pop(run, None)
+        self.seen.pop(run, None)
 
     async def note(self, run: RunFile, name: InputName, tail: RunTail, directory: str) -> None:
         """Note durably that the present part of a run ends in damage, and keep a copy of the bytes,

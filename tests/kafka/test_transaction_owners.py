@@ -48,10 +48,10 @@ async def end(call: Any, user: str) -> ErrorCode:
     return ErrorCode((await handle(called_by(call, user), request)).error_code)
 
 
-def described(call: Any, user: str) -> ErrorCode:
+async def described(call: Any, user: str) -> ErrorCode:
     """What DescribeTransactions answers a user."""
     handle: Any = admin_apis.describe_transactions.handle
-    answer = handle(called_by(call, user), SimpleNamespace(transactional_ids=["x"]))
+    answer = await handle(called_by(call, user), SimpleNamespace(transactional_ids=["x"]))
     return ErrorCode(answer.transaction_states[0].error_code)
 
 
@@ -70,10 +70,11 @@ def test_an_id_is_its_owners_unless_acls_say_otherwise(
         monkeypatch.setattr(rights, "is_admin", lambda who: who.endswith("/root"))
         assert await init(call, "eve") is DENIED
         assert await init(call, "ann") is ErrorCode.none
-        for tried in (await init(call, "bob"), await end(call, "bob"), described(call, "bob")):
+        denied = await init(call, "bob"), await end(call, "bob"), await described(call, "bob")
+        for tried in denied:
             assert tried is DENIED
         assert await end(call, "ann") is not DENIED
-        assert described(call, "ann") is ErrorCode.none
+        assert await described(call, "ann") is ErrorCode.none
         assert await init(call, "root") is ErrorCode.none
         allow, deny = acl("bob", AclPermission.ALLOW), acl("ann", AclPermission.DENY)
         await node.raft.proposer.propose(ChangeAcls([allow, deny], []))

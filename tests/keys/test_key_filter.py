@@ -29,10 +29,10 @@ from samelog.sequencer.state.commands import (
     OpenRunCommand,
     Verdict,
 )
+from samelog.sequencer.state.key_commands import TellKeys
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.tables import keys as key_table
-from samelog.sequencer.state.tables.keys import TellKeys
 from samelog.sequencer.state.transactions.commands import AddToTransaction, InitProducer
 from samelog.sequencer.state.types import Rejection
 from samelog.store.keys.key_store import NoKeys, stored_keys

@@ -54,6 +54,7 @@ class World:
             wall_ms=lambda: 0,
             now=lambda: self.now,
             owes_markers=False,
+            forgotten=set(),
         )
         anything.cluster = self.machine
         anything.in_flight = InFlight(PlannerLimits(), MemberFlight())

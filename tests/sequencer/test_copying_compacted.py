@@ -62,7 +62,9 @@ def test_a_copy_that_starts_again_behind_a_compaction_is_no_damage(
     monkeypatch.setattr(merged, "place_to_cut", lambda *_: 5)
     compactions = SimpleNamespace(segments=())
     machine = SimpleNamespace(
-        state=SimpleNamespace(partitions={1: SimpleNamespace(compactions=compactions)})
+        state=SimpleNamespace(
+            partitions=SimpleNamespace(by_number={1: SimpleNamespace(compactions=compactions)})
+        )
     )
     repair = SimpleNamespace(_machine=machine, _merging=merging)
     with caplog.at_level(logging.INFO):

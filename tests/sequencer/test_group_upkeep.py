@@ -42,7 +42,7 @@ class World:
                 machine=SimpleNamespace(
                     state=SimpleNamespace(
                         placement=SimpleNamespace(own=own),
-                        partitions=partitions,
+                        partitions=SimpleNamespace(by_number=partitions),
                         has_here=lambda number: True,
                     )
                 )

@@ -157,6 +157,7 @@ class Leader:
             plan=self._plan,
             closing=lambda name: None,
             owes_markers=False,
+            forgotten=set(),
             cluster=self.machine,
         )
         sessions: Any = SimpleNamespace(written=lambda entry: END)

@@ -135,8 +135,9 @@ def test_what_does_not_hold_changes_nothing(
 
 def test_what_is_refused_stops_nothing_else(machine: StateMachine) -> None:
     outcome = apply(machine, DropGroup(7), DrainMember(2, is_draining=True))
-    assert isinstance(outcome, Rejection)
+    assert not isinstance(outcome, Rejection)
     assert machine.state.placement.draining == [2]
+    assert isinstance(apply(machine, DropGroup(7)), Rejection), "nothing is changed"
 
 
 def test_who_is_removed_is_drained_no_more(machine: StateMachine) -> None:

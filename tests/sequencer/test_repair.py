@@ -222,7 +222,9 @@ def test_only_what_is_committed_and_has_room_is_taken_and_nothing_twice(tmp_path
     known = Partition(1, "i", 0, next_offset=2)
     partition = SimpleNamespace(topic="t", index=0, log=copy, fault=None)
     merging = SimpleNamespace(partitions={1: partition}, copied=lambda number: None)
-    machine = SimpleNamespace(state=SimpleNamespace(partitions={1: known}))
+    machine = SimpleNamespace(
+        state=SimpleNamespace(partitions=SimpleNamespace(by_number={1: known}))
+    )
     room = Room()
     room.set(3 * size, promised_bytes=3 * size, resume_at_bytes=0)
     assert room.stopped is not None, "all that is free is promised"

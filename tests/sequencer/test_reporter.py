@@ -63,7 +63,9 @@ class World:
         self.cursors: dict[int, int] = {}
         self.views: defaultdict[int, NodeView] = defaultdict(NodeView)
         known: dict[int, Any] = {n: SimpleNamespace(number=n, checked_offset=0) for n in NUMBERS}
-        state = SimpleNamespace(inputs=known, partitions=known)
+        state = SimpleNamespace(
+            sessions=SimpleNamespace(inputs=known), partitions=SimpleNamespace(by_number=known)
+        )
         merged = SimpleNamespace(merger=SimpleNamespace(samples={}))
         unknown: Any = SimpleNamespace
         self.reporter = Reporter(

@@ -16,6 +16,7 @@ from samelog.runtime.clock import SystemClock
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.snapshots import FOLLOWERS_WAIT, REST_BYTES, Snapshotter, _Taken
 from samelog.sequencer.state.commands import RecordEvent
+from samelog.sequencer.state.machine import StateMachine
 from tests.sequencer.cluster import RunWith, make_node, until
 from tests.sequencer.test_data_groups import led, make_groups, rests, works
 
@@ -113,7 +114,7 @@ def test_when_the_end_of_a_log_may_go(
     parts: Any = SimpleNamespace(
         raft=raft,
         applied_index=20,
-        machine=SimpleNamespace(state=SimpleNamespace(partitions={})),
+        machine=StateMachine(),
         cursors={},
         cut=written.append,
     )
@@ -152,7 +153,7 @@ def test_who_was_too_slow_for_the_leaders_entry_asks_for_another_one(
         is_leader=leads,
         propose=lambda commands: done.append("added"),
         applied_index=20,
-        machine=SimpleNamespace(state=SimpleNamespace(partitions={})),
+        machine=StateMachine(),
         cursors={},
     )
     tested = snapshotter(parts, lambda: done.append("asked"))

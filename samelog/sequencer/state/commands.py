@@ -25,13 +25,13 @@ from samelog.sequencer.state.access_commands import AccessCommand
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.group_commands import GroupCommand
 from samelog.sequencer.state.judging.commands import ForgetRefused
+from samelog.sequencer.state.key_commands import TellKeys
 from samelog.sequencer.state.mirrors.commands import MirrorCommand
 from samelog.sequencer.state.placement.commands import PlacementCommand
 from samelog.sequencer.state.reset_commands import ResetCommand
 from samelog.sequencer.state.schema_commands import SchemaCommand
 from samelog.sequencer.state.setting_commands import SettingCommand
 from samelog.sequencer.state.sites.commands import SiteCommand
-from samelog.sequencer.state.tables.keys import TellKeys
 from samelog.sequencer.state.telling.commands import NoteElection
 from samelog.sequencer.state.transactions.commands import (
     Begin,

@@ -26,11 +26,12 @@ from samelog.sequencer.state.commands import (
     SetMembers,
 )
 from samelog.sequencer.state.judging.changes import JUDGING_CHANGES, why_not_enforced
+from samelog.sequencer.state.key_commands import TellKeys
 from samelog.sequencer.state.mirrors.changes import MIRROR_CHANGES, problem_with_settings
 from samelog.sequencer.state.schema_state import SCHEMA_CHANGES
 from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand, SetListeners
 from samelog.sequencer.state.sites.state import SITE_CHANGES
-from samelog.sequencer.state.tables.keys import TellKeys, blocks_between, problem_with_keys
+from samelog.sequencer.state.tables.keys import blocks_between, problem_with_keys
 from samelog.sequencer.state.views.changes import VIEW_CHANGES
 from samelog.typed.enforcing import is_judged
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
-from samelog.format.numbers import Unsigned32
-from samelog.sequencer.state.command_base import Command
-
-if TYPE_CHECKING:
-    from samelog.sequencer.state.commands import VoidRecordsCommand
+from samelog.sequencer.state.commands import VoidRecordsCommand
+from samelog.sequencer.state.key_commands import TellKeys
 
 DEDUP_KEY, DEDUP_KEY_HORIZON = "dedup.key", "dedup.key.horizon"
 FIRST, NONE, UNLIMITED = "first", "none", "unlimited"
@@ -71,16 +68,6 @@ def blocks_between(base: int, stop: int) -> range:
     who had them has another digest than who had not.
     """
     return range(base // BLOCK_RECORDS, -(-stop // BLOCK_RECORDS))
-
-
-class TellKeys(Command, frozen=True, tag=101):
-    """A member's digest of a block of a partition's index, told to the voters of its group."""
-
-    partition: Unsigned32
-    block: int
-    member: Unsigned32
-    digest: int
-    voters: list[Unsigned32]
 
 
 class KeyedPartition(msgspec.Struct):

@@ -171,7 +171,7 @@ def test_worlds_hold_in_which_publishers_files_rot(seeds: tuple[int, ...]) -> No
         (stop_at_damage, 1, "removed is merged"),
         (let_newer_runs_pass, 6, "once and in order"),
         (send_the_rest_again, 7, "once and in order"),
-        (go_on_before_it_is_merged, 94, "removed is merged"),
+        (go_on_before_it_is_merged, 15, "removed is merged"),
     ],
 )
 def test_worlds_that_rot_find_planted_bugs(bug: Mutant, seed: int, rule: str) -> None:

@@ -274,7 +274,7 @@ def forget_producers_at_a_promotion() -> Iterator[None]:
     original: Any = CHANGES[PromoteSiteCommand]
 
     def promote(whole: Any, command: Any) -> Any:
-        whole.producers.clear()
+        whole.producers.batches.clear()
         return original(whole, command)
 
     with patch.dict(cast(Any, CHANGES), {PromoteSiteCommand: promote}):

@@ -454,11 +454,14 @@ class PushClient:
             self._progress.lose(lost)
 
     def _is_untouched(self, run: int, name: InputName, ends: RunEnds) -> bool:
-        """Whether no node took a byte of an input for its topic, up to the end of this closed run.
-        An input that a node has opened is bound to a topic. A cluster that has forgotten a run
-        names no ends.
+        """Whether no node took a byte of an input for its topic, up to the end of this closed run,
+        and a later run may carry the bytes. An input that a node has opened is bound to a topic. A
+        cluster that has forgotten a run names no ends. Bytes that a node finds invalid are never
+        taken: they would hold up every run that carries them.
         """
-        if ends.get(name, START) > START:
+        talking = [link.conversation for link in self._links if link.conversation is not None]
+        is_invalid = any(each.finds_invalid(run, name) for each in talking)
+        if is_invalid or ends.get(name, START) > START:
             return False
         is_first = name in ends and run == self._session.shipping(name).begin[0]
         is_withheld = self._session.keeps(run, name)

@@ -78,6 +78,9 @@ class _Readers:
     counts: Counter[tuple[str, int]] = field(default_factory=Counter)
 
 
+SOONEST_S = 0.002
+
+
 class PullServer(ReplicatorHandler):
     """One pull connection. Implements transport.Handler."""
 
@@ -404,6 +407,8 @@ class PullServer(ReplicatorHandler):
         again_at = self._sender.rest(self._loop.time())
         if self._sender.effects:
             self._carry_out()
+        if again_at is not None:  # uvloop's handle of what is due at once has no `when`
+            again_at = max(again_at, self._loop.time() + SOONEST_S)
         if again_at is not None and (self._timer is None or again_at < self._timer.when()):
             if self._timer is not None:
                 self._timer.cancel()

@@ -271,7 +271,7 @@ class Recreation:
         return True
 
     def _open_run(self, held: int) -> int | None:
-        """The newest run, which is begun if all are closed; None: it takes nothing more."""
+        """Return the newest run, begun now if all are closed; None if it is closed, too."""
         if self._session.runs[-1].run in self._progress.ends:
             self._begin_run(held)
         newest = self._session.runs[-1].run

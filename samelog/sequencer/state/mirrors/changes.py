@@ -264,8 +264,7 @@ def _promote_topic(state: State, topic: Topic, command: PromoteMirrors) -> None:
         known.ends.append(state.partitions.by_number[number].next_offset)
         place = mirrors.places.pop(number)
         for producer_id, batches in place.producers.items():
-            state.producers.batches.setdefault(producer_id, {})[number] = batches
-            state.producers.seen_ms[producer_id] = command.at_ms
+            state.producers.take(number, producer_id, batches, command.at_ms)
         mirrors.promoted.append(number)
         bases = state.epochs.by_partition
         bases[number] = bases.get(number, 0) + 1  # no mirrored batch has the epoch of a later one

@@ -26,9 +26,9 @@ from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.keys.partition_keys import KeyPiece, PartitionKeys
 from samelog.sequencer.merge.drafts import Draft, Tail
 from samelog.sequencer.merge.filters import CannotJudge, GivenBatch
-from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.sessions import Input
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.keys.key_store import open_keys, stored_keys
 

@@ -37,7 +37,8 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.counters import ListenerTally
 from samelog.runtime.slices import give_way
 from samelog.sequencer.ingest.checking import BatchChecker
-from samelog.sequencer.state.types import ELEMENTS_FEW, Topic
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.types import ELEMENTS_FEW
 
 LEADER_WAIT_S = 1.0
 

@@ -44,13 +44,14 @@ from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.judging import libraries
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts, RaftParts
-from samelog.sequencer.state.access_state import AccessState
-from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand
-from samelog.sequencer.state.feeds.feed import STATE_NUMBERS
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.places import all_topics, base_topic
+from samelog.sequencer.state.tables.access import AccessTable
+from samelog.sequencer.state.tables.feeds import STATE_NUMBERS
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, Topic
 from samelog.sequencer.state.topic_settings import MAX_MESSAGE_BYTES
-from samelog.sequencer.state.types import Rejection, Topic
-from samelog.sequencer.state.views.places import all_topics, base_topic
 
 PRODUCER_SESSION = "kafka"
 """The session that a grant to publish has to name for Kafka producers."""
@@ -105,7 +106,7 @@ class Broker(AnyBroker):
         self._acls = AclDecisions(lambda: self.access)
 
     @property
-    def access(self) -> AccessState:
+    def access(self) -> AccessTable:
         """What administrators set over the Kafka protocol."""
         return self.machine.state.access
 

@@ -22,15 +22,10 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.loop import InLoop, end_all, spawn
 from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.telling.commands import NoteElection
-from samelog.sequencer.state.telling.events import (
-    EVENTS_PRODUCER,
-    topic_of_events,
-    untold,
-)
-from samelog.sequencer.state.telling.values import ToldEvent
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.events import NoteElection, ToldEvent
+from samelog.sequencer.state.tables.schemas import SetSchemaCommand
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.units.events import EVENTS_PRODUCER, topic_of_events, untold
 from samelog.typed.schema import parse_schema
 from samelog.typed.versions import FIRST, mark
 

@@ -22,7 +22,7 @@ from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 
 MAKE_S = 3.0
 """How long a partition may take to be made before the client is told to ask again."""

@@ -31,9 +31,9 @@ from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.ingest.batch_check import Taken
 from samelog.sequencer.ingest.node_sessions import session_of
 from samelog.sequencer.parts import LogParts
-from samelog.sequencer.state.commands import NO_EXTRAS, Merge, Range, Verdict
-from samelog.sequencer.state.mirrors.changes import why_only_source
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.instructions import NO_EXTRAS, Merge, Range, Verdict
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.units.mirrors import why_only_source
 from samelog.wire.errors import FaultCode
 from samelog.wire.refusals import RefusedBatch, why_unfit
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from samelog.format.batch import CODEC_BITS
 from samelog.format.compression import Codec
+from samelog.sequencer.state.tables.topics import Topic
 from samelog.sequencer.state.topic_settings import COMPRESSION_TYPE, UNCOMPRESSED
-from samelog.sequencer.state.types import Topic
 
 _ATTRIBUTES_AT = 21
 _CODECS: Mapping[str, Codec] = {

@@ -26,7 +26,7 @@ from samelog.kafka.server.token_keys import TokenKeys
 from samelog.runtime.errors import TlsFault
 from samelog.runtime.log import log_event
 from samelog.runtime.watch import FileWatch
-from samelog.sequencer.state.setting_commands import Advertised, SetListeners
+from samelog.sequencer.state.tables.members import Advertised, SetListeners
 
 log = logging.getLogger(__name__)
 

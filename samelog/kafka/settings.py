@@ -34,9 +34,11 @@ from samelog.config.tables.kafka import (
 )
 from samelog.config.tables.node import NodeConfig
 from samelog.kafka.broker import Broker
-from samelog.sequencer.state.access_state import HEARTBEAT_MS, SESSION_MS
-from samelog.sequencer.state.feeds.feed import PARTITIONS as FEED_PARTITIONS
+from samelog.sequencer.state.tables.access import HEARTBEAT_MS, SESSION_MS
+from samelog.sequencer.state.tables.feeds import PARTITIONS as FEED_PARTITIONS
 from samelog.sequencer.state.tables.keys import DEDUP_KEY, DEDUP_KEY_HORIZON, NONE, UNLIMITED
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.tables.transactions import TIMEOUT_MS_MAX
 from samelog.sequencer.state.topic_settings import (
     ADVICE,
     COMPRESSION_TYPE,
@@ -50,8 +52,6 @@ from samelog.sequencer.state.topic_settings import (
     SEGMENT_MS_DEFAULT,
     TIMESTAMP_TYPE,
 )
-from samelog.sequencer.state.transactions.commands import TIMEOUT_MS_MAX
-from samelog.sequencer.state.types import Topic
 from samelog.typed.compatibility import BY_DEFAULT, COMPATIBILITY
 from samelog.typed.enforcing import ACCEPT, ENFORCE, Enforce
 

@@ -24,8 +24,8 @@ from samelog.sequencer.filtering.readings import RowsHere
 from samelog.sequencer.filtering.view_stream import ViewStream, check_owner, rows_of_view
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Topic
-from samelog.sequencer.state.views.view import View
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.tables.views import View
 from samelog.store.merged.reader import MergedReader
 
 PARTITIONS_KEPT = 4096
@@ -110,13 +110,13 @@ class KafkaViews:
     def topic(self, key: str | UUID) -> Topic | None:
         """A view as a topic, by its name or its id."""
         state = self._machine.state
-        index = state.schemas.index
+        index = state.views.index
         view = index.by_name.get(key) if isinstance(key, str) else index.by_log.get(key.hex)
         return None if view is None else state.topic_of_view(view)
 
     def of(self, topic: Topic) -> View | None:
         """The view that a topic stands for; None: it is a topic."""
-        return self._machine.state.schemas.views.get(topic.topic_id)
+        return self._machine.state.views.by_id.get(topic.topic_id)
 
     def refuse_writes(self, topic: Topic) -> None:
         """Raises ApiError, if it is a view."""
@@ -144,7 +144,7 @@ class KafkaViews:
         return known
 
     def _rows(self, view: View, base: MergedStream, machine: StateMachine, number: int) -> RowsOf:
-        stream = ViewStream(view, base, lambda: self._machine.state.schemas)
+        stream = ViewStream(view, base, lambda: self._machine.state)
 
         def rows(is_committed: bool) -> RowsHere:
             asked = rows_of_view(view)._replace(is_committed=is_committed)

@@ -21,7 +21,7 @@ from samelog.sequencer.ingest.intake import BATCH_OVERHEAD_BYTES
 from samelog.sequencer.parts import LogParts, MemberParts, PeerParts
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.sites.staying import KnownAs, stays
-from samelog.sequencer.state.commands import Member
+from samelog.sequencer.state.tables.members import Member
 from samelog.wire.bounds import Holder, Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import (

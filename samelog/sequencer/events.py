@@ -14,9 +14,10 @@ from typing import Protocol
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.state.commands import AnyCommand, Merge, Range
-from samelog.sequencer.state.placement.commands import BeginAnew
-from samelog.sequencer.state.reset_commands import HardReset, SoftReset
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.instructions import Merge, Range
+from samelog.sequencer.state.tables.placement import BeginAnew
+from samelog.sequencer.state.tables.resets import HardReset, SoftReset
 from samelog.store.disk.files import File
 
 Ends = dict[tuple[str, int], tuple[int, int]]

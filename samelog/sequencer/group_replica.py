@@ -42,10 +42,12 @@ from samelog.sequencer.raft.replica import Replica, what_was_saved
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.running import ReplicaTasks
 from samelog.sequencer.sites.sources import CopySources
-from samelog.sequencer.state.commands import AnyCommand, Merge, Range, RecordEvent
+from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.expiry import forgotten
-from samelog.sequencer.state.placement.commands import BeginAnew
-from samelog.sequencer.state.reset_commands import HardReset, SoftReset
+from samelog.sequencer.state.instructions import Merge, Range
+from samelog.sequencer.state.tables.events import RecordEvent
+from samelog.sequencer.state.tables.placement import BeginAnew
+from samelog.sequencer.state.tables.resets import HardReset, SoftReset
 from samelog.store.disk.files import DiskFault, File
 from samelog.wire.bounds import METADATA_GROUP, Health
 from samelog.wire.peer_messages import (

@@ -55,7 +55,7 @@ from samelog.sequencer.sites.whereabouts import AllBehind, Behind, Whereabouts
 from samelog.sequencer.startup import come_up, open_member
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.sites.commands import SetSiteCommand
+from samelog.sequencer.state.tables.sites import SetSiteCommand
 from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles

@@ -40,9 +40,11 @@ from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.sequencer.raft.raft_home import check_home, home_of, move, raft_path
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.commands import Member, RecordEvent
-from samelog.sequencer.state.sites.commands import PromoteSiteCommand
-from samelog.sequencer.state.types import MemberLives, Rejection, State
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.tables.events import RecordEvent
+from samelog.sequencer.state.tables.members import Member, MemberLives
+from samelog.sequencer.state.tables.sites import PromoteSiteCommand
+from samelog.sequencer.state.types import State
 from samelog.store.disk.files import File, FileSystem
 
 VERSION_STEP = 1000

@@ -32,7 +32,7 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.parts import MemberParts, MemberStatus, RaftParts
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.raft_home import home_of, raft_path
-from samelog.sequencer.state.commands import NodeStarted
+from samelog.sequencer.state.tables.members import NodeStarted
 from samelog.store.disk.tail_memory import TailMemory
 
 RETRY_S = 0.1

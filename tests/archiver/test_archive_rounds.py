@@ -12,7 +12,7 @@ from samelog.archiver.policy_file import PolicyFile
 from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.setting_commands import AlterTopicCommand
+from samelog.sequencer.state.tables.topics import AlterTopicCommand
 from samelog.store.disk.files import OsFileSystem
 from tests.archiver.test_truncation import BATCH, is_archived, sizes, write
 from tests.sequencer.cluster import RunWith, Session, leader_of, until

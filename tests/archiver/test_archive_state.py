@@ -9,15 +9,13 @@ from hypothesis import strategies as st
 
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment
 from samelog.sequencer.levels import OtherVersion
-from samelog.sequencer.state.commands import (
-    CreateTopicCommand,
-    Merge,
-    decode_commands,
-    encode_commands,
-)
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import decode_commands, encode_commands
+from samelog.sequencer.state.instructions import Merge
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.partitions import Partition
-from samelog.sequencer.state.types import STATE_VERSION, Rejection
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
+from samelog.sequencer.state.types import STATE_VERSION
 
 
 def make_machine(*, rolls: int = 3) -> StateMachine:

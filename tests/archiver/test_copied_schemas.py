@@ -22,9 +22,10 @@ from samelog.archiver.copies.restoring import RangeRestore, SegmentCopy, manifes
 from samelog.archiver.copies.targets import Target, open_target
 from samelog.format import _kernels as kernels
 from samelog.format.segment import Segment
-from samelog.sequencer.state.schemas import Schemas, SchemaVersion
 from samelog.sequencer.state.tables.partitions import Partition
-from samelog.sequencer.state.types import State, Topic
+from samelog.sequencer.state.tables.schemas import SchemasTable, SchemaVersion
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.types import State
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
 from samelog.typed.schema import parse_schema
@@ -121,7 +122,7 @@ def test_a_directory_has_the_schema_of_one_log(tmp_path: Path, target: Target) -
 
 
 def test_a_segment_names_the_versions_up_to_the_one_in_force_at_its_end() -> None:
-    schemas = Schemas()
+    schemas = SchemasTable()
     versions = []
     for text in TEXTS:
         schema = parse_schema(text)

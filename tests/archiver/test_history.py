@@ -15,7 +15,8 @@ from samelog.format.history import ArchivedFile, CopyNote
 from samelog.format.steps import finished
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.tables.partitions import Partition
-from samelog.sequencer.state.types import State, Topic
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.types import State
 from samelog.store.disk.files import OsFileSystem
 from tests.archiver.test_archive_rounds import policy_of
 from tests.archiver.test_truncation import BATCH, archive, write

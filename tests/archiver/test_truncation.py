@@ -14,8 +14,8 @@ from samelog.format.file_names import segment_bases
 from samelog.sequencer.admin import status
 from samelog.sequencer.admin.archiving import plan_archive
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from tests.sequencer.cluster import (
     RunWith,
     Session,

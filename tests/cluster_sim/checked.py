@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow  # noqa: F401  # real files are read for it: not in a world
 
 from samelog.sequencer.judging.process import CannotCheck
-from samelog.sequencer.state.schema_commands import SetSchemaCommand
+from samelog.sequencer.state.tables.schemas import SetSchemaCommand
 from samelog.typed.judging import PLAIN, BatchMisfits, Terms
 from tests.cluster_sim.inode import Inode
 from tests.cluster_sim.options import Options, with_rules
@@ -25,7 +25,7 @@ from tests.cluster_sim.violation import Violation
 from tests.judging.judges import InlineJudge
 
 if TYPE_CHECKING:
-    from samelog.sequencer.state.types import Topic
+    from samelog.sequencer.state.tables.topics import Topic
     from tests.cluster_sim.history import Name
     from tests.cluster_sim.publisher import PublisherActor
 

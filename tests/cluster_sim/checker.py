@@ -24,16 +24,13 @@ from samelog.format.positions import SessionPosition
 from samelog.placement.values import PassStage
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.progress import LostRange
-from samelog.sequencer.state.commands import (
-    CreateTopicCommand,
-    Merge,
-    Range,
-    SetMembers,
-    decode_commands,
-)
-from samelog.sequencer.state.placement.commands import PlaceTopic
-from samelog.sequencer.state.reset_commands import HardReset, SoftReset
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import decode_commands
+from samelog.sequencer.state.instructions import Merge, Range
+from samelog.sequencer.state.tables.members import SetMembers
+from samelog.sequencer.state.tables.placement import PlaceTopic
+from samelog.sequencer.state.tables.resets import HardReset, SoftReset
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.store.merged.log import MergedLog
 from samelog.wire.push.layout import Layout
 from tests.cluster_sim.actor import CLUSTER

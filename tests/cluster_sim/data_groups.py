@@ -18,8 +18,8 @@ from samelog.placement.values import NewGroup, Placement
 from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.data_groups.working import LOOK_S
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import RecordEvent
-from samelog.sequencer.state.placement.commands import MakeGroups
+from samelog.sequencer.state.tables.events import RecordEvent
+from samelog.sequencer.state.tables.placement import MakeGroups
 from samelog.sequencer.state.types import State
 from tests.cluster_sim.history import Name
 from tests.cluster_sim.node import NodeActor

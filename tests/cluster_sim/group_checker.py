@@ -17,14 +17,12 @@ from unittest.mock import patch
 from samelog.consensus import Entry
 from samelog.replicator.interfaces import InputName
 from samelog.sequencer.data_groups.replica import DataReplica
-from samelog.sequencer.state.commands import Merge, Range, decode_commands
-from samelog.sequencer.state.placement.commands import (
-    BeginAnew,
-    OpenNewLog,
-    PassPartition,
-    SetReplicas,
-)
-from samelog.sequencer.state.types import Rejection, State
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import decode_commands
+from samelog.sequencer.state.instructions import Merge, Range
+from samelog.sequencer.state.tables.placement import BeginAnew, OpenNewLog, SetReplicas
+from samelog.sequencer.state.tables.transfers import PassPartition
+from samelog.sequencer.state.types import State
 from tests.cluster_sim.held_files import is_durable, is_set_aside
 from tests.cluster_sim.new_kind import check_known
 from tests.cluster_sim.process import ProcessDied

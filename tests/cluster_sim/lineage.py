@@ -14,7 +14,8 @@ from tests.cluster_sim.history import History, Name
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
-    from samelog.sequencer.state.types import State, Topic
+    from samelog.sequencer.state.tables.topics import Topic
+    from samelog.sequencer.state.types import State
 
 Committed = dict[tuple[str, str, Name], tuple[int, int]]
 """(session, run id, partition) -> merged place by committed instructions."""

@@ -21,8 +21,8 @@ from samelog.placement import operations
 from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import Member, SetMembers
-from samelog.sequencer.state.placement.commands import ChangePlacement
+from samelog.sequencer.state.tables.members import Member, SetMembers
+from samelog.sequencer.state.tables.placement import ChangePlacement
 from tests.cluster_sim.actor import PORT
 from tests.cluster_sim.node import NodeActor
 

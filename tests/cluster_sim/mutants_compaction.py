@@ -15,7 +15,7 @@ from samelog.format.file_names import segment_bases
 from samelog.sequencer.cluster.repair import merged as repair
 from samelog.sequencer.compaction.compactor import Compactor
 from samelog.sequencer.compaction.ordering import CompactionOrders
-from samelog.sequencer.state import setting_state
+from samelog.sequencer.state.units import logs
 from samelog.store.merged import generations, rewriting
 from samelog.store.merged.generations import Generations
 from samelog.store.merged.rewriting import Rewriting
@@ -49,7 +49,7 @@ def compact_the_active_file() -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(CompactionOrders, "_facts", facts))
-        stack.enter_context(patch.object(setting_state, "apply_order", apply_order))
+        stack.enter_context(patch.object(logs, "apply_order", apply_order))
         yield
 
 

@@ -8,12 +8,11 @@ from typing import Any
 from unittest.mock import patch
 
 from samelog.sequencer.raft.coordinator import Coordinator
-from samelog.sequencer.state import reset_state
-from samelog.sequencer.state.placement import changes
-from samelog.sequencer.state.placement.commands import BeginAnew
+from samelog.sequencer.state.tables.placement import BeginAnew
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units import placement, resets
 
-_begin = reset_state.begin_group_anew
+_begin = resets.begin_group_anew
 
 
 @contextmanager
@@ -26,7 +25,7 @@ def merge_again_in_groups() -> Iterator[None]:
             entry.roll = entry.byte = 0
         return problem
 
-    with patch.dict(changes.PLACEMENT_CHANGES, {BeginAnew: begin}):
+    with patch.dict(placement.PLACEMENT_CHANGES, {BeginAnew: begin}):
         yield
 
 
@@ -40,7 +39,7 @@ def epochs_of_groups_do_not_rise() -> Iterator[None]:
             state.epochs.by_partition[number] = 0
         return problem
 
-    with patch.dict(changes.PLACEMENT_CHANGES, {BeginAnew: begin}):
+    with patch.dict(placement.PLACEMENT_CHANGES, {BeginAnew: begin}):
         yield
 
 

@@ -20,10 +20,10 @@ from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.views import NodeView
 from samelog.sequencer.state import machine as state
-from samelog.sequencer.state.commands import Merge, OpenRunCommand, Range, Verdict
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.instructions import Merge, Range, Verdict
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.sessions import Input, Run, Session
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.sessions import Input, OpenRunCommand, Run, Session
 from samelog.store.merged.log import MergedLog
 
 

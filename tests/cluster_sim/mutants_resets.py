@@ -6,22 +6,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from samelog.sequencer.state import reset_state
-from samelog.sequencer.state.reset_commands import HardReset
+from samelog.sequencer.state.tables.resets import HardReset
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units import resets
 
 
 @contextmanager
 def begin_anew_under_the_old_id() -> Iterator[None]:
     """A log that a hard reset restarted has the id of the old one."""
-    with patch.object(reset_state, "log_id", lambda topic_id, reset_id: topic_id):
+    with patch.object(resets, "log_id", lambda topic_id, reset_id: topic_id):
         yield
 
 
 @contextmanager
 def merge_again_after_resets() -> Iterator[None]:
     """A hard reset forgets how far sessions were merged."""
-    original = reset_state.hard_reset
+    original = resets.hard_reset
 
     def hard_reset(state: State, command: HardReset) -> bool:
         is_news = original(state, command)
@@ -29,14 +29,14 @@ def merge_again_after_resets() -> Iterator[None]:
             entry.roll = entry.byte = 0
         return is_news
 
-    with patch.dict(reset_state.RESETS, {HardReset: hard_reset}):
+    with patch.dict(resets.RESETS, {HardReset: hard_reset}):
         yield
 
 
 @contextmanager
 def epochs_do_not_rise() -> Iterator[None]:
     """A hard reset leaves the leader epoch as it is."""
-    with patch.object(reset_state, "EPOCH_STEP", 0):
+    with patch.object(resets, "EPOCH_STEP", 0):
         yield
 
 

@@ -10,15 +10,20 @@ from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.spanning import participant, steps
 from samelog.sequencer.spanning.steps import UnitSteps
 from samelog.sequencer.state import machine as state_machine
-from samelog.sequencer.state.commands import PinStage, Range
+from samelog.sequencer.state.instructions import End, Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.open_transactions import JoinedInLog
-from samelog.sequencer.state.transactions import stage_changes
-from samelog.sequencer.state.transactions.commands import CarriedOut, End, SettleUnit, UnitStep
-from samelog.sequencer.state.transactions.spanning import Spanning, StagedUnit
-from samelog.sequencer.state.transactions.state import Transactions
-from samelog.sequencer.state.transactions.two_phase import Decision, Step, TwoPhase
+from samelog.sequencer.state.tables.stages import (
+    PinStage,
+    SettleUnit,
+    Spanning,
+    StagedUnit,
+    UnitStep,
+)
+from samelog.sequencer.state.tables.transactions import CarriedOut, TransactionsTable
+from samelog.sequencer.state.two_phase import Decision, Step, TwoPhase
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units import stages as stage_units
 
 
 @contextmanager
@@ -60,7 +65,7 @@ def carry_out_a_part() -> Iterator[None]:
         }
 
     with (
-        patch.object(stage_changes, "ranges_left", left),
+        patch.object(stage_units, "ranges_left", left),
         patch.object(participant, "ranges_left", left),
     ):
         yield
@@ -114,7 +119,7 @@ def say_markers_and_write_none() -> Iterator[None]:
     """Data groups say that transactions have their markers, and leave these to group 0."""
     due = TransactionView._due
 
-    def tell(found: UnitSteps, coordinator: Transactions, here: Transactions) -> None:
+    def tell(found: UnitSteps, coordinator: TransactionsTable, here: TransactionsTable) -> None:
         for partition, ends in coordinator.markers_due().items():
             markers = [(end.producer_id, end.number, partition) for end in ends]
             found.tell.append(CarriedOut(markers))

@@ -15,20 +15,20 @@ from samelog.kafka.transactions import coordinator
 from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.data_groups import stages
 from samelog.sequencer.raft.group import RaftGroup
-from samelog.sequencer.state.transactions import changes
-from samelog.sequencer.state.transactions.commands import End
-from samelog.sequencer.state.transactions.state import Transaction, Transactions
-from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
+from samelog.sequencer.state.instructions import End
+from samelog.sequencer.state.tables.transactions import Transaction, TransactionsTable
+from samelog.sequencer.state.two_phase import Decision, TwoPhase
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units import transactions
 from samelog.store.merged.transaction_index import TransactionIndex
 
 
 @contextmanager
 def end_in_one_partition() -> Iterator[None]:
     """A transaction gets a marker in one of its partitions only."""
-    original, all_due = TwoPhase.carried_out, Transactions.markers_due
+    original, all_due = TwoPhase.carried_out, TransactionsTable.markers_due
 
-    def markers_due(self: Transactions) -> Mapping[int, list[End]]:
+    def markers_due(self: TransactionsTable) -> Mapping[int, list[End]]:
         return dict(list(all_due(self).items())[:1])
 
     def carried_out(self: TwoPhase, participant: int) -> bool:
@@ -39,7 +39,7 @@ def end_in_one_partition() -> Iterator[None]:
 
     with (
         patch.object(TwoPhase, "carried_out", carried_out),
-        patch.object(Transactions, "markers_due", markers_due),
+        patch.object(TransactionsTable, "markers_due", markers_due),
     ):
         yield
 
@@ -50,9 +50,9 @@ def commit_what_is_overdue() -> Iterator[None]:
 
     def fence(state: State, name: str, known: Transaction, at_ms: int) -> None:
         known.epoch += 1
-        changes._decide(state, name, known, Decision.COMMIT, at_ms)
+        transactions._decide(state, name, known, Decision.COMMIT, at_ms)
 
-    with patch.object(changes, "_fence", fence):
+    with patch.object(transactions, "_fence", fence):
         yield
 
 

@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 from samelog.sequencer.cluster.upgrade import Upgrade
 from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.state import setting_state
-from samelog.sequencer.state.access_state import Problem
-from samelog.sequencer.state.commands import RaiseLevel
+from samelog.sequencer.state import machine
+from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.tables.members import RaiseLevel
 from samelog.sequencer.state.types import State
 from tests.cluster_sim.new_kind import NEW_BUILD
 from tests.cluster_sim.node import Recorder
@@ -31,7 +31,7 @@ def use_what_only_some_know() -> Iterator[None]:
 def finalize_by_a_majority() -> Iterator[None]:
     """The feature level is raised once a majority of the members supports the new one."""
 
-    def raise_level(state: State, command: RaiseLevel) -> Problem:
+    def raise_level(state: State, command: RaiseLevel) -> WhyNot:
         support = [life for life in state.started.values() if life.level >= command.level]
         if state.level != command.since or 2 * len(support) <= len(state.members):
             return "LEVEL_UNSUPPORTED", "no majority"
@@ -44,7 +44,7 @@ def finalize_by_a_majority() -> Iterator[None]:
     changes: Any = {RaiseLevel: raise_level}
     with (
         patch.object(Upgrade, "_obstacle", obstacle),
-        patch.dict(setting_state.CHANGES, changes),
+        patch.dict(machine.CHANGES, changes),
     ):
         yield
 

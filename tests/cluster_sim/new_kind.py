@@ -15,8 +15,9 @@ import msgspec
 from samelog.sequencer.levels import SUPPORTED
 from samelog.sequencer.state import commands, machine
 from samelog.sequencer.state.command_base import Command
-from samelog.sequencer.state.commands import AnyCommand, CommandError, RecordEvent, decode_commands
+from samelog.sequencer.state.commands import AnyCommand, CommandError, decode_commands
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.events import RecordEvent
 
 OLD_BUILD = SUPPORTED
 NEW_BUILD = SUPPORTED + 1

@@ -24,7 +24,7 @@ from samelog.placement.values import PassStage, Placement
 from samelog.sequencer.admin.placement import other_copies
 from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.placement.commands import ChangePlacement, PlaceTopic
+from samelog.sequencer.state.tables.placement import ChangePlacement, PlaceTopic
 from samelog.sequencer.state.types import State
 from tests.cluster_sim.group_checker import PLACED
 from tests.cluster_sim.process import Process

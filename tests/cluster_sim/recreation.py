@@ -23,7 +23,8 @@ from samelog.consensus import Busy, NotLeader
 from samelog.replicator.interfaces import InputName
 from samelog.replicator.push.progress import LostRange
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import DeleteTopicCommand, Range
+from samelog.sequencer.state.instructions import Range
+from samelog.sequencer.state.tables.topics import DeleteTopicCommand
 from tests.cluster_sim.checker import Checker
 from tests.cluster_sim.history import Name, Written
 from tests.cluster_sim.lineage import Lineage

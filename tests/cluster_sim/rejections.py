@@ -8,9 +8,9 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Rejection
 
 EVERY = 4
 """Encoding the state before each command would take a tenth of a world's time."""

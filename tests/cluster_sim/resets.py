@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from samelog.consensus import Busy, NotLeader
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.reset_commands import HardReset, ResetCommand, SoftReset
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.tables.resets import HardReset, ResetCommand, SoftReset
 
 if TYPE_CHECKING:
     from tests.cluster_sim.world import World

@@ -18,7 +18,7 @@ from samelog.consensus import Busy, NotLeader
 from samelog.format import _kernels as kernels
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.placement.commands import PlaceTopic
+from samelog.sequencer.state.tables.placement import PlaceTopic
 from samelog.wire.bounds import RunEnd
 from samelog.wire.errors import FaultCode
 from tests.cluster_sim.canonical import CanonicalLog, make_value

@@ -13,7 +13,7 @@ from samelog.placement.changes import PlaceGroups, StartTask, WantGroup, apply_c
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementTask, TaskKind, TaskState
 from samelog.placement.values import NewGroup, Placement
-from samelog.sequencer.state.placement.commands import ChangePlacement
+from samelog.sequencer.state.tables.placement import ChangePlacement
 from tests.cluster_sim.data_groups import DataGroups
 from tests.cluster_sim.memory_faults import MemoryFaults
 from tests.cluster_sim.operator import Operator

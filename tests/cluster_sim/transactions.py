@@ -26,15 +26,15 @@ from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.producer_log import ProducerLog
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
 from samelog.sequencer.admin.parts import parts_of
-from samelog.sequencer.state.group_commands import CommittedOffset
-from samelog.sequencer.state.transactions.changes import ProducerIdAndEpoch
-from samelog.sequencer.state.transactions.commands import (
+from samelog.sequencer.state.tables.groups import CommittedOffset
+from samelog.sequencer.state.tables.transactions import (
     NO_PRODUCER,
     AddToTransaction,
     CommitInTransaction,
     EndTransaction,
     InitProducer,
 )
+from samelog.sequencer.state.units.transactions import ProducerIdAndEpoch
 from tests.cluster_sim.canonical import make_value
 from tests.cluster_sim.client import RemoteClient, Script, holds
 from tests.cluster_sim.history import Name

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from samelog.admin.answers import NodeState
 from samelog.consensus import Busy, NotLeader
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import RaiseLevel
+from samelog.sequencer.state.tables.members import RaiseLevel
 from tests.cluster_sim.new_kind import NEW_BUILD, OLD_BUILD, NewKind
 from tests.cluster_sim.node import NodeActor
 

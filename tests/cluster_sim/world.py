@@ -24,11 +24,11 @@ from samelog.sequencer.keys import keeper
 from samelog.sequencer.merge import merger
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft import member_log, snapshots
-from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.sequencer.state.schema_commands import SetSchemaCommand
 from samelog.sequencer.state.tables import keys as key_table
 from samelog.sequencer.state.tables import sessions as session_table
 from samelog.sequencer.state.tables.keys import DEDUP_KEY, DEDUP_KEY_HORIZON, FIRST
+from samelog.sequencer.state.tables.schemas import SetSchemaCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.store.merged.log import MergedLog
 from samelog.typed.enforcing import ENFORCE, Enforce
 from tests import tiers

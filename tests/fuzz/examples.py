@@ -15,22 +15,17 @@ from samelog.consensus import Entry, HardState, Snapshot
 from samelog.consensus.messages import Append, Heartbeat, PreVote, RaftMessage, SnapshotChunk
 from samelog.consensus.wal import Base, Cut, SnapshotMark, WalEncoder, WalHeader, WalRecord
 from samelog.format import _kernels as kernels
-from samelog.sequencer.state.commands import (
-    AnyCommand,
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.instructions import Merge, MergeExtras, Range, Sequence5
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.members import LetIn, NodeStarted
+from samelog.sequencer.state.tables.sessions import (
     CloseRun,
-    CreateTopicCommand,
-    DeleteTopicCommand,
-    LetIn,
-    Merge,
-    MergeExtras,
-    NodeStarted,
     OpenInputCommand,
     OpenRunCommand,
-    Range,
     RetireSessionCommand,
-    Sequence5,
 )
-from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
 from samelog.wire import messages as wire
 from samelog.wire.bounds import Ack, RunEnd
 from samelog.wire.peer_messages import InputPosition, Report

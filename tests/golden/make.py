@@ -18,7 +18,7 @@ from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.runtime.network.channel import Channel
 from samelog.runtime.network.connection import Connection
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.wire.frames import FrameType, encode_frame
 from samelog.wire.messages import ConnectionRole, Hello
 from tests.golden.facts import facts

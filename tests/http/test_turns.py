@@ -23,14 +23,11 @@ from samelog.format.steps import finished
 from samelog.runtime import slices
 from samelog.sequencer.admin.handlers import answer as answer_of
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CreateTopicCommand,
-    OpenInputCommand,
-    OpenRunCommand,
-)
-from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
-from samelog.sequencer.state.transactions.commands import InitProducer
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.tables.groups import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
+from samelog.sequencer.state.tables.transactions import InitProducer
 from samelog.wire import conversion
 from samelog.wire.plain import TooManyValues, decode_steps, encode_steps, to_json
 from tests.http.test_server import LOOPBACK, NO_FILES, OneApi, serving

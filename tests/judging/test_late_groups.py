@@ -8,10 +8,10 @@ import pytest
 
 from samelog.sequencer.judging.process import CannotCheck
 from samelog.sequencer.refusing import schema_filter
-from samelog.sequencer.state.commands import CreateTopicCommand, Merge
+from samelog.sequencer.state.instructions import Merge
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.setting_commands import AlterTopicCommand
+from samelog.sequencer.state.tables.schemas import SetSchemaCommand
+from samelog.sequencer.state.tables.topics import AlterTopicCommand, CreateTopicCommand
 from tests.judging.test_schema_filter import (
     BAD,
     FIRST,

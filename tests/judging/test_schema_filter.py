@@ -19,20 +19,13 @@ from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.refusing import schema_filter
 from samelog.sequencer.refusing.schema_filter import REFUSED_MOST, SchemaFilter
 from samelog.sequencer.refusing.verdicts import Verdicts
-from samelog.sequencer.state.commands import (
-    CreateTopicCommand,
-    Merge,
-    MergeExtras,
-    OpenInputCommand,
-    OpenRunCommand,
-    Verdict,
-)
-from samelog.sequencer.state.judging.commands import ForgetRefused
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.instructions import Merge, MergeExtras, Verdict
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.setting_commands import AlterTopicCommand
-from samelog.sequencer.state.transactions.commands import AddToTransaction, InitProducer
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.schemas import SetSchemaCommand
+from samelog.sequencer.state.tables.sessions import ForgetRefused, OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.topics import AlterTopicCommand, CreateTopicCommand
+from samelog.sequencer.state.tables.transactions import AddToTransaction, InitProducer
 from samelog.typed.judging import FITS, BatchMisfits
 from samelog.typed.versions import SCHEMA_HEADER
 from tests.judging.judges import InlineJudge

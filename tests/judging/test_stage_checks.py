@@ -11,9 +11,9 @@ from samelog.format import _kernels as kernels
 from samelog.sequencer.judging.process import CannotCheck
 from samelog.sequencer.refusing import schema_filter
 from samelog.sequencer.refusing.stage_checks import StageChecks
-from samelog.sequencer.state.commands import Range
-from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.setting_commands import AlterTopicCommand
+from samelog.sequencer.state.instructions import Range
+from samelog.sequencer.state.tables.schemas import SetSchemaCommand
+from samelog.sequencer.state.tables.topics import AlterTopicCommand
 from tests.judging.test_schema_filter import BAD, GOOD, NODE, SECOND, WIDE, World, batch, marked
 
 

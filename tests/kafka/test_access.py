@@ -26,7 +26,7 @@ from confluent_kafka.admin._scram import (
 from confluent_kafka.cimpl import NewTopic
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
-from samelog.sequencer.state.access_state import SESSION_MS
+from samelog.sequencer.state.tables.access import SESSION_MS
 from tests.e2e.harness import wait_for
 from tests.kafka.secure import Secure
 from tests.kafka.wire import Wire

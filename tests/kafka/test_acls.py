@@ -15,8 +15,7 @@ from samelog.kafka.access.acls import (
     decision,
     fits,
 )
-from samelog.sequencer.state.access_commands import AclBinding
-from samelog.sequencer.state.access_state import AccessState
+from samelog.sequencer.state.tables.access import AccessTable, AclBinding
 
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
 ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
@@ -121,7 +120,7 @@ def test_what_filters_mean(given: dict[str, Any], names: str) -> None:
 
 
 def test_decisions_follow_changes_and_identities_are_users() -> None:
-    access = AccessState()
+    access = AccessTable()
     decisions = AclDecisions(lambda: access)
     ann, dns = ("samelog://user/ann", HOST), ("dns:host", HOST)
 

@@ -15,7 +15,8 @@ from samelog.kafka.apis.metadata import MetadataResponse, metadata
 from samelog.kafka.broker import Broker as NodeBroker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
-from samelog.sequencer.state.types import State, Topic
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.types import State
 
 TOPIC = SimpleNamespace(
     name="new", partitions=1, log_id=UUID(int=7).hex, is_placed=False, is_generated=False

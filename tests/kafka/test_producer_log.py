@@ -25,9 +25,8 @@ from samelog.sequencer.ingest.batch_check import Taken
 from samelog.sequencer.merge.drafts import Draft
 from samelog.sequencer.merge.filters import GivenBatch
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CloseRun, CreateTopicCommand, DeleteTopicCommand
-from samelog.sequencer.state.tables.sessions import Input
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.sessions import CloseRun, Input
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand, Topic
 from samelog.wire.errors import FaultCode
 from tests.kafka.batches import batch
 from tests.patience import PATIENCE_S

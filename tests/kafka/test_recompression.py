@@ -11,7 +11,7 @@ from samelog.format import recompression as packing
 from samelog.format.batch import HEADER_BYTES, read_header
 from samelog.format.compression import Codec, decompress
 from samelog.kafka import recompression
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 from tests.kafka.batches import packed
 
 LIMIT_BYTES = 1 << 20

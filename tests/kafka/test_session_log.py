@@ -19,7 +19,7 @@ from samelog.kafka.sidecar import session_log
 from samelog.kafka.sidecar.session_log import Sequences, SidecarLog
 from samelog.publisher import session_writer
 from samelog.publisher.session_writer import SessionWriter
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 from samelog.store.disk.disk_errors import DiskFault, NoSpace
 from samelog.store.disk.files import OsFileSystem
 from tests.kafka.batches import batch

@@ -23,16 +23,12 @@ from samelog.kafka.apis.checks import _OF_TOPICS
 from samelog.kafka.broker import Broker
 from samelog.kafka.state_topics.log import FeedLog, FeedStream
 from samelog.kafka.state_topics.records import told
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CreateTopicCommand,
-    DeleteTopicCommand,
-    Merge,
-    MergeExtras,
-)
-from samelog.sequencer.state.feeds import feed
-from samelog.sequencer.state.feeds.feed import ITSELF, PARTITIONS, StateTopic, partition_for
-from samelog.sequencer.state.group_commands import (
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.instructions import End, Merge, MergeExtras
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables import feeds
+from samelog.sequencer.state.tables.feeds import ITSELF, PARTITIONS, StateTopic, partition_for
+from samelog.sequencer.state.tables.groups import (
     ClassicMember,
     CommitOffsets,
     CommittedOffset,
@@ -41,12 +37,11 @@ from samelog.sequencer.state.group_commands import (
     Phase,
     SaveGroup,
 )
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.reset_commands import HardReset
-from samelog.sequencer.state.transactions.commands import (
+from samelog.sequencer.state.tables.resets import HardReset
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
+from samelog.sequencer.state.tables.transactions import (
     AddToTransaction,
     CommitInTransaction,
-    End,
     EndTransaction,
     ForgetTransactionalIds,
     InitProducer,
@@ -240,7 +235,7 @@ def test_what_goes_with_a_topic_is_told_by_the_topics_name(gone: AnyCommand) -> 
 
 
 def test_old_tombstones_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "TOMBSTONES_KEPT", 2)
+    monkeypatch.setattr(feeds, "TOMBSTONES_KEPT", 2)
     machine = machine_at()
     for number in range(1, 5):
         machine.apply(commit("billing", number, 1))

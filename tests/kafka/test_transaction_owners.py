@@ -14,7 +14,7 @@ from samelog.kafka.any_broker import KafkaClient
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.transactions import admin_apis, producer_apis
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.access_commands import AclBinding, ChangeAcls
+from samelog.sequencer.state.tables.access import AclBinding, ChangeAcls
 from tests.kafka.test_creating_together import call_to
 from tests.sequencer.cluster import RunWith, leader_of
 

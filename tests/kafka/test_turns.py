@@ -32,12 +32,8 @@ from samelog.kafka.server.dispatch import ApiDispatcher
 from samelog.runtime import slices
 from samelog.sequencer.admin.handlers import answer as answer_of
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.sequencer.state.group_commands import (
-    ClassicMember,
-    CommitOffsets,
-    CommittedOffset,
-)
+from samelog.sequencer.state.tables.groups import ClassicMember, CommitOffsets, CommittedOffset
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from tests.kafka.wire import request
 from tests.kafka.worst import TOPIC, worst_requests
 from tests.sequencer.cluster import RunWith, until

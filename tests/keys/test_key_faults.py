@@ -31,12 +31,11 @@ from samelog.sequencer.keys.lookups import KeyLookups
 from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge import filters
 from samelog.sequencer.merge.drafts import JOINED_BYTES
-from samelog.sequencer.state.commands import Verdict, VoidRecordsCommand
-from samelog.sequencer.state.key_commands import TellKeys
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.instructions import Verdict, VoidRecordsCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.setting_commands import AlterTopicCommand
-from samelog.sequencer.state.tables.keys import BLOCK_RECORDS, KeyedPartition, horizon_of
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.keys import BLOCK_RECORDS, KeyedPartition, TellKeys, horizon_of
+from samelog.sequencer.state.tables.topics import AlterTopicCommand
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.keys.key_store import FOLDER, KeysUnavailable, NoKeys, open_keys

@@ -22,19 +22,14 @@ from samelog.sequencer.keys.partition_keys import PartitionKeys
 from samelog.sequencer.merge import filters
 from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.planner import Planner
-from samelog.sequencer.state.commands import (
-    CreateTopicCommand,
-    Merge,
-    OpenInputCommand,
-    OpenRunCommand,
-    Verdict,
-)
-from samelog.sequencer.state.key_commands import TellKeys
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.instructions import Merge, Verdict
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.setting_commands import AlterTopicCommand
 from samelog.sequencer.state.tables import keys as key_table
-from samelog.sequencer.state.transactions.commands import AddToTransaction, InitProducer
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.keys import TellKeys
+from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.topics import AlterTopicCommand, CreateTopicCommand
+from samelog.sequencer.state.tables.transactions import AddToTransaction, InitProducer
 from samelog.store.keys.key_store import NoKeys, stored_keys
 from tests.examples import at_most
 from tests.keys.looking import DiskKeys, at_once

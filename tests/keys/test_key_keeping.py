@@ -14,8 +14,8 @@ from samelog.sequencer.host import Host
 from samelog.sequencer.keys import keeper
 from samelog.sequencer.keys.keeper import KeeperParts, KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
-from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.keys.key_store import FOLDER, open_keys

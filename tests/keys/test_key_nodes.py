@@ -12,8 +12,8 @@ from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.sequencer.keys import keeper
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.tables import keys as key_table
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.store.keys.key_store import FOLDER, LmdbKeys
 from tests.keys.test_key_filter import batch
 from tests.sequencer.cluster import (

@@ -36,10 +36,10 @@ from samelog.mirror.source import BatchBefore, Where, first_of
 from samelog.sequencer.admin.mirroring.mirrors import mirror_info
 from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.planner import Planner
-from samelog.sequencer.state.commands import Merge
-from samelog.sequencer.state.group_commands import CommittedOffset
-from samelog.sequencer.state.mirrors.commands import FollowSource, MirrorGap, PromoteMirrors
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.instructions import Merge
+from samelog.sequencer.state.tables.groups import CommittedOffset
+from samelog.sequencer.state.tables.mirrors import FollowSource, MirrorGap, PromoteMirrors
 from tests import tiers
 from tests.mirror.fakes import WHERE, next_of
 from tests.sequencer.mirroring import MirrorWorld, compacted, content, source_batch

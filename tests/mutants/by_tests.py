@@ -27,22 +27,18 @@ from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state import machine as state
-from samelog.sequencer.state.commands import (
-    CreateTopicCommand,
-    DeleteTopicCommand,
+from samelog.sequencer.state.instructions import Merge, Verdict, VoidRecordsCommand
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables import producers
+from samelog.sequencer.state.tables.groups import CommitOffsets
+from samelog.sequencer.state.tables.sessions import (
     Expire,
-    Merge,
     OpenRunCommand,
     RetireSessionCommand,
-    Verdict,
-    VoidRecordsCommand,
+    Session,
+    SessionIndex,
 )
-from samelog.sequencer.state.group_commands import CommitOffsets
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.session_index import SessionIndex
-from samelog.sequencer.state.tables import producers
-from samelog.sequencer.state.tables.sessions import Session
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand, Topic
 from tests.mutants.archiving import ARCHIVING
 from tests.mutants.asking import ASKING
 from tests.mutants.clocks import CLOCKS

@@ -17,10 +17,10 @@ from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.raft import coordinator
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.entry_bytes import EntryBytes
-from samelog.sequencer.state.placement import leaving, passing
-from samelog.sequencer.state.placement.leaving import Stub
 from samelog.sequencer.state.tables.sessions import Input
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units import moves, stubs
+from samelog.sequencer.state.units.stubs import Stub
 from samelog.store.merged.topic_dirs import TopicDirs
 
 
@@ -31,19 +31,19 @@ def begin_with_the_groups_epochs() -> Iterator[None]:
     def named(number: int, topic_id: str, index: int, group: int, *_: int) -> PlacedPartition:
         return PlacedPartition(number, topic_id, index, group)
 
-    with patch.object(leaving, "PlacedPartition", named):
+    with patch.object(stubs, "PlacedPartition", named):
         yield
 
 
 @contextmanager
 def forget_who_wrote() -> Iterator[None]:
     """Group 0 forgets sessions' inputs with the partition: their runs end without the new group."""
-    original = leaving.keep_stub
+    original = stubs.keep_stub
 
     def keep_stub(state: State, stub: Stub) -> None:
         original(state, (stub[0], []))
 
-    with patch.object(passing, "keep_stub", keep_stub):
+    with patch.object(moves, "keep_stub", keep_stub):
         yield
 
 
@@ -58,8 +58,8 @@ def keep_what_was_merged() -> Iterator[None]:
         state.partitions.put(stub[0])
         state.sessions.inputs.update((entry.number, entry) for entry in stub[1])
 
-    as_it_was = patch.object(passing, "stub_of", stub_of)
-    with as_it_was, patch.object(passing, "keep_stub", keep_stub):
+    as_it_was = patch.object(moves, "stub_of", stub_of)
+    with as_it_was, patch.object(moves, "keep_stub", keep_stub):
         yield
 
 

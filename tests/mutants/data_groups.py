@@ -22,8 +22,7 @@ from samelog.sequencer.events import Ends
 from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import OpenPlacedInput
-from samelog.sequencer.state.tables.sessions import Input, Run, Session
+from samelog.sequencer.state.tables.sessions import Input, OpenPlacedInput, Run, Session
 from samelog.sequencer.state.types import State
 from samelog.wire.bounds import Holder, RunEnd
 from samelog.wire.member_beats import MemberBeats, Silence
@@ -253,7 +252,7 @@ def hear_any_replica() -> Iterator[None]:
 @contextmanager
 def group_0_takes_all() -> Iterator[None]:
     """Group 0 archives partitions that are in data groups."""
-    with patch("samelog.sequencer.state.void_state.elsewhere", lambda state, number: None):
+    with patch("samelog.sequencer.state.units.logs.elsewhere", lambda state, number: None):
         yield
 
 

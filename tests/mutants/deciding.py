@@ -12,13 +12,13 @@ from samelog.sequencer import group_replica
 from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state import expiry
-from samelog.sequencer.state.commands import MergeExtras, Verdict
-from samelog.sequencer.state.group_commands import CommitOffsets
+from samelog.sequencer.state.instructions import MergeExtras, Verdict
+from samelog.sequencer.state.tables.groups import CommitOffsets
 from samelog.sequencer.state.tables.open_transactions import LogTransactions
-from samelog.sequencer.state.transactions import changes
-from samelog.sequencer.state.transactions.state import Transaction, Transactions
-from samelog.sequencer.state.transactions.two_phase import Decision
+from samelog.sequencer.state.tables.transactions import Transaction, TransactionsTable
+from samelog.sequencer.state.two_phase import Decision
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units import transactions
 
 
 @contextmanager
@@ -50,10 +50,10 @@ def go_by_what_is_over() -> Iterator[None]:
 def end_again() -> Iterator[None]:
     """A marker that comes twice is written twice."""
 
-    def problem_with(self: Transactions, partition: int, extras: MergeExtras) -> str | None:
+    def problem_with(self: TransactionsTable, partition: int, extras: MergeExtras) -> str | None:
         return None
 
-    with patch.object(Transactions, "problem_with", problem_with):
+    with patch.object(TransactionsTable, "problem_with", problem_with):
         yield
 
 
@@ -69,23 +69,23 @@ def fence_nobody() -> Iterator[None]:
     """Who is overdue keeps its epoch, and goes on."""
 
     def fence(state: State, name: str, known: Transaction, at_ms: int) -> None:
-        changes._decide(state, name, known, Decision.ABORT, at_ms)
+        transactions._decide(state, name, known, Decision.ABORT, at_ms)
 
-    with patch.object(changes, "_fence", fence):
+    with patch.object(transactions, "_fence", fence):
         yield
 
 
 @contextmanager
 def abort_with_offsets() -> Iterator[None]:
     """Offsets of a transaction are committed, whatever is decided."""
-    original = changes._decide
+    original = transactions._decide
 
     def decide(state: State, name: str, known: Transaction, *more: Any) -> None:
         commits = [(group, list(offsets.items())) for group, offsets in known.groups.items()]
         state.groups.apply(CommitOffsets(commits), state.partitions.by_number)
         original(state, name, known, *more)
 
-    with patch.object(changes, "_decide", decide):
+    with patch.object(transactions, "_decide", decide):
         yield
 
 

@@ -12,7 +12,7 @@ from samelog.admin.known_schemas import TopicSchemas
 from samelog.publisher import row_checks
 from samelog.publisher.row_checks import RowChecks
 from samelog.replicator.pull.copy_directory import CopyDirectory
-from samelog.sequencer.state.views.index import ViewIndex
+from samelog.sequencer.state.tables.views import ViewIndex
 from samelog.subscriber.engine import Engine
 from samelog.subscriber.start import StartFinder
 from samelog.subscriber.topics.chosen import ChosenTopics, TopicPattern

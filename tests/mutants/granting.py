@@ -15,10 +15,9 @@ from samelog.kafka.access.acls import AclDecisions, AclOperation, AclPermission,
 from samelog.kafka.clients import tokens
 from samelog.kafka.clients.sasl import ScramExchange
 from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.state import access_state
-from samelog.sequencer.state.access_commands import AclBinding, ChangeAcls
-from samelog.sequencer.state.access_state import AccessState
 from samelog.sequencer.state.commands import decode_commands
+from samelog.sequencer.state.tables import access
+from samelog.sequencer.state.tables.access import AccessTable, AclBinding, ChangeAcls
 
 
 @contextmanager
@@ -93,13 +92,13 @@ def keys_of_any_kind() -> Iterator[None]:
 @contextmanager
 def add_what_has_no_room() -> Iterator[None]:
     """A command that is refused has changed something already."""
-    original = access_state._CHANGES[ChangeAcls]
+    original = access._CHANGES[ChangeAcls]
 
-    def change(access: AccessState, command: ChangeAcls) -> Any:
+    def change(access: AccessTable, command: ChangeAcls) -> Any:
         access.acls = [acl for acl in access.acls if acl not in command.remove]
         return original(access, command)
 
-    with patch.dict(access_state._CHANGES, {ChangeAcls: change}):
+    with patch.dict(access._CHANGES, {ChangeAcls: change}):
         yield
 
 

@@ -9,14 +9,14 @@ from unittest.mock import patch
 from samelog.sequencer.admin import topic_users
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.ingest.intake import Intake
-from samelog.sequencer.state.group_state import GroupState
+from samelog.sequencer.state.tables.groups import ConsumerGroupRecord
 
 
 @contextmanager
 def count_only_readers_that_committed() -> Iterator[None]:
     """A group without committed positions does not keep a topic."""
 
-    def uses(group: GroupState, topic: str) -> bool:
+    def uses(group: ConsumerGroupRecord, topic: str) -> bool:
         return bool(group.offsets)
 
     with patch.object(topic_users, "_uses", uses):

@@ -17,9 +17,8 @@ from samelog.sequencer.merge import drafts
 from samelog.sequencer.merge.bookings import Bookings
 from samelog.sequencer.merge.drafts import EntryBudget
 from samelog.sequencer.merge.planner import Planner
-from samelog.sequencer.state import setting_state
-from samelog.sequencer.state.placement import topics
 from samelog.sequencer.state.tables.keys import KeyedPartition
+from samelog.sequencer.state.units import topics
 from samelog.store.keys import key_store
 from samelog.store.keys.key_pages import KeySnapshot
 from samelog.store.keys.key_store import FOLDER, LmdbKeys
@@ -150,7 +149,6 @@ def change_what_counts() -> Iterator[None]:
         return None
 
     with (
-        patch.object(setting_state, "problem_with_keys", no_problem),
         patch.object(topics, "problem_with_keys", no_problem),
     ):
         yield

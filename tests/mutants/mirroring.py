@@ -24,13 +24,12 @@ from samelog.sequencer.ingest import batch_check
 from samelog.sequencer.merge import merger, mirrored, transaction_view
 from samelog.sequencer.merge.dedup import DedupView
 from samelog.sequencer.merge.mirrored import MirroredRanges
-from samelog.sequencer.state import machine, setting_state
-from samelog.sequencer.state.commands import Merge, Verdict
+from samelog.sequencer.state import machine
+from samelog.sequencer.state.instructions import Merge, Verdict
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.mirrors import changes
-from samelog.sequencer.state.mirrors.state import MirrorPlace
-from samelog.sequencer.state.placement import topics
+from samelog.sequencer.state.tables.mirrors import MirrorPlace
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units import mirrors, topics
 
 
 @contextmanager
@@ -87,21 +86,21 @@ def teach_dedup_what_is_mirrored() -> Iterator[None]:
 @contextmanager
 def positions_at_once() -> Iterator[None]:
     """A group is where it is at the source, mirrored or not."""
-    with patch.object(changes, "min", lambda offset, end: offset, create=True):
+    with patch.object(mirrors, "min", lambda offset, end: offset, create=True):
         yield
 
 
 @contextmanager
 def copy_over_own_positions() -> Iterator[None]:
     """What a group commits at the mirror is overwritten."""
-    with patch.object(changes, "is_own", lambda *given: False):
+    with patch.object(mirrors, "is_own", lambda *given: False):
         yield
 
 
 @contextmanager
 def higher_positions_count() -> Iterator[None]:
     """A group that was reset at the source stays where it was."""
-    original = changes._follow_position
+    original = mirrors._follow_position
 
     def follow(state: State, group: str, number: int, position: Any) -> bool:
         known = state.groups.by_id.get(group)
@@ -109,7 +108,7 @@ def higher_positions_count() -> Iterator[None]:
         is_higher = there is None or position.offset >= there.offset
         return is_higher and original(state, group, number, position)
 
-    with patch.object(changes, "_follow_position", follow):
+    with patch.object(mirrors, "_follow_position", follow):
         yield
 
 
@@ -151,7 +150,7 @@ def trust_what_was_brought() -> Iterator[None]:
 @contextmanager
 def promote_a_topic_twice() -> Iterator[None]:
     """A promotion that is repeated is another one."""
-    original = changes._promote
+    original = mirrors._promote
 
     def promote(state: State, command: Any) -> Any:
         for topic_id in command.topic_ids:
@@ -161,9 +160,9 @@ def promote_a_topic_twice() -> Iterator[None]:
                 state.mirrors.follow(topic_id, state.topics[topic_id].partition_numbers)
         return original(state, command)
 
-    planted = {**changes.MIRROR_CHANGES}
+    planted = {**mirrors.MIRROR_CHANGES}
     kinds = [kind for kind, change in planted.items() if change is original]
-    with patch.dict(setting_state.CHANGES, dict.fromkeys(kinds, promote)):
+    with patch.dict(machine.CHANGES, dict.fromkeys(kinds, promote)):
         yield
 
 

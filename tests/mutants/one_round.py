@@ -23,7 +23,8 @@ from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import DirectInputs
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.group import RaftGroup
-from samelog.sequencer.state.commands import AnyCommand, Range
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.instructions import Range
 from samelog.sequencer.state.tables.sessions import Input
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.session.log import InputLog

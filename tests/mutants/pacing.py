@@ -23,8 +23,8 @@ from samelog.runtime import slices
 from samelog.sequencer.admin import handlers
 from samelog.sequencer.merge import merging
 from samelog.sequencer.raft import proposer
-from samelog.sequencer.state.transactions import changes
-from samelog.sequencer.state.transactions.commands import InitProducer
+from samelog.sequencer.state.tables.transactions import InitProducer
+from samelog.sequencer.state.units import transactions
 from samelog.wire import conversion, plain
 
 
@@ -47,7 +47,7 @@ def plan_each_topic_alone() -> Iterator[None]:
     """The topics of a request are planned as if none of the others came."""
 
     def add(self: PlannedTable, *_: Any) -> None:
-        """Nothing changes."""
+        """Nothing transactions."""
 
     with patch.object(PlannedTable, "add", add):
         yield
@@ -56,12 +56,12 @@ def plan_each_topic_alone() -> Iterator[None]:
 @contextmanager
 def fence_the_overdue() -> Iterator[None]:
     """A producer whose transaction timed out is fenced as if by a rival."""
-    original = changes._said_again
+    original = transactions._said_again
 
     def said_again(state: Any, command: Any) -> Any:
         return original(state, command) if command.bumps else None
 
-    with patch.object(changes, "_said_again", said_again):
+    with patch.object(transactions, "_said_again", said_again):
         yield
 
 
@@ -72,8 +72,8 @@ def let_anyone_take_it() -> Iterator[None]:
     def init(state: Any, command: Any) -> Any:
         return original(state, structs.replace(command, owner=""))
 
-    original = changes._CHANGES[InitProducer]
-    with patch.dict(cast(Any, changes._CHANGES), {InitProducer: init}):
+    original = transactions._CHANGES[InitProducer]
+    with patch.dict(cast(Any, transactions._CHANGES), {InitProducer: init}):
         yield
 
 

@@ -20,15 +20,16 @@ from samelog.sequencer.data_groups import keeping
 from samelog.sequencer.data_groups import passing as driver
 from samelog.sequencer.data_groups.leftovers import Leftovers
 from samelog.sequencer.data_groups.passing import PartitionPasses
-from samelog.sequencer.state import machine, setting_state
-from samelog.sequencer.state.placement import changes, passing
-from samelog.sequencer.state.placement.commands import OpenPartition, PassPartition
+from samelog.sequencer.state import machine
 from samelog.sequencer.state.tables import epochs
+from samelog.sequencer.state.tables.open_transactions import OpenTransactionsTable
+from samelog.sequencer.state.tables.placement import OpenPartition
 from samelog.sequencer.state.tables.producers import ProducersTable
 from samelog.sequencer.state.tables.sessions import SessionsTable
-from samelog.sequencer.state.tables.transfers import TransfersTable
+from samelog.sequencer.state.tables.transfers import PassPartition, TransfersTable
 from samelog.sequencer.state.tables.watermarks import WatermarksTable
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units import moves, placement
 
 
 @contextmanager
@@ -96,7 +97,7 @@ def begin_runs_twice() -> Iterator[None]:
 @contextmanager
 def forget_the_schemas() -> Iterator[None]:
     """The new group does not learn by which versions of its topic's schema records were written."""
-    with patch.object(passing, "_take_up_schemas", lambda *_: None):
+    with patch.object(moves, "_take_up_schemas", lambda *_: None):
         yield
 
 
@@ -122,7 +123,7 @@ def seal_what_is_staged() -> Iterator[None]:
 @contextmanager
 def seal_within_a_transaction() -> Iterator[None]:
     """A partition goes while a transaction is open in it."""
-    with patch("samelog.sequencer.state.transactions.state.Transactions.stable_offset", _planned):
+    with patch.object(OpenTransactionsTable, "stable_offset", _planned):
         yield
 
 
@@ -133,28 +134,28 @@ def _planned(self: Any, partition: int, next_offset: int) -> int:
 @contextmanager
 def seal_what_is_forbidden() -> Iterator[None]:
     """An order to seal that comes late is obeyed, though its task was cancelled."""
-    original = passing._seal
+    original = moves._seal
 
     def seal(state: State, command: PassPartition) -> Any:
         if state.transfers.pass_of(command.task) is PassStage.FORBIDDEN:
             state.transfers.passing = None
         return original(state, command)
 
-    with patch.dict(passing._STEPS, {Action.SEAL_PARTITION: seal}):
+    with patch.dict(moves._STEPS, {Action.SEAL_PARTITION: seal}):
         yield
 
 
 @contextmanager
 def copy_what_was_given_up() -> Iterator[None]:
     """A late order to copy restarts a move that was undone."""
-    original = passing._copy
+    original = moves._copy
 
     def copy(state: State, command: PassPartition) -> Any:
         if state.transfers.pass_of(command.task) is PassStage.GONE:
             state.transfers.passing = None
         return original(state, command)
 
-    with patch.dict(passing._STEPS, {Action.COPY_PARTITION: copy}):
+    with patch.dict(moves._STEPS, {Action.COPY_PARTITION: copy}):
         yield
 
 
@@ -163,9 +164,9 @@ def obey_older_tasks() -> Iterator[None]:
     """A step counts, whatever newer task its group has heard of."""
 
     def pass_partition(state: State, command: PassPartition) -> Any:
-        return passing._STEPS[command.action](state, command)
+        return moves._STEPS[command.action](state, command)
 
-    with patch.dict(changes.PLACEMENT_CHANGES, {PassPartition: pass_partition}):
+    with patch.dict(placement.PLACEMENT_CHANGES, {PassPartition: pass_partition}):
         yield
 
 
@@ -183,7 +184,7 @@ def open_again_what_left() -> Iterator[None]:
     def open_partition(state: State, command: OpenPartition) -> None:
         state.open_partition(command)
 
-    with patch.dict(changes.PLACEMENT_CHANGES, {OpenPartition: open_partition}):
+    with patch.dict(placement.PLACEMENT_CHANGES, {OpenPartition: open_partition}):
         yield
 
 
@@ -248,7 +249,7 @@ def remove_unknown_groups() -> Iterator[None]:
 @contextmanager
 def seal_what_is_compacted() -> Iterator[None]:
     """Its new group is told of segments that it cannot get."""
-    with patch.object(passing, "is_compacted", lambda _: False):
+    with patch.object(moves, "is_compacted", lambda _: False):
         yield
 
 
@@ -259,7 +260,7 @@ def compact_on_the_way() -> Iterator[None]:
     def compact(state: State, command: Any) -> Any:
         return apply_order(state.partitions.by_number[command.partition], command)
 
-    changed = {**setting_state.CHANGES, CompactCommand: compact}
+    changed = {**machine.CHANGES, CompactCommand: compact}
     with patch.object(machine, "CHANGES", changed):
         yield
 

@@ -11,9 +11,9 @@ from samelog.publisher.shipper import Shipper
 from samelog.replicator.interfaces import MergedStream
 from samelog.sequencer.cluster.presence import OFFLINE, Presence
 from samelog.sequencer.ingest.log_source import NodeLogSource
-from samelog.sequencer.state.access_state import Problem
-from samelog.sequencer.state.setting_commands import AddPartitions
-from samelog.sequencer.state.setting_state import CHANGES
+from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.machine import CHANGES
+from samelog.sequencer.state.tables.topics import AddPartitions
 from samelog.sequencer.state.types import State
 from samelog.wire.peer_messages import MemberState
 
@@ -46,7 +46,7 @@ def add_partitions_here_only() -> Iterator[None]:
     """The node that applies it first has new partitions of a topic, and no other node."""
     original, first = CHANGES[AddPartitions], list[State]()
 
-    def add(state: State, command: AddPartitions) -> Problem:
+    def add(state: State, command: AddPartitions) -> WhyNot:
         first.append(state)
         return original(state, command) if state is first[0] else None
 

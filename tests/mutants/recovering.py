@@ -18,9 +18,10 @@ from samelog.sequencer.data_groups import leftovers, recovering
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.raft import alone
 from samelog.sequencer.spanning import steps
-from samelog.sequencer.state.commands import Merge, decode_commands, encode_commands
+from samelog.sequencer.state.commands import decode_commands, encode_commands
+from samelog.sequencer.state.instructions import Merge
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement import lowering
+from samelog.sequencer.state.units import recovered_offsets
 
 
 @contextmanager
@@ -176,21 +177,21 @@ def forget_where_logs_ended() -> Iterator[None]:
 @contextmanager
 def leave_offsets_ahead() -> Iterator[None]:
     """Groups are ahead of a log that lost records, and pass over as many that come."""
-    with patch.object(lowering, "_ahead", lambda state, ends: iter(())):
+    with patch.object(recovered_offsets, "_ahead", lambda state, ends: iter(())):
         yield
 
 
 @contextmanager
 def lower_only_what_is_decided() -> Iterator[None]:
     """A transaction commits an offset of records that are lost."""
-    with patch.object(lowering, "_lower_undecided", lambda state, ends: None):
+    with patch.object(recovered_offsets, "_lower_undecided", lambda state, ends: None):
         yield
 
 
 @contextmanager
 def pass_over_views() -> Iterator[None]:
     """Of views that a partition has, positions stay ahead of it."""
-    with patch.object(lowering, "base_number", lambda state, number: number):
+    with patch.object(recovered_offsets, "base_number", lambda state, number: number):
         yield
 
 

@@ -16,12 +16,13 @@ from samelog.replicator.interfaces import LogSource
 from samelog.sequencer.data_groups import resets
 from samelog.sequencer.data_groups.routing import RoutedLogs
 from samelog.sequencer.spanning import steps
-from samelog.sequencer.state import machine, reset_state
-from samelog.sequencer.state.placement import changes, passing
-from samelog.sequencer.state.placement.commands import OpenPartition
+from samelog.sequencer.state import machine
+from samelog.sequencer.state.tables.placement import OpenPartition
 from samelog.sequencer.state.tables.producers import ProducersTable
 from samelog.sequencer.state.tables.watermarks import WatermarksTable
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units import moves, placement
+from samelog.sequencer.state.units import resets as reset_units
 
 
 @contextmanager
@@ -42,7 +43,7 @@ def open_what_was_reset() -> Iterator[None]:
     def open_partition(state: State, command: OpenPartition) -> None:
         state.open_partition(command)
 
-    with patch.dict(changes.PLACEMENT_CHANGES, {OpenPartition: open_partition}):
+    with patch.dict(placement.PLACEMENT_CHANGES, {OpenPartition: open_partition}):
         yield
 
 
@@ -54,7 +55,7 @@ def obey_older_resets() -> Iterator[None]:
         topic = state.topics.get(log.topic_id)
         return topic is not None and topic.partition_numbers[0] != log.numbers[0]
 
-    with patch.object(reset_state, "_is_older", is_older):
+    with patch.object(reset_units, "_is_older", is_older):
         yield
 
 
@@ -68,13 +69,13 @@ def reset_while_partitions_move() -> Iterator[None]:
 @contextmanager
 def move_without_the_new_log() -> Iterator[None]:
     """A partition that moves is of the log that its topic began with."""
-    original = passing.carry
+    original = moves.carry
 
     def carry(state: State, number: int, **rest: Any) -> bytes:
-        carried = msgspec.msgpack.decode(original(state, number, **rest), type=passing.Carried)
+        carried = msgspec.msgpack.decode(original(state, number, **rest), type=moves.Carried)
         return msgspec.msgpack.encode(replace(carried, log_id="", former_logs=[]))
 
-    with patch.object(passing, "carry", carry):
+    with patch.object(moves, "carry", carry):
         yield
 
 

@@ -24,9 +24,9 @@ from samelog.sequencer.sites import lags, leading, sources, staying
 from samelog.sequencer.sites.agreeing import Agreement
 from samelog.sequencer.sites.lags import MemberLag, SiteLags
 from samelog.sequencer.state import machine
-from samelog.sequencer.state.setting_state import CHANGES
-from samelog.sequencer.state.sites import state
-from samelog.sequencer.state.sites.commands import PromoteSiteCommand, SetSiteCommand
+from samelog.sequencer.state.machine import CHANGES
+from samelog.sequencer.state.tables.sites import PromoteSiteCommand, SetSiteCommand
+from samelog.sequencer.state.units import sites
 from samelog.spark.logs.homes import Homes
 from samelog.wire.pull import nearness
 from samelog.wire.pull.nearness import Nearness
@@ -105,7 +105,7 @@ def spark_asks_anybody() -> Iterator[None]:
 @contextmanager
 def promote_under_the_same_id() -> Iterator[None]:
     """A promotion leaves the cluster's id as it is: nobody can tell who is of before."""
-    with patch.object(state, "promoted_id", lambda text, promotion: text):
+    with patch.object(sites, "promoted_id", lambda text, promotion: text):
         yield
 
 

@@ -8,9 +8,8 @@ from unittest.mock import patch
 
 from samelog.sequencer.spanning import steps
 from samelog.sequencer.spanning.steps import UnitSteps
-from samelog.sequencer.state.transactions.commands import SettleUnit, UnitStep
-from samelog.sequencer.state.transactions.spanning import Spanning, StagedUnit
-from samelog.sequencer.state.transactions.two_phase import Decision
+from samelog.sequencer.state.tables.stages import SettleUnit, Spanning, StagedUnit, UnitStep
+from samelog.sequencer.state.two_phase import Decision
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from samelog.replicator.pull.client import PullClient
-from samelog.sequencer.state.group_state import Groups
+from samelog.sequencer.state.tables.groups import GroupsTable
 from samelog.store.merged import partition_file
 from samelog.wire.pull.copies import StartAt
 from samelog.wire.pull.receiver import PullReceiver
@@ -29,7 +29,7 @@ def begin_added_partitions_at_their_end() -> Iterator[None]:
 @contextmanager
 def forget_when_a_group_began() -> Iterator[None]:
     """A member that joins later takes every partition without a position for an old one."""
-    with patch.object(Groups, "begin_native", lambda self, group, next_partition: None):
+    with patch.object(GroupsTable, "begin_native", lambda self, group, next_partition: None):
         yield
 
 

@@ -9,9 +9,8 @@ from unittest.mock import patch
 
 from samelog.kafka import broker
 from samelog.kafka.state_topics.log import FeedLog, FeedStream
-from samelog.sequencer.state.feeds.feed import Feed, Key
-from samelog.sequencer.state.placement import topics
-from samelog.sequencer.state.transactions import changes
+from samelog.sequencer.state.tables.feeds import Feed, Key
+from samelog.sequencer.state.units import topics, transactions
 
 
 @contextmanager
@@ -55,7 +54,7 @@ def delete_in_silence() -> Iterator[None]:
 @contextmanager
 def tell_no_decisions() -> Iterator[None]:
     """Offsets that are committed by a transaction are not told."""
-    with patch.object(changes, "note_commits", lambda state, command: None):
+    with patch.object(transactions, "note_commits", lambda state, command: None):
         yield
 
 

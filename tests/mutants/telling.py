@@ -14,7 +14,7 @@ from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft import coordinator
 from samelog.sequencer.raft.coordinator import Coordinator
-from samelog.sequencer.state.commands import VoidRecordsCommand
+from samelog.sequencer.state.instructions import VoidRecordsCommand
 from samelog.sequencer.state.tables.partitions import Partition, PartitionsTable
 
 

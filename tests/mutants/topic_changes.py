@@ -11,11 +11,12 @@ from samelog.config import authorisation
 from samelog.placement import converting
 from samelog.sequencer.admin import topics
 from samelog.sequencer.state import expiry, machine
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.telling import events
-from samelog.sequencer.state.telling.commands import NoteElection
-from samelog.sequencer.state.telling.events import Happened
-from samelog.sequencer.state.types import Rejection, State
+from samelog.sequencer.state.tables.events import NoteElection
+from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units import events
+from samelog.sequencer.state.units.events import Happened
 
 
 @contextmanager

@@ -19,16 +19,11 @@ from samelog.publisher.lanes import RunPart
 from samelog.replicator.pull.served_rows import RowStream
 from samelog.sequencer.filtering import view_stream
 from samelog.sequencer.filtering.pieces import RowFilters
-from samelog.sequencer.state import (
-    access_state,
-    machine,
-    schema_state,
-    setting_state,
-)
-from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.schemas import Schemas, SchemaVersion
+from samelog.sequencer.state import machine
+from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.tables.schemas import SchemasTable, SchemaVersion, SetSchemaCommand
 from samelog.sequencer.state.types import State
-from samelog.sequencer.state.views import changes as view_changes
+from samelog.sequencer.state.units import schemas, views
 from samelog.store.merged import partition_file
 from samelog.subscriber import tail_reader
 from samelog.subscriber import typed_rows as subscriber_rows
@@ -46,20 +41,20 @@ from samelog.typed.versions import mark, number_in
 @contextmanager
 def set_behind_any_version() -> Iterator[None]:
     """A version follows whatever is the newest, not the one that its author saw."""
-    original = setting_state.CHANGES[SetSchemaCommand]
+    original = machine.CHANGES[SetSchemaCommand]
 
-    def set_schema(state: State, command: SetSchemaCommand) -> access_state.Problem:
+    def set_schema(state: State, command: SetSchemaCommand) -> WhyNot:
         newest = len(state.topics[command.topic_id].schemas)
         return original(state, msgspec.structs.replace(command, follows=newest))
 
-    with patch.dict(setting_state.CHANGES, {SetSchemaCommand: set_schema}):
+    with patch.dict(machine.CHANGES, {SetSchemaCommand: set_schema}):
         yield
 
 
 @contextmanager
 def judge_no_compatibility() -> Iterator[None]:
     """A version is taken though it is not compatible with the newest one."""
-    with patch.object(schema_state, "problems_between", lambda mode, new, old: []):
+    with patch.object(schemas, "problems_between", lambda mode, new, old: []):
         yield
 
 
@@ -67,11 +62,11 @@ def judge_no_compatibility() -> Iterator[None]:
 def forget_shared_texts() -> Iterator[None]:
     """A topic that is deleted takes its schemas' texts along, though another topic has them too."""
 
-    def forget(self: Schemas, versions: Sequence[SchemaVersion]) -> None:
+    def forget(self: SchemasTable, versions: Sequence[SchemaVersion]) -> None:
         for version in versions:
             self.texts.pop(version.fingerprint, None)
 
-    with patch.object(Schemas, "forget", forget):
+    with patch.object(SchemasTable, "forget", forget):
         yield
 
 
@@ -288,14 +283,14 @@ def delete_what_views_need() -> Iterator[None]:
 @contextmanager
 def retype_what_views_need() -> Iterator[None]:
     """A version may lack what a view needs."""
-    with patch.object(schema_state, "why_not_changed", lambda state, topic, schema: None):
+    with patch.object(schemas, "why_not_changed", lambda state, topic, schema: None):
         yield
 
 
 @contextmanager
 def keep_the_log_of_a_view() -> Iterator[None]:
     """A view's log keeps its id, although its base's log was restarted."""
-    with patch.object(view_changes, "log_of_view", lambda topic_id, base: topic_id):
+    with patch.object(views, "log_of_view", lambda topic_id, base: topic_id):
         yield
 
 

@@ -10,9 +10,10 @@ from unittest.mock import patch
 from samelog.consensus import Entry, Snapshot
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.raft.replica import Replica
-from samelog.sequencer.state import setting_state
-from samelog.sequencer.state.access_state import Problem
-from samelog.sequencer.state.commands import CommandError, RaiseLevel
+from samelog.sequencer.state import machine
+from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.commands import CommandError
+from samelog.sequencer.state.tables.members import RaiseLevel
 from samelog.sequencer.state.types import State
 
 
@@ -51,16 +52,16 @@ def install_what_is_unknown() -> Iterator[None]:
 @contextmanager
 def finalize_without_learners() -> Iterator[None]:
     """The feature level is raised though a learner does not support the new one."""
-    original = setting_state.CHANGES[RaiseLevel]
+    original = machine.CHANGES[RaiseLevel]
 
-    def raise_level(state: State, command: RaiseLevel) -> Problem:
+    def raise_level(state: State, command: RaiseLevel) -> WhyNot:
         everybody = state.members
         state.members = {number: each for number, each in everybody.items() if each.voter}
         problem = original(state, command)
         state.members = everybody
         return problem
 
-    with patch.dict(setting_state.CHANGES, {RaiseLevel: raise_level}):
+    with patch.dict(machine.CHANGES, {RaiseLevel: raise_level}):
         yield
 
 

@@ -24,23 +24,14 @@ from samelog.placement.values import NewGroup, PlacedPartition, PlacedReplica, P
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.placing import moved_by
 from samelog.sequencer.levels import LOWEST
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CloseRun,
-    Merge,
-    Range,
-    Sequence5,
-    decode_commands,
-    encode_commands,
-)
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand, decode_commands, encode_commands
+from samelog.sequencer.state.instructions import Merge, Range, Sequence5
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import (
-    OpenPartition,
-    OpenPlacedInput,
-    PassPartition,
-)
-from samelog.sequencer.state.tables.sessions import Input, Run
-from samelog.sequencer.state.types import Rejection, State
+from samelog.sequencer.state.tables.placement import OpenPartition
+from samelog.sequencer.state.tables.sessions import CloseRun, Input, OpenPlacedInput, Run
+from samelog.sequencer.state.tables.transfers import PassPartition
+from samelog.sequencer.state.types import State
 from samelog.wire.peer_messages import PassAsked, PassReport, PassTold
 
 MOVING, STAYING = 1, 2

@@ -21,25 +21,21 @@ from samelog.placement.values import (
     PlacedPartition,
     PlacedReplica,
 )
-from samelog.sequencer.state.commands import (
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.instructions import Merge, Range
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.epochs import EpochsTable
+from samelog.sequencer.state.tables.placement import ChangePlacement
+from samelog.sequencer.state.tables.sessions import (
+    ClosePlacedRun,
     CloseRun,
-    CreateTopicCommand,
-    DeleteTopicCommand,
-    Merge,
     OpenInputCommand,
     OpenRunCommand,
-    Range,
 )
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import (
-    ChangePlacement,
-    ClosePlacedRun,
-    PassPartition,
-)
-from samelog.sequencer.state.placement.leaving import may_leave
-from samelog.sequencer.state.placement.passing import Carried, carry
-from samelog.sequencer.state.tables.epochs import EpochsTable
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
+from samelog.sequencer.state.tables.transfers import PassPartition
+from samelog.sequencer.state.units.moves import Carried, carry
+from samelog.sequencer.state.units.stubs import may_leave
 from tests.placement.tables import LIMITS, states_of, table_of
 
 TOPIC, TARGET = "a" * 32, 1

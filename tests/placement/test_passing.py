@@ -13,17 +13,19 @@ from samelog.archiver.compaction import CompactCommand, Compactions
 from samelog.format._kernels import crc32c
 from samelog.placement.tasks import Action, TaskState
 from samelog.sequencer.levels import LOWEST
-from samelog.sequencer.state.commands import CloseRun, PinStage
-from samelog.sequencer.state.placement.commands import (
-    OpenPartition,
-    OpenPlacedInput,
-    PassPartition,
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.tables.open_transactions import (
+    JoinedInLog,
+    LogTransactions,
+    OpenInLog,
+    TakePart,
 )
-from samelog.sequencer.state.placement.passing import carry, why_together
-from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.tables.open_transactions import JoinedInLog, LogTransactions, OpenInLog
-from samelog.sequencer.state.transactions.commands import TakePart
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.placement import OpenPartition
+from samelog.sequencer.state.tables.schemas import SetSchemaCommand
+from samelog.sequencer.state.tables.sessions import CloseRun, OpenPlacedInput
+from samelog.sequencer.state.tables.stages import PinStage
+from samelog.sequencer.state.tables.transfers import PassPartition
+from samelog.sequencer.state.units.moves import carry, why_together
 from samelog.wire.peer_messages import PassTold
 from tests.placement.passing_world import MOVING, STAYING, TOPIC, Group, PassingWorld
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from samelog.placement.values import NewGroup, PlacedGroup, PlacedReplica
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import PlaceTopic
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.placement import PlaceTopic
 from tests.promotions.harm import Harm
 from tests.promotions.member import Member
 

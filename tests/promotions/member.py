@@ -27,10 +27,10 @@ from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.raft.alone import Held, goes_on
 from samelog.sequencer.raft.replica import SnapshotBody
 from samelog.sequencer.sites.agreeing import Agreement
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.commands import decode_commands
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.sites.commands import PromoteSiteCommand
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.sites import PromoteSiteCommand
 from tests.promotions.memory_files import MemoryFiles
 
 CONFIG = RaftConfig()

@@ -20,16 +20,10 @@ from typing import TYPE_CHECKING, Any, cast
 from samelog.consensus import Busy, NotLeader
 from samelog.replicator.cluster_pin import ClusterPin
 from samelog.sequencer.merge.dedup import BatchFacts, DedupView
-from samelog.sequencer.state.commands import (
-    Merge,
-    OpenInputCommand,
-    OpenRunCommand,
-    Range,
-    Sequence5,
-    Verdict,
-    encode_commands,
-)
+from samelog.sequencer.state.commands import encode_commands
+from samelog.sequencer.state.instructions import Merge, Range, Sequence5, Verdict
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
 from samelog.wire.errors import ProtocolFault
 from tests.promotions.harm import Harm
 from tests.promotions.member import MERGE, RECORD, Member, name_of

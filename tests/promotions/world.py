@@ -27,11 +27,13 @@ from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.cluster.node_dir import NodeDirectoryError
 from samelog.sequencer.cluster.promotion import SiteWasPromoted, follow
 from samelog.sequencer.sites import staying
-from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, SetMembers
-from samelog.sequencer.state.commands import Member as NamedMember
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.sites.commands import AddSite, SetSiteCommand
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.members import Member as NamedMember
+from samelog.sequencer.state.tables.members import SetMembers
+from samelog.sequencer.state.tables.sites import AddSite, SetSiteCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.wire.errors import ProtocolFault
 from tests import tiers
 from tests.promotions.data_group import DataGroup, place

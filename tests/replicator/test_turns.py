@@ -12,7 +12,7 @@ from pathlib import Path
 
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from tests.kafka.test_turns import BOUND, Turns
 from tests.replicator.worst import PARTITIONS, TOPIC, worst_messages
 from tests.sequencer.cluster import RunWith, until

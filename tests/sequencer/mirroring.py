@@ -11,10 +11,11 @@ from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.planner import Planner
-from samelog.sequencer.state.commands import Merge, OpenInputCommand, OpenRunCommand, Range
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.instructions import Merge, Range
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorSource
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.mirrors import CreateMirror, MirrorSource
+from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
 from tests.sequencer.test_planner import Bytes

@@ -6,8 +6,11 @@ from unittest.mock import patch
 
 import pytest
 
-from samelog.sequencer.state import access_state
-from samelog.sequencer.state.access_commands import (
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand, decode_commands, encode_commands
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables import access
+from samelog.sequencer.state.tables.access import (
     AccessCommand,
     AclBinding,
     AlterGroup,
@@ -17,9 +20,6 @@ from samelog.sequencer.state.access_commands import (
     QuotaChange,
     ScramCredential,
 )
-from samelog.sequencer.state.commands import AnyCommand, decode_commands, encode_commands
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Rejection
 
 
 def acl(name: str, permission: int = 3) -> AclBinding:
@@ -71,7 +71,7 @@ def test_what_is_added_and_taken_away(machine: StateMachine) -> None:
 
 def test_a_snapshot_from_before_has_none_of_it() -> None:
     old = StateMachine()
-    assert StateMachine.decode(old.encode()).state.access == access_state.AccessState()
+    assert StateMachine.decode(old.encode()).state.access == access.AccessTable()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_too_many_change_nothing(machine: StateMachine, command: AccessCommand) 
     """And what is there can still be changed."""
     most = 1 if isinstance(command, AlterGroup) else 2
     before = machine.encode()
-    with patch.object(access_state, "ENTRIES_MAX", most):
+    with patch.object(access, "ENTRIES_MAX", most):
         outcome = machine.apply(command)
         assert isinstance(outcome, Rejection)
         assert outcome.code == "TOO_MANY"

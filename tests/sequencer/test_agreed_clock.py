@@ -11,17 +11,13 @@ from samelog.kafka.groups.driver import GroupDriver
 from samelog.runtime.clock import ManualClock, SystemClock
 from samelog.sequencer.cluster.agreed_clock import AgreedClock
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CloseRun,
-    CreateTopicCommand,
-    OpenInputCommand,
-    OpenRunCommand,
-    SetMaintenanceCommand,
-)
-from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
-from samelog.sequencer.state.transactions.commands import AddToTransaction, InitProducer
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.tables.groups import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.tables.members import SetMaintenanceCommand
+from samelog.sequencer.state.tables.sessions import CloseRun, OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
+from samelog.sequencer.state.tables.transactions import AddToTransaction, InitProducer
 from tests.sequencer.cluster import RunWith, leader_of, until
 
 DAY_MS = 86_400_000

@@ -17,14 +17,12 @@ from samelog.placement.values import NewGroup
 from samelog.sequencer.cluster.changes import VOTERS_LIMIT, ChangeRefused, Changes
 from samelog.sequencer.node import Node
 from samelog.sequencer.sites import leading
-from samelog.sequencer.state.commands import (
-    Member,
-    RecordEvent,
-    encode_commands,
-)
+from samelog.sequencer.state.commands import encode_commands
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import ChangePlacement, MakeGroups
-from samelog.sequencer.state.sites.commands import AddSite, SetSiteLeads
+from samelog.sequencer.state.tables.events import RecordEvent
+from samelog.sequencer.state.tables.members import Member
+from samelog.sequencer.state.tables.placement import ChangePlacement, MakeGroups
+from samelog.sequencer.state.tables.sites import AddSite, SetSiteLeads
 from tests.sequencer.cluster import RunWith, leader_of, until
 
 

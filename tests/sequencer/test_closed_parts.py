@@ -16,7 +16,7 @@ from samelog.replicator.watchers import Watchers
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.placement.commands import ChangePlacement, PlaceTopic
+from samelog.sequencer.state.tables.placement import ChangePlacement, PlaceTopic
 from samelog.sequencer.state.tables.sessions import Run
 from samelog.wire.errors import FaultCode
 from samelog.wire.push.effects import RollByte

@@ -21,7 +21,7 @@ from samelog.sequencer.compaction import compactor, ordering
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
 from samelog.store.merged.rewriting import Rewriting
 from samelog.store.merged.truncation import truncate_segments
 from tests.sequencer.cluster import RunWith, until

@@ -16,13 +16,14 @@ from samelog.sequencer.admin.records import peek_records
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.levels import SUPPORTED
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.access_commands import AclBinding, ChangeAcls
-from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand
-from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
-from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorSource, PromoteMirrors
-from samelog.sequencer.state.sites.commands import AddSite
-from samelog.sequencer.state.types import Rejection
-from samelog.sequencer.state.views.commands import CreateViewCommand
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.tables.access import AclBinding, ChangeAcls
+from samelog.sequencer.state.tables.groups import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.tables.mirrors import CreateMirror, MirrorSource, PromoteMirrors
+from samelog.sequencer.state.tables.sites import AddSite
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
+from samelog.sequencer.state.tables.views import CreateViewCommand
 from samelog.wire.errors import FaultCode
 from tests.keys.test_key_filter import batch
 from tests.sequencer.cluster import RunWith, Session, leader_of, offset, until

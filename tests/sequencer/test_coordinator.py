@@ -18,16 +18,12 @@ from samelog.sequencer.merge.in_flight import InFlight, MemberFlight
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.views import verdict
-from samelog.sequencer.state.commands import (
-    Checkpoint,
-    CreateTopicCommand,
-    DeleteTopicCommand,
-    Merge,
-    OpenInputCommand,
-    OpenRunCommand,
-)
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.instructions import Merge
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.partitions import Checkpoint
+from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
 from tests.sequencer.test_planner import Bytes, records
 
 NODES = (0, 1, 2)

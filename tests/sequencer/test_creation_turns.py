@@ -9,10 +9,10 @@ from samelog.placement.values import NewGroup
 from samelog.sequencer.admin.placement import PlacementPlan
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.proposer import ENTRY_PARTITIONS, in_entries
-from samelog.sequencer.state.commands import CreateTopicCommand, Member, SetMembers
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import PlaceTopic
-from samelog.sequencer.state.setting_commands import AddPartitions
+from samelog.sequencer.state.tables.members import Member, SetMembers
+from samelog.sequencer.state.tables.placement import PlaceTopic
+from samelog.sequencer.state.tables.topics import AddPartitions, CreateTopicCommand
 from samelog.sequencer.state.types import State
 from tests.kafka.test_turns import BOUND, Turns
 from tests.sequencer.cluster import RunWith

@@ -17,17 +17,13 @@ from samelog.consensus.messages import PreVote
 from samelog.placement.values import NewGroup
 from samelog.sequencer.admin.status import own_state, trouble
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import (
-    DeleteTopicCommand,
-    Member,
-    OpenInputCommand,
-    OpenRunCommand,
-    RecordEvent,
-)
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import MakeGroups, PlaceTopic
-from samelog.sequencer.state.setting_commands import AlterTopicCommand
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.events import RecordEvent
+from samelog.sequencer.state.tables.members import Member
+from samelog.sequencer.state.tables.placement import MakeGroups, PlaceTopic
+from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.topics import AlterTopicCommand, DeleteTopicCommand
 from samelog.wire.member_beats import NOT_YET
 from tests.sequencer.cluster import RunWith, leader_of, make_node, until
 

@@ -12,7 +12,7 @@ from samelog.sequencer.merge.dedup import (
     judge_sequence,
     unwrap,
 )
-from samelog.sequencer.state.commands import Sequence5, Verdict
+from samelog.sequencer.state.instructions import Sequence5, Verdict
 
 
 def batch(sequence: int, *, records: int = 2, epoch: int = 0) -> BatchFacts:

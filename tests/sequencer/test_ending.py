@@ -19,21 +19,19 @@ from samelog.sequencer.data_groups.ending import (
 )
 from samelog.sequencer.raft.closing import CHECKED, HELD_UP_S, RunCloser
 from samelog.sequencer.raft.views import NodeView
-from samelog.sequencer.state.commands import (
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.members import Member
+from samelog.sequencer.state.tables.placement import OpenPartition, PlaceTopic
+from samelog.sequencer.state.tables.sessions import (
+    ClosePlacedRun,
     CloseRun,
-    CreateTopicCommand,
-    Member,
     OpenInputCommand,
+    OpenPlacedInput,
     OpenRunCommand,
 )
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import (
-    ClosePlacedRun,
-    OpenPartition,
-    OpenPlacedInput,
-    PlaceTopic,
-)
-from samelog.sequencer.state.types import Rejection, State
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
+from samelog.sequencer.state.types import State
 
 SESSION, TOPIC = "s", "t" * 32
 END = (0, 400)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import pytest
 
 from samelog.config.tables.node import Expiry
-from samelog.sequencer.state.commands import (
+from samelog.sequencer.state.expiry import LIMIT, due
+from samelog.sequencer.state.instructions import Merge, Range, Sequence5
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.sessions import (
     CloseRun,
-    CreateTopicCommand,
     Expire,
-    Merge,
     OpenInputCommand,
     OpenRunCommand,
-    Range,
-    Sequence5,
 )
-from samelog.sequencer.state.expiry import LIMIT, due
-from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 
 EXPIRY = Expiry(producers_s=10, sessions_s=100)
 

@@ -11,7 +11,7 @@ from samelog.admin.answers import NodeState
 from samelog.format.file_names import segment_bases
 from samelog.sequencer.admin import status
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from tests.sequencer.cluster import RunWith, Session, batch, make_node, merged, offset, until
 
 BATCH = batch(b"x" * 40_000)

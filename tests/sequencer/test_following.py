@@ -10,12 +10,8 @@ import pytest
 
 from samelog.replicator.pull.handles import PullRefused
 from samelog.sequencer.ingest.following import LOOK_S, Following
-from samelog.sequencer.state.commands import (
-    DeleteTopicCommand,
-    OpenInputCommand,
-    OpenRunCommand,
-)
-from samelog.sequencer.state.tables.sessions import Input
+from samelog.sequencer.state.tables.sessions import Input, OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.topics import DeleteTopicCommand
 from samelog.wire.errors import FaultCode
 from tests.sequencer.test_ending import TOPIC, data_group
 

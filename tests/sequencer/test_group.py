@@ -22,7 +22,8 @@ from samelog.runtime.clock import ManualClock
 from samelog.sequencer.raft.group import CommitNotKept, ProposalLost, RaftGroup
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.commands import RetireSessionCommand, encode_commands
+from samelog.sequencer.state.commands import encode_commands
+from samelog.sequencer.state.tables.sessions import RetireSessionCommand
 from samelog.store.disk.append_file import AppendFile
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, File, OsFileSystem

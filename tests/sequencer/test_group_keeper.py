@@ -26,15 +26,15 @@ from samelog.sequencer.cluster.keeper_steps import (
 )
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import (
-    CreateTopicCommand,
-    OpenInputCommand,
-    OpenRunCommand,
-    SetMaintenanceCommand,
-)
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import OpenPlacedInput
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.members import SetMaintenanceCommand
+from samelog.sequencer.state.tables.sessions import (
+    OpenInputCommand,
+    OpenPlacedInput,
+    OpenRunCommand,
+)
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.wire.peer_messages import MemberState
 from tests.sequencer.cluster import RunWith, leader_of, until
 from tests.sequencer.test_data_groups import led, make_groups, place

@@ -14,15 +14,15 @@ from samelog.format.steps import finished
 from samelog.http.console.look import SECTIONS
 from samelog.sequencer.admin.groups import describe_group, group_lags, group_row
 from samelog.sequencer.admin.parts import ServedNode
-from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.sequencer.state.group_commands import (
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.groups import (
     ClassicMember,
     CommittedOffset,
+    ConsumerGroupRecord,
     ConsumerMember,
     Phase,
 )
-from samelog.sequencer.state.group_state import GroupState
-from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 
 ENDS = {1: 100, 2: 50, 3: 7}
 """By partition number: of ticks/0, ticks/1 and other/0."""
@@ -37,22 +37,22 @@ def assignment(*topics: tuple[str, tuple[int, ...]], version: int = 1) -> bytes:
     return b"".join(parts) + struct.pack(">i", -1)
 
 
-def classic(*assigned: bytes, protocol_type: str = "consumer") -> GroupState:
+def classic(*assigned: bytes, protocol_type: str = "consumer") -> ConsumerGroupRecord:
     names = [f"m{index}" for index in range(len(assigned))]
     members = {
         name: ClassicMember(name, None, "client", "/::1", 1, 1, [], given)
         for name, given in zip(names, assigned, strict=True)
     }
-    return GroupState(1, Phase.STABLE, protocol_type, "range", "m0", members)
+    return ConsumerGroupRecord(1, Phase.STABLE, protocol_type, "range", "m0", members)
 
 
-def by_number(*assigned: list[int]) -> GroupState:
+def by_number(*assigned: list[int]) -> ConsumerGroupRecord:
     """A group of the consumer protocol, or of native subscribers."""
     consumers = {
         f"m{index}": ConsumerMember(f"m{index}", None, "client", "/::1", 1, [], assigned=given)
         for index, given in enumerate(assigned)
     }
-    return GroupState(1, Phase.STABLE, "consumer", consumers=consumers)
+    return ConsumerGroupRecord(1, Phase.STABLE, "consumer", consumers=consumers)
 
 
 @pytest.fixture
@@ -117,4 +117,4 @@ def test_every_place_counts_the_same_lag(
 
 
 def test_a_group_without_members_and_commits_has_no_lag(node: ServedNode) -> None:
-    assert finished(group_lags(node, GroupState())) == {}
+    assert finished(group_lags(node, ConsumerGroupRecord())) == {}

@@ -21,28 +21,25 @@ from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.recovery import NUMBERS_LEFT_OUT, leave_numbers_out
 from samelog.sequencer.spanning.steps import next_steps
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CreateTopicCommand,
-    OpenInputCommand,
-    OpenRunCommand,
-    encode_commands,
-)
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand, encode_commands
 from samelog.sequencer.state.expiry import forgotten
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import OpenPartition, SetReplicas
-from samelog.sequencer.state.reset_commands import HardReset
 from samelog.sequencer.state.tables.open_transactions import LogTransactions, OpenInLog
-from samelog.sequencer.state.transactions.commands import (
+from samelog.sequencer.state.tables.placement import OpenPartition, SetReplicas
+from samelog.sequencer.state.tables.resets import HardReset
+from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.stages import UnitStep
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
+from samelog.sequencer.state.tables.transactions import (
     TIMEOUT_MS_MAX,
     AddToTransaction,
     EndTransaction,
     InitProducer,
-    UnitStep,
+    Transaction,
 )
-from samelog.sequencer.state.transactions.state import Transaction
-from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
-from samelog.sequencer.state.types import Rejection, State
+from samelog.sequencer.state.two_phase import Decision, TwoPhase
+from samelog.sequencer.state.types import State
 from samelog.store.disk.files import OsFileSystem
 from tests.sequencer import test_spanning_state as spanning
 from tests.sequencer import test_stage_state as stages

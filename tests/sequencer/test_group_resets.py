@@ -9,16 +9,11 @@ import pytest
 from samelog.placement.changes import GroupBegunAnew, StartTask
 from samelog.placement.tasks import PlacementTask, TaskKind
 from samelog.sequencer.data_groups import resets
-from samelog.sequencer.state.commands import (
-    Merge,
-    Range,
-    Sequence5,
-    decode_commands,
-    encode_commands,
-)
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import decode_commands, encode_commands
+from samelog.sequencer.state.instructions import Merge, Range, Sequence5
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement import passing
-from samelog.sequencer.state.placement.commands import (
+from samelog.sequencer.state.tables.placement import (
     BeginAnew,
     ChangePlacement,
     NewLog,
@@ -26,9 +21,9 @@ from samelog.sequencer.state.placement.commands import (
     OpenPartition,
     PlacePartitions,
 )
-from samelog.sequencer.state.reset_commands import HardReset
-from samelog.sequencer.state.reset_state import EPOCH_STEP
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.resets import HardReset
+from samelog.sequencer.state.units import moves
+from samelog.sequencer.state.units.resets import EPOCH_STEP
 from tests.sequencer.test_ending import SESSION, TOPIC, begin, data_group, group_0
 
 GROUP, TERM = 1, 7
@@ -191,10 +186,10 @@ def test_later_partitions_and_moves_are_of_the_new_log(
     assert sorted(group.state.partitions.by_number) == [3, 5]
     assert group.state.topics[TOPIC].partition_numbers == [3, 4, 5]
     assert owed(group, cluster) is None
-    carried = passing.carry(group.state, 3, is_sealed=True)
+    carried = moves.carry(group.state, 3, is_sealed=True)
     moved: Any = type("Step", (), {"carried": carried, "partition": 3})
-    assert passing.decoded(moved).log_id == cluster.state.topics[TOPIC].log_id
-    assert passing.decoded(moved).former_logs == [TOPIC]
+    assert moves.decoded(moved).log_id == cluster.state.topics[TOPIC].log_id
+    assert moves.decoded(moved).former_logs == [TOPIC]
 
 
 def test_what_is_in_the_way_is_named(cluster: StateMachine) -> None:

@@ -12,14 +12,10 @@ from samelog.format.steps import finished
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.desk import as_answer
 from samelog.kafka.groups.requests import Beaten
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CreateTopicCommand,
-    DeleteTopicCommand,
-    decode_commands,
-    encode_commands,
-)
-from samelog.sequencer.state.group_commands import (
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand, decode_commands, encode_commands
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.groups import (
     ClassicMember,
     CommitOffsets,
     CommittedOffset,
@@ -32,9 +28,11 @@ from samelog.sequencer.state.group_commands import (
     SaveGroup,
     SaveNativeGroup,
 )
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.setting_commands import AddPartitions
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.topics import (
+    AddPartitions,
+    CreateTopicCommand,
+    DeleteTopicCommand,
+)
 
 
 def member(name: str, assignment: bytes = b"") -> ClassicMember:

@@ -13,8 +13,8 @@ from samelog.placement.tasks import PlacementTask, TaskKind, TaskState
 from samelog.placement.values import PlacedGroup, PlacedReplica
 from samelog.sequencer.data_groups.upkeep import ROUND_S, DataGroupUpkeep
 from samelog.sequencer.raft.views import NodeView
-from samelog.sequencer.state.commands import DeleteTopicCommand
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.topics import DeleteTopicCommand
 from tests.sequencer.test_ending import TOPIC, data_group, group_0
 
 OWN, BACK, NEW = 0, 1, 2

@@ -18,7 +18,7 @@ from samelog.format.steps import finished
 from samelog.sequencer.admin.status import cluster_status
 from samelog.sequencer.admin.topics import latest_positions
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from tests.sequencer.cluster import RunWith, Session, batch, merged, offset, until
 from tests.store.storage import open_below
 

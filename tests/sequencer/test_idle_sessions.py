@@ -12,7 +12,7 @@ from typing import Any
 
 from samelog.sequencer.cluster.housekeeping import CHANGES_INTERVAL_S, SLOW_INTERVAL_S, TICK_S
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CloseRun, OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.sessions import CloseRun, OpenInputCommand, OpenRunCommand
 from tests.sequencer.cluster import RunWith, Session
 from tests.sequencer.test_idle import cost, merge_one
 

@@ -15,17 +15,16 @@ from samelog.format.marks import find_session_marks
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.replica import Replica, SnapshotBody
-from samelog.sequencer.state.commands import (
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.sessions import (
     CloseRun,
-    CreateTopicCommand,
-    DeleteTopicCommand,
     Expire,
     OpenInputCommand,
     RetireSessionCommand,
 )
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Rejection
-from samelog.sequencer.state.views.commands import CreateViewCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
+from samelog.sequencer.state.tables.views import CreateViewCommand
 from samelog.store.disk.files import OsFileSystem
 from tests.sequencer.test_session_store import Rounds, machine_with_input, open_store
 

@@ -15,10 +15,9 @@ from samelog.sequencer.admin.topics import create_topic, describe_topic
 from samelog.sequencer.admin.upgrades import finalize_upgrade, upgrade_status
 from samelog.sequencer.ingest.key_placement import EVERY_FRAMES, FIRST_FRAMES, KeyPlacement
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.sessions import Input
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, Topic
 from tests.sequencer.cluster import RunWith, Session, leader_of, taken, until
 
 PARTITIONS = 3

@@ -9,7 +9,7 @@ import pytest
 from samelog.placement.changes import WantGroup
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.placement.commands import ChangePlacement
+from samelog.sequencer.state.tables.placement import ChangePlacement
 from tests.sequencer.cluster import (
     RunWith,
     Session,

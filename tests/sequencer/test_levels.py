@@ -31,18 +31,11 @@ from samelog.sequencer.levels import LEVELS, OtherVersion
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft import snapshots
 from samelog.sequencer.raft.replica import SnapshotBody, read_body
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CommandError,
-    CreateTopicCommand,
-    Member,
-    NodeStarted,
-    RaiseLevel,
-    SetMembers,
-    decode_commands,
-)
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand, CommandError, decode_commands
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.members import Member, NodeStarted, RaiseLevel, SetMembers
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.wire.messages import AnyMessage
 from samelog.wire.peer_messages import MemberState, Report
 from tests.cluster_sim.new_kind import NEW_BUILD, OLD_BUILD, NewKind, known

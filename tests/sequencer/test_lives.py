@@ -24,9 +24,9 @@ from samelog.sequencer.cluster.lives import (
 from samelog.sequencer.cluster.own_life import OwnLife
 from samelog.sequencer.cluster.peers import Callers, PeerServer
 from samelog.sequencer.parts import PeerParts
-from samelog.sequencer.state.commands import LetIn
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import MemberLives, State
+from samelog.sequencer.state.tables.members import LetIn, MemberLives
+from samelog.sequencer.state.types import State
 from samelog.wire.bounds import LIVES_TOLD, UNDECIDED, Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 

@@ -12,7 +12,7 @@ from samelog.admin.answers import NodeState
 from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.config.schema.render import to_toml
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import InLoop, make_node, merged, until
 

@@ -10,19 +10,19 @@ import pytest
 from samelog.placement.changes import ConfirmGroup, RecoverGroup
 from samelog.placement.values import PlacedReplica
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
-from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import ChangePlacement, LowerOffsets
-from samelog.sequencer.state.telling.events import untold
-from samelog.sequencer.state.transactions.commands import (
+from samelog.sequencer.state.tables.groups import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.tables.placement import ChangePlacement, LowerOffsets
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
+from samelog.sequencer.state.tables.transactions import (
     AddToTransaction,
     CommitInTransaction,
     EndTransaction,
     InitProducer,
 )
-from samelog.sequencer.state.types import Rejection
-from samelog.sequencer.state.views.commands import CreateViewCommand
+from samelog.sequencer.state.tables.views import CreateViewCommand
+from samelog.sequencer.state.units.events import untold
 from tests.sequencer.test_ending import TOPIC, data_group, group_0
 
 GROUP, LOST, HERE, OTHER = 1, 1, 4000, 2
@@ -98,7 +98,7 @@ def test_what_a_transaction_will_commit_is_lowered_too(cluster: StateMachine) ->
 def test_what_was_committed_in_a_view_is_lowered_too(cluster: StateMachine) -> None:
     view = CreateViewCommand("a" * 32, "big", TOPIC, "key > 'b'", [], 0, {}, "", "owner", 1)
     assert not isinstance(cluster.apply(view), Rejection)
-    number = cluster.state.schemas.views["a" * 32].partition_numbers[0]
+    number = cluster.state.views.by_id["a" * 32].partition_numbers[0]
     commit(cluster, "g", number, 5000)
     cluster.apply(lowered(cluster))
     assert committed(cluster, "g") == {number: HERE}

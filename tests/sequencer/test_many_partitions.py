@@ -16,7 +16,7 @@ import pytest
 from samelog.sequencer import group_replica
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.replica import Replica
-from samelog.sequencer.state.commands import CreateTopicCommand, DeleteTopicCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem, StrPath
 from samelog.store.merged.log import MergedLog

@@ -8,8 +8,8 @@ from samelog.config.tables.node import PeerConfig
 from samelog.config.values import Address
 from samelog.runtime.network.link import PeerPlace
 from samelog.sequencer.cluster.members import Members, NotAMember, members_of
-from samelog.sequencer.state.commands import Member, SetMembers
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.members import Member, SetMembers
 
 PEERS = [PeerConfig(name=f"n{i}", address=Address("127.0.0.1", 7000 + i)) for i in range(3)]
 FIRST = members_of(PEERS)

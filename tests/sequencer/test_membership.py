@@ -154,7 +154,7 @@ def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(
 ) -> None:
     from samelog.admin.requests import GetStatus
     from samelog.sequencer.admin.status import cluster_status
-    from samelog.sequencer.state.commands import SetMaintenanceCommand
+    from samelog.sequencer.state.tables.members import SetMaintenanceCommand
 
     async def body(nodes: list[Node]) -> None:
         old = await leader_of(nodes)

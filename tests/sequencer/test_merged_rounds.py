@@ -18,7 +18,7 @@ from samelog.format.transactions import decode_aborted, marker_batch
 from samelog.sequencer.merge import merging as merging_module
 from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.merging import Merging
-from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.store.disk.dirty_files import DirtyFiles
 from samelog.store.disk.disk_errors import DiskFault, NoSpace
 from samelog.store.disk.files import File, OsFileSystem, StrPath

@@ -15,7 +15,7 @@ from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.merge.merger import Missing, PartitionMerger
-from samelog.sequencer.state.commands import (
+from samelog.sequencer.state.instructions import (
     Merge,
     MergeExtras,
     Range,

@@ -27,29 +27,26 @@ from samelog.sequencer.ingest.batch_check import (
 from samelog.sequencer.merge.dedup import SEQUENCES, BatchFacts, DedupView
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.replica import Replica
-from samelog.sequencer.state.commands import (
-    CreateTopicCommand,
-    DeleteTopicCommand,
-    MergeExtras,
-    OpenInputCommand,
-    OpenRunCommand,
-    Verdict,
-    VoidRecordsCommand,
-    decode_commands,
-    encode_commands,
-)
-from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import decode_commands, encode_commands
+from samelog.sequencer.state.instructions import MergeExtras, Verdict, VoidRecordsCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.mirrors.commands import (
+from samelog.sequencer.state.tables.groups import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.tables.mirrors import (
     CreateMirror,
     FollowSource,
     MirrorGap,
     MirrorSource,
     PromoteMirrors,
 )
-from samelog.sequencer.state.reset_commands import HardReset
-from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.resets import HardReset
+from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.topics import (
+    AddPartitions,
+    AlterTopicCommand,
+    CreateTopicCommand,
+    DeleteTopicCommand,
+)
 from samelog.store.disk.files import OsFileSystem
 from tests.sequencer.cluster import InLoop, until
 from tests.sequencer.mirroring import (

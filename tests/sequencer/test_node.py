@@ -25,8 +25,9 @@ from samelog.runtime.network.transport import Server
 from samelog.sequencer.admin.status import trouble
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.tables.topics import DeleteTopicCommand
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.session.log import InputLog
 from samelog.wire.errors import FaultCode

@@ -11,9 +11,8 @@ from samelog.sequencer.ingest.node_sessions import (
     check_owner,
     session_of,
 )
-from samelog.sequencer.state.commands import CloseRun, OpenRunCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.session_index import node_of
+from samelog.sequencer.state.tables.sessions import CloseRun, OpenRunCommand, node_of
 
 
 def test_names_say_which_node() -> None:

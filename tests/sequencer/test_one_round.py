@@ -22,7 +22,8 @@ from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import LEAST_LATE_S, MOST_LATE_S, DirectInputs, QuietInputs
 from samelog.sequencer.raft.entry_bytes import EntryBytes
-from samelog.sequencer.state.commands import Merge, Range, encode_commands
+from samelog.sequencer.state.commands import encode_commands
+from samelog.sequencer.state.instructions import Merge, Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.sessions import Input
 from samelog.store.disk.disk_errors import DiskFault

@@ -7,12 +7,13 @@ from typing import get_type_hints
 import pytest
 
 from samelog.sequencer.state import types
-from samelog.sequencer.state.commands import Sequence5, VoidRecordsCommand
+from samelog.sequencer.state.instructions import Sequence5, VoidRecordsCommand
 from samelog.sequencer.state.tables.keys import KeyedPartition
 from samelog.sequencer.state.tables.open_transactions import LogTransactions, OpenInLog
 from samelog.sequencer.state.tables.partitions import Partition
 from samelog.sequencer.state.tables.sessions import Input, Run, Session
-from samelog.sequencer.state.types import State, Topic
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.types import State
 
 GONE, STAYING, NEXT = 1, 2, 7
 PRODUCER = 42

@@ -24,15 +24,11 @@ from samelog.placement.changes import (
 )
 from samelog.placement.tasks import PlacementTask, TaskKind, TaskState
 from samelog.placement.values import NewGroup, PlacedReplica
-from samelog.sequencer.state.commands import (
-    Member,
-    SetMembers,
-    decode_commands,
-    encode_commands,
-)
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import decode_commands, encode_commands
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import ChangePlacement
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.members import Member, SetMembers
+from samelog.sequencer.state.tables.placement import ChangePlacement
 
 MOVE = PlacementTask(1, TaskKind.DRAIN, 1, gets=3, loses=0, replica=4, reason="n0 is drained")
 

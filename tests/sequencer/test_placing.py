@@ -8,8 +8,8 @@ from samelog.placement import operations
 from samelog.placement.changes import AnyChange, WantMembers
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.placement.commands import ChangePlacement, PlaceTopic
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.tables.placement import ChangePlacement, PlaceTopic
 from samelog.wire.errors import FaultCode
 from tests.sequencer.cluster import RunWith, leader_of, until
 from tests.sequencer.test_data_groups import led, make_groups

@@ -21,19 +21,17 @@ from samelog.sequencer.merge.drafts import Draft, PlannerLimits
 from samelog.sequencer.merge.filters import GivenBatch, MergeFilter
 from samelog.sequencer.merge.in_flight import MemberFlight
 from samelog.sequencer.merge.planner import Planner, majority_place
-from samelog.sequencer.state.commands import (
-    CloseRun,
-    CreateTopicCommand,
-    Merge,
-    OpenInputCommand,
-    OpenRunCommand,
-    Range,
-    Verdict,
-)
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.instructions import Merge, Range, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.keys import KeyedPartition
-from samelog.sequencer.state.tables.sessions import Input
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.sessions import (
+    CloseRun,
+    Input,
+    OpenInputCommand,
+    OpenRunCommand,
+)
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.store.disk.files import DiskFault
 from tests.examples import at_most
 

@@ -8,7 +8,8 @@ import pytest
 
 from samelog.format.dedup import dedup_producer_id
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.state.commands import CloseRun, Merge, Verdict
+from samelog.sequencer.state.instructions import Merge, Verdict
+from samelog.sequencer.state.tables.sessions import CloseRun
 from tests import scenario_files
 from tests.sequencer.test_planner import World, records
 

@@ -31,28 +31,19 @@ from samelog.sequencer.recovery import SitePromotion, begin_anew, look
 from samelog.sequencer.serving import serve_node
 from samelog.sequencer.sites import staying
 from samelog.sequencer.sites.sources import far_members
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CreateTopicCommand,
-    Member,
-    Merge,
-    OpenInputCommand,
-    OpenRunCommand,
-    Range,
-    Sequence5,
-    SetMembers,
-    Verdict,
-    decode_commands,
-    encode_commands,
-)
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand, decode_commands, encode_commands
+from samelog.sequencer.state.instructions import Merge, Range, Sequence5, Verdict
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.sites.commands import (
+from samelog.sequencer.state.tables.members import Member, SetMembers
+from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.sites import (
     AddSite,
     PromoteSiteCommand,
     SetSiteCommand,
     SetSiteVotes,
 )
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.store.disk.files import OsFileSystem
 from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode, ProtocolFault

@@ -13,8 +13,9 @@ from samelog.runtime.clock import SystemClock
 from samelog.sequencer.levels import LOWEST
 from samelog.sequencer.raft import proposer as proposing
 from samelog.sequencer.raft.proposer import ENTRY_BYTES, FORWARD_BYTES, Proposer, in_entries
-from samelog.sequencer.state.commands import NodeStarted, decode_commands, encode_commands
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import decode_commands, encode_commands
+from samelog.sequencer.state.tables.members import NodeStarted
 from samelog.wire.messages import encode_message
 from samelog.wire.peer_messages import (
     CommandRefused,

@@ -28,8 +28,8 @@ from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.recovery import NUMBERS_LEFT_OUT, begin_anew, look
 from samelog.sequencer.serving import serve_node
-from samelog.sequencer.state.placement.commands import PlaceTopic
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.tables.placement import PlaceTopic
 from samelog.store.disk.files import OsFileSystem
 from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import (

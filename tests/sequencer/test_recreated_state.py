@@ -10,24 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CreateTopicCommand,
-    DeleteTopicCommand,
-    Merge,
-    OpenInputCommand,
-    OpenRunCommand,
-    Range,
-    Sequence5,
-)
-from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.instructions import Merge, Range, Sequence5
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.transactions.commands import (
+from samelog.sequencer.state.tables.groups import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
+from samelog.sequencer.state.tables.transactions import (
     AddToTransaction,
     CommitInTransaction,
     InitProducer,
 )
-from samelog.sequencer.state.types import Rejection
 
 NUMBER = 900_000_001
 """Of the first partition: no other number in the state is like it."""

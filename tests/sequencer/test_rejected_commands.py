@@ -6,17 +6,18 @@ import pytest
 
 from samelog.placement.changes import TurnTask
 from samelog.placement.tasks import TaskState
-from samelog.sequencer.state.commands import (
-    AnyCommand,
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.placement import ChangePlacement
+from samelog.sequencer.state.tables.sessions import (
     CloseRun,
-    CreateTopicCommand,
+    OpenPlacedInput,
     OpenRunCommand,
     RetireSessionCommand,
 )
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import ChangePlacement, OpenPlacedInput
-from samelog.sequencer.state.transactions.commands import InitProducer
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
+from samelog.sequencer.state.tables.transactions import InitProducer
 
 TOPIC, OWNER = "a" * 32, "samelog://publisher/x"
 

@@ -23,13 +23,9 @@ from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.ingest.peer_pulls import IntakeSink
 from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import (
-    DeleteTopicCommand,
-    OpenInputCommand,
-    OpenRunCommand,
-)
 from samelog.sequencer.state.tables.partitions import Partition
-from samelog.sequencer.state.tables.sessions import Input
+from samelog.sequencer.state.tables.sessions import Input, OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.topics import DeleteTopicCommand
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog

@@ -5,24 +5,16 @@ from __future__ import annotations
 import pytest
 
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CreateTopicCommand,
-    DeleteTopicCommand,
-    Merge,
-    OpenInputCommand,
-    OpenRunCommand,
-    Range,
-    Sequence5,
-    decode_commands,
-    encode_commands,
-)
-from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand, decode_commands, encode_commands
+from samelog.sequencer.state.instructions import Merge, Range, Sequence5
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.reset_commands import HardReset, SoftReset
-from samelog.sequencer.state.reset_state import EPOCH_STEP
 from samelog.sequencer.state.tables.epochs import EpochsTable
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.groups import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.tables.resets import HardReset, SoftReset
+from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
+from samelog.sequencer.state.units.resets import EPOCH_STEP
 
 RESET = HardReset("r1", 77, 5)
 

@@ -15,8 +15,8 @@ from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import SystemClock
 from samelog.sequencer.node import Node
 from samelog.sequencer.raft.snapshots import FOLLOWERS_WAIT, REST_BYTES, Snapshotter, _Taken
-from samelog.sequencer.state.commands import RecordEvent
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.events import RecordEvent
 from tests.sequencer.cluster import RunWith, make_node, until
 from tests.sequencer.test_data_groups import led, make_groups, rests, works
 

@@ -16,9 +16,9 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.data_groups.routing import RoutedLogs
-from samelog.sequencer.state.commands import Member
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.reset_commands import HardReset
+from samelog.sequencer.state.tables.members import Member
+from samelog.sequencer.state.tables.resets import HardReset
 from samelog.wire.errors import FaultCode
 from tests.sequencer.test_ending import TOPIC, data_group, group_0
 from tests.sequencer.test_group_resets import begin_anew

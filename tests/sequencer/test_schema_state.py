@@ -6,23 +6,20 @@ import json
 
 import pytest
 
-from samelog.sequencer.state import schemas
-from samelog.sequencer.state.commands import (
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import decode_commands, encode_commands
+from samelog.sequencer.state.instructions import Merge, Range
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables import schemas
+from samelog.sequencer.state.tables.resets import HardReset, SoftReset
+from samelog.sequencer.state.tables.schemas import SchemaVersion, SetSchemaCommand
+from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.topics import (
+    AddPartitions,
+    AlterTopicCommand,
     CreateTopicCommand,
     DeleteTopicCommand,
-    Merge,
-    OpenInputCommand,
-    OpenRunCommand,
-    Range,
-    decode_commands,
-    encode_commands,
 )
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.reset_commands import HardReset, SoftReset
-from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.schemas import SchemaVersion
-from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
-from samelog.sequencer.state.types import Rejection
 from samelog.typed.schema import parse_schema
 from samelog.typed.versions import VERSIONS_MOST
 

@@ -13,17 +13,16 @@ from samelog.format import _kernels as kernels
 from samelog.placement.tasks import Action
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.replica import Replica
-from samelog.sequencer.state.commands import (
-    AnyCommand,
+from samelog.sequencer.state.commands import AnyCommand, encode_commands
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.sessions import (
     CloseRun,
     Expire,
     OpenInputCommand,
     OpenRunCommand,
-    encode_commands,
 )
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import PassPartition
-from samelog.sequencer.state.placement.passing import carry
+from samelog.sequencer.state.tables.transfers import PassPartition
+from samelog.sequencer.state.units.moves import carry
 from samelog.store.disk.files import OsFileSystem
 from tests.placement.passing_world import MOVING, Group
 from tests.sequencer.test_session_store import machine_with_input, open_store

@@ -13,22 +13,22 @@ import pytest
 from samelog.config.tables.node import Quotas
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.raft.replica import Replica, _Mark
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CloseRun,
-    CreateTopicCommand,
-    DeleteTopicCommand,
-    Expire,
-    OpenInputCommand,
-    OpenRunCommand,
-    RetireSessionCommand,
-)
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.expiry import crowded
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import OpenPlacedInput
-from samelog.sequencer.state.session_index import SessionIndex
-from samelog.sequencer.state.tables.sessions import Input, Session
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.sessions import (
+    CloseRun,
+    Expire,
+    Input,
+    OpenInputCommand,
+    OpenPlacedInput,
+    OpenRunCommand,
+    RetireSessionCommand,
+    Session,
+    SessionIndex,
+)
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
 
 FEW = Quotas(sessions=1, partitions=100)
 REMEMBERED = 10
@@ -94,7 +94,7 @@ def test_an_index_that_follows_all_changes_equals_a_fresh_one(seed: int) -> None
     for step in range(400):
         outcome = machine.apply(chance.choice(possible(machine, chance, step)))
         taken += not isinstance(outcome, Rejection)
-        assert same(machine.index, SessionIndex.of(machine.state)), step
+        assert same(machine.index, SessionIndex.of(machine.state.sessions)), step
     assert taken > 100
 
 

@@ -18,7 +18,8 @@ from samelog.format.positions import SessionPosition
 from samelog.sequencer.ingest import session_rounds
 from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.ingest.session_rounds import SessionRounds
-from samelog.sequencer.state.commands import CreateTopicCommand, OpenInputCommand
+from samelog.sequencer.state.tables.sessions import OpenInputCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.store.disk.dirty_files import DirtyFiles
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, File

@@ -20,13 +20,10 @@ from samelog.format import _kernels as kernels
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.merger import read_agreed
 from samelog.sequencer.merge.session_store import BeingMade, SessionStore
-from samelog.sequencer.state.commands import (
-    CreateTopicCommand,
-    OpenInputCommand,
-    OpenRunCommand,
-    Range,
-)
+from samelog.sequencer.state.instructions import Range
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.store.disk.files import File, OsFileSystem
 from samelog.store.disk.os_file import OsFile
 from samelog.store.disk.tail_memory import PIECE_COST_BYTES, TailMemory

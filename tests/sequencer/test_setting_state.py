@@ -7,23 +7,16 @@ from pathlib import Path
 import pytest
 
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import (
-    AnyCommand,
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand, decode_commands, encode_commands
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.members import Advertised, Member, SetListeners, SetMembers
+from samelog.sequencer.state.tables.topics import (
+    AddPartitions,
+    AlterTopicCommand,
     CreateTopicCommand,
     DeleteTopicCommand,
-    Member,
-    SetMembers,
-    decode_commands,
-    encode_commands,
 )
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.setting_commands import (
-    AddPartitions,
-    Advertised,
-    AlterTopicCommand,
-    SetListeners,
-)
-from samelog.sequencer.state.types import Rejection
 from tests.sequencer.cluster import RunWith, Session, batch, make_node, until
 
 INSIDE = Advertised("inside", "host", 9092)

@@ -13,16 +13,11 @@ from samelog.sequencer.sites.lags import FRESH_S, UNKNOWN, SiteLags
 from samelog.sequencer.sites.leading import WELL_S, LeaderPlace, patience
 from samelog.sequencer.sites.sources import copy_sources
 from samelog.sequencer.sites.whereabouts import SILENT_S, Whereabouts
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    Member,
-    SetMembers,
-    decode_commands,
-    encode_commands,
-)
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand, decode_commands, encode_commands
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.setting_commands import Advertised, SetListeners
-from samelog.sequencer.state.sites.commands import (
+from samelog.sequencer.state.tables.members import Advertised, Member, SetListeners, SetMembers
+from samelog.sequencer.state.tables.sites import (
     AddSite,
     PromoteSiteCommand,
     RemoveSite,
@@ -30,8 +25,7 @@ from samelog.sequencer.state.sites.commands import (
     SetSiteLeads,
     SetSiteVotes,
 )
-from samelog.sequencer.state.sites.state import SITES_MOST
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.units.sites import SITES_MOST
 from samelog.wire.peer_messages import PeerMessage, SiteLag
 
 VOTERS = range(3)

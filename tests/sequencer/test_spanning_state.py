@@ -7,36 +7,31 @@ import pytest
 from samelog.placement.tasks import Action
 from samelog.placement.values import NewGroup, PartitionPass, PassStage
 from samelog.sequencer.spanning.steps import lost_groups, next_steps
-from samelog.sequencer.state.commands import (
-    CloseRun,
-    DeleteTopicCommand,
-    EndStage,
-    Member,
-    Merge,
-    OpenRunCommand,
-    PinStage,
-    Range,
-    RetireSessionCommand,
-    decode_commands,
-    encode_commands,
-)
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import decode_commands, encode_commands
+from samelog.sequencer.state.instructions import Merge, Range
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import (
-    OpenPartition,
+from samelog.sequencer.state.tables.members import Member
+from samelog.sequencer.state.tables.placement import OpenPartition, PlaceTopic
+from samelog.sequencer.state.tables.resets import HardReset
+from samelog.sequencer.state.tables.sessions import (
+    CloseRun,
     OpenPlacedInput,
-    PassPartition,
-    PlaceTopic,
+    OpenRunCommand,
+    RetireSessionCommand,
 )
-from samelog.sequencer.state.reset_commands import HardReset
-from samelog.sequencer.state.transactions.commands import (
+from samelog.sequencer.state.tables.stages import (
     BeginStage,
+    EndStage,
+    PinStage,
     SettleUnit,
     StagedPart,
+    StagedUnit,
     UnitStep,
 )
-from samelog.sequencer.state.transactions.spanning import StagedUnit
-from samelog.sequencer.state.transactions.two_phase import Decision
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.topics import DeleteTopicCommand
+from samelog.sequencer.state.tables.transfers import PassPartition
+from samelog.sequencer.state.two_phase import Decision
 
 RUN = ("s", "run-s")
 PARTS = [StagedPart(*RUN, [(1, 0, 10), (2, 0, 10)])]

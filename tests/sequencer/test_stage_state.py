@@ -10,21 +10,14 @@ from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.spanning.ranges import StagedInput, ranges_of
-from samelog.sequencer.state.commands import (
-    CloseRun,
-    CreateTopicCommand,
-    DeleteTopicCommand,
-    Merge,
-    OpenInputCommand,
-    OpenRunCommand,
-    PublishStageCommand,
-    Range,
-    decode_commands,
-    encode_commands,
-)
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import decode_commands, encode_commands
 from samelog.sequencer.state.expiry import due
+from samelog.sequencer.state.instructions import Merge, Range
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.sessions import CloseRun, OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.stages import PublishStageCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
 from tests.sequencer.test_planner import Bytes, records
 
 EXPIRY = Expiry(producers_s=10, sessions_s=1_000_000)

@@ -8,30 +8,26 @@ import pytest
 
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.levels import OtherVersion
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.commands import (
     AnyCommand,
-    Checkpoint,
-    CloseRun,
     CommandError,
-    CreateTopicCommand,
-    DeleteTopicCommand,
-    Expire,
-    LetIn,
-    Merge,
-    NodeStarted,
-    OpenInputCommand,
-    OpenRunCommand,
-    Range,
-    RetireSessionCommand,
-    Sequence5,
-    VoidRecordsCommand,
     decode_commands,
     encode_commands,
 )
+from samelog.sequencer.state.instructions import Merge, Range, Sequence5, VoidRecordsCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.partitions import Partition
-from samelog.sequencer.state.tables.sessions import RUNS_REMEMBERED
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.members import LetIn, NodeStarted
+from samelog.sequencer.state.tables.partitions import Checkpoint, Partition
+from samelog.sequencer.state.tables.sessions import (
+    RUNS_REMEMBERED,
+    CloseRun,
+    Expire,
+    OpenInputCommand,
+    OpenRunCommand,
+    RetireSessionCommand,
+)
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
 
 
 def open_run(

@@ -17,8 +17,8 @@ from samelog.sequencer.cluster.members import Members
 from samelog.sequencer.cluster.peers import PeerLink, make_hello
 from samelog.sequencer.cluster.strangers import Stranger
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import Member, SetMembers
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.members import Member, SetMembers
 from samelog.wire.bounds import UNDECIDED, Life
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import Hello

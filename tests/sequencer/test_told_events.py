@@ -15,26 +15,23 @@ from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
 from samelog.kafka.event_writer import EventWriter
 from samelog.sequencer.state import expiry
-from samelog.sequencer.state.commands import (
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.instructions import Sequence5
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.events import NoteElection, RecordEvent
+from samelog.sequencer.state.tables.members import Member, NodeStarted, RaiseLevel, SetMembers
+from samelog.sequencer.state.tables.mirrors import CreateMirror, MirrorGap, PromoteMirrors
+from samelog.sequencer.state.tables.placement import PlaceTopic
+from samelog.sequencer.state.tables.resets import HardReset, SoftReset
+from samelog.sequencer.state.tables.sites import AddSite, RemoveSite
+from samelog.sequencer.state.tables.topics import (
+    AddPartitions,
+    AlterTopicCommand,
     CreateTopicCommand,
     DeleteTopicCommand,
-    Member,
-    NodeStarted,
-    RaiseLevel,
-    RecordEvent,
-    Sequence5,
-    SetMembers,
 )
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorGap, PromoteMirrors
-from samelog.sequencer.state.placement.commands import PlaceTopic
-from samelog.sequencer.state.reset_commands import HardReset, SoftReset
-from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
-from samelog.sequencer.state.sites.commands import AddSite, RemoveSite
-from samelog.sequencer.state.telling.commands import NoteElection
-from samelog.sequencer.state.telling.events import EVENTS_PRODUCER, topic_of_events, untold
-from samelog.sequencer.state.types import Rejection
-from samelog.sequencer.state.views.commands import CreateViewCommand, DropViewCommand
+from samelog.sequencer.state.tables.views import CreateViewCommand, DropViewCommand
+from samelog.sequencer.state.units.events import EVENTS_PRODUCER, topic_of_events, untold
 from tests.sequencer.mirroring import SOURCE
 
 A, B = Member(0, "a", "a:1", "i", True), Member(1, "b", "b:1", "j", True)

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.sequencer.state.topic_settings import (
-    ADVICE,
-    FIXED,
-    longest_segment_ms,
-    problem_with,
-)
+from samelog.sequencer.state.topic_settings import ADVICE, FIXED, longest_segment_ms, problem_with
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from samelog.sequencer.admin.topics import create_topic
 from samelog.sequencer.admin.upgrades import finalize_upgrade, upgrade_status
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.sequencer.state.group_commands import (
+from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.groups import (
     ClassicMember,
     CommitOffsets,
     CommittedOffset,
@@ -29,7 +29,7 @@ from samelog.sequencer.state.group_commands import (
     SaveConsumerGroup,
     SaveGroup,
 )
-from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import RunWith, Session, batch, leader_of, offset, until
 

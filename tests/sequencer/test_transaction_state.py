@@ -15,28 +15,23 @@ from samelog.format.transactions import (
 )
 from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.merge.transaction_view import TransactionView
-from samelog.sequencer.state.commands import CreateTopicCommand, Merge, MergeExtras, Verdict
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.expiry import MOST_AHEAD_MS, idle_transactions, overdue
-from samelog.sequencer.state.group_commands import (
-    CommittedOffset,
-    NativeMember,
-    SaveNativeGroup,
-)
+from samelog.sequencer.state.instructions import Begin, End, Merge, MergeExtras, Verdict
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.transactions import changes
-from samelog.sequencer.state.transactions.changes import ProducerIdAndEpoch
-from samelog.sequencer.state.transactions.commands import (
+from samelog.sequencer.state.tables.groups import CommittedOffset, NativeMember, SaveNativeGroup
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
+from samelog.sequencer.state.tables.transactions import (
     AddToTransaction,
-    Begin,
     CommitInTransaction,
-    End,
     EndTransaction,
     ForgetTransactionalIds,
     InitProducer,
     TimeOutTransaction,
 )
-from samelog.sequencer.state.transactions.two_phase import Decision, TwoPhase
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.two_phase import Decision, TwoPhase
+from samelog.sequencer.state.units import transactions
+from samelog.sequencer.state.units.transactions import ProducerIdAndEpoch
 
 
 def begun() -> StateMachine:
@@ -243,7 +238,7 @@ def test_a_second_producer_waits_for_the_abort_of_the_first() -> None:
 
 def test_there_may_be_so_many_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = begun()
-    monkeypatch.setattr(changes, "IDS_MAX", 1)
+    monkeypatch.setattr(transactions, "IDS_MAX", 1)
     refused = machine.apply(InitProducer("y", 1000, -1, -1, 99, 7))
     assert isinstance(refused, Rejection)
     assert refused.code == "TOO_MANY"

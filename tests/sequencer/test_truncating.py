@@ -12,8 +12,8 @@ import pytest
 from samelog.admin.requests import TruncatePartition
 from samelog.archiver.command import ArchiveCommand
 from samelog.sequencer.admin import topics
-from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 
 WHO = "samelog://user/admin"
 

@@ -17,27 +17,30 @@ from samelog.sequencer.admin.groups import group_lags, group_row
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.topics import partition_name
 from samelog.sequencer.filtering.view_stream import ViewStream, check_owner, narrowed
-from samelog.sequencer.state.commands import (
-    CreateTopicCommand,
-    DeleteTopicCommand,
-    decode_commands,
-    encode_commands,
-)
-from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import decode_commands, encode_commands
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.reset_commands import HardReset
-from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.setting_commands import AddPartitions
-from samelog.sequencer.state.types import Rejection
-from samelog.sequencer.state.views.commands import CreateViewCommand, DropViewCommand
-from samelog.sequencer.state.views.places import (
+from samelog.sequencer.state.places import (
     all_topics,
     base_number,
     base_topic,
     named_topic,
     place_of,
 )
-from samelog.sequencer.state.views.view import VIEWS_MOST, View
+from samelog.sequencer.state.tables.groups import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.tables.resets import HardReset
+from samelog.sequencer.state.tables.schemas import SetSchemaCommand
+from samelog.sequencer.state.tables.topics import (
+    AddPartitions,
+    CreateTopicCommand,
+    DeleteTopicCommand,
+)
+from samelog.sequencer.state.tables.views import (
+    VIEWS_MOST,
+    CreateViewCommand,
+    DropViewCommand,
+    View,
+)
 from samelog.typed.filters.operands import BadFilter
 from samelog.typed.filters.view_text import ViewText, parse_view
 from samelog.wire.bounds import RowsAsked
@@ -180,11 +183,11 @@ def test_a_view_is_found_as_by_looking_at_all(commands: list[Any]) -> None:
     machine = StateMachine()
     machine.apply(CreateTopicCommand("t1", "ticks", 2, {}, 1))
     machine.apply(CreateTopicCommand("t2", "other", 1, {}, 1))
-    assert not machine.state.schemas.index.by_name  # made before there are any
+    assert not machine.state.views.index.by_name  # made before there are any
     for command in commands:
         machine.apply(command)
-        found = machine.state.schemas.index
-        rebuilt = StateMachine.decode(machine.encode()).state.schemas.index
+        found = machine.state.views.index
+        rebuilt = StateMachine.decode(machine.encode()).state.views.index
         for each in ("by_name", "by_log", "by_number"):
             assert getattr(found, each) == getattr(rebuilt, each)
         orders = [{base: [*views] for base, views in i.by_base.items()} for i in (found, rebuilt)]
@@ -199,14 +202,14 @@ class Base:
 
 
 def stream_of(machine: StateMachine) -> ViewStream:
-    view = machine.state.schemas.views["v1"]
+    view = machine.state.views.by_id["v1"]
     base: MergedStream = Base()  # type: ignore[assignment]
-    return ViewStream(view, base, lambda: machine.state.schemas)
+    return ViewStream(view, base, lambda: machine.state)
 
 
 def test_a_view_has_no_more_rights_than_its_owner(machine: StateMachine) -> None:
     machine.apply(create())
-    view = machine.state.schemas.views["v1"]
+    view = machine.state.views.by_id["v1"]
     owner = Grant(identity=view.owner, subscribe_topics=("ticks",))
     rights = Rights([owner], ())
     check_owner(rights, view, "ticks")

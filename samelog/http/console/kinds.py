@@ -12,8 +12,8 @@ from samelog.http.console.document import ShownRow, ShownRows
 from samelog.sequencer.admin.mirroring.mirrors import mirror_info
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.topics import partition_name, view_info, views_in
-from samelog.sequencer.state.feeds.feed import PARTITIONS, Feed, StateTopic
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.feeds import PARTITIONS, Feed, StateTopic
 from samelog.sequencer.state.tables.keys import KeyedPartition
 from samelog.wire.plain import to_json
 

@@ -27,7 +27,7 @@ from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.parts import Parts
 from samelog.runtime.slices import paced
-from samelog.sequencer.state.access_commands import AclBinding, ChangeAcls
+from samelog.sequencer.state.tables.access import AclBinding, ChangeAcls
 
 TEXT_CHARACTERS_MAX = 256
 DENIED = ApiError(ErrorCode.cluster_authorization_failed, "this takes rights to the cluster")

@@ -10,8 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 from samelog.config.authorisation import USER_PREFIX
-from samelog.sequencer.state.access_commands import AclBinding
-from samelog.sequencer.state.access_state import AccessState
+from samelog.sequencer.state.tables.access import AccessTable, AclBinding
 
 CLUSTER = "kafka-cluster"
 """The name of the one resource of its kind."""
@@ -142,7 +141,7 @@ def _name_fits(pattern: int, name: str | None, acl: AclBinding) -> bool:
 class AclDecisions:
     """Answers by the replicated ACLs; remembers answers until something changes."""
 
-    def __init__(self, access: Callable[[], AccessState]) -> None:
+    def __init__(self, access: Callable[[], AccessTable]) -> None:
         self._access = access
         self._version = -1
         self._decided: dict[tuple[Any, ...], bool | None] = {}

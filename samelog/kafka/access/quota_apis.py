@@ -18,7 +18,7 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.parts import Parts
-from samelog.sequencer.state.access_commands import ChangeQuotas, QuotaChange
+from samelog.sequencer.state.tables.access import ChangeQuotas, QuotaChange
 
 USER, CLIENT = "user", "client-id"
 EXACT, DEFAULT, ANY = 0, 1, 2

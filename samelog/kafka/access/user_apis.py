@@ -24,7 +24,7 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.runtime.slices import paced
-from samelog.sequencer.state.access_commands import ChangeUsers, ScramCredential
+from samelog.sequencer.state.tables.access import ChangeUsers, ScramCredential
 
 ITERATIONS_MAX = 16_384
 SALT_BYTES_MAX = 1_024

@@ -16,10 +16,9 @@ from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.parts import Parts
 from samelog.kafka.settings import GROUP_BOUNDS, LISTS, group_defaults, topic_defaults
-from samelog.sequencer.state.access_commands import AlterGroup
-from samelog.sequencer.state.access_state import HEARTBEAT_MS, SESSION_MS
 from samelog.sequencer.state.commands import AnyCommand
-from samelog.sequencer.state.setting_commands import AlterTopicCommand
+from samelog.sequencer.state.tables.access import HEARTBEAT_MS, SESSION_MS, AlterGroup
+from samelog.sequencer.state.tables.topics import AlterTopicCommand
 
 GROUP_CHARACTERS_MAX = 256
 THROTTLES = {

@@ -31,10 +31,11 @@ from samelog.sequencer.ingest.batch_check import (
     too_long_if_keyed,
 )
 from samelog.sequencer.ingest.checking import CheckedBatches
-from samelog.sequencer.state.mirrors.changes import why_only_source
 from samelog.sequencer.state.tables.keys import has_keys, problem_with_keys
+from samelog.sequencer.state.tables.topics import Topic
 from samelog.sequencer.state.topic_settings import KNOWN, MAX_MESSAGE_BYTES, problem_with
-from samelog.sequencer.state.types import State, Topic
+from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units.mirrors import why_only_source
 from samelog.wire.errors import FaultCode
 
 PARTITIONS_MAX = 10_000

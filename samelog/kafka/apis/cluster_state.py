@@ -23,7 +23,7 @@ from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicAnswers
 from samelog.kafka.parts import Parts
 from samelog.runtime.slices import paced
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 
 METADATA_TOPIC = "__cluster_metadata"
 """Kafka's name of what is Raft's log here."""

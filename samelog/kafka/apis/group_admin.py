@@ -20,7 +20,7 @@ from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.groups.classic_group import DEAD
 from samelog.kafka.groups.requests import Described, DescribedConsumers, Listed
 from samelog.kafka.parts import Parts
-from samelog.sequencer.state.group_commands import ConsumerMember
+from samelog.sequencer.state.tables.groups import ConsumerMember
 
 DEAD_IS_AN_ERROR_FROM = 6
 _CHANGES = AclOperation.DELETE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS

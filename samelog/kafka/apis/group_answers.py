@@ -16,8 +16,8 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import TopicAnswers
 from samelog.kafka.groups.driver import CoordinatorAnswer, CoordinatorCall
 from samelog.runtime.slices import paced
-from samelog.sequencer.state.types import Topic
-from samelog.sequencer.state.views.places import place_of
+from samelog.sequencer.state.places import place_of
+from samelog.sequencer.state.tables.topics import Topic
 
 NEVER_FLEXIBLE = 1 << 15
 ResponseT = TypeVar("ResponseT")

@@ -27,7 +27,7 @@ from samelog.kafka.groups.requests import (
 )
 from samelog.kafka.parts import Parts
 from samelog.runtime.slices import paced
-from samelog.sequencer.state.access_state import HEARTBEAT_MS
+from samelog.sequencer.state.tables.access import HEARTBEAT_MS
 
 KNOWN_ID_FROM, PROTOCOL_TYPE_FROM, SKIP_FROM = 4, 7, 9
 

@@ -19,8 +19,8 @@ from samelog.kafka.codec.schemas import (
 )
 from samelog.kafka.groups.requests import Caller, OffsetCommit
 from samelog.kafka.parts import Parts
-from samelog.sequencer.state.group_commands import CommittedOffset
-from samelog.sequencer.state.views.places import place_of
+from samelog.sequencer.state.places import place_of
+from samelog.sequencer.state.tables.groups import CommittedOffset
 
 PartT = TypeVar("PartT")
 

@@ -24,7 +24,7 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.parts import Parts
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 
 AT_ONCE = 100
 """Partitions of a topic that one step describes."""

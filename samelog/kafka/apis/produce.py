@@ -45,7 +45,7 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.slices import give_way, in_background, paced
 from samelog.sequencer.ingest.batch_check import any_producer, check_keys
 from samelog.sequencer.ingest.checking import CheckedBatches
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 
 OLDEST = 3
 JOINS_FROM = 12

@@ -47,11 +47,15 @@ from samelog.kafka.settings import ConfigSource, of_topic
 from samelog.runtime.slices import give_way, paced
 from samelog.sequencer.admin.placement import PlacementPlan
 from samelog.sequencer.parts import RaftParts
-from samelog.sequencer.state.commands import AnyCommand, CreateTopicCommand, DeleteTopicCommand
-from samelog.sequencer.state.setting_commands import AddPartitions
+from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.tables.partitions import Partition
-from samelog.sequencer.state.types import Topic
-from samelog.sequencer.state.views.commands import DropViewCommand
+from samelog.sequencer.state.tables.topics import (
+    AddPartitions,
+    CreateTopicCommand,
+    DeleteTopicCommand,
+    Topic,
+)
+from samelog.sequencer.state.tables.views import DropViewCommand
 
 
 class CreateTopicsResponseConfig(Entity, frozen=True):

@@ -17,7 +17,7 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.runtime.slices import give_way
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 
 LIMIT = 2_000
 """Partitions in one answer."""

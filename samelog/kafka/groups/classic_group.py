@@ -13,8 +13,13 @@ import msgspec
 
 from samelog.format.consumer_protocol import CONSUMER, subscribed_topics
 from samelog.kafka.groups.outbox import Requester
-from samelog.sequencer.state.group_commands import STATE_NAMES, ClassicMember, Phase, SaveGroup
-from samelog.sequencer.state.group_state import GroupState
+from samelog.sequencer.state.tables.groups import (
+    STATE_NAMES,
+    ClassicMember,
+    ConsumerGroupRecord,
+    Phase,
+    SaveGroup,
+)
 
 DEAD = "Dead"
 
@@ -61,7 +66,7 @@ class ClassicGroup:
     saved: dict[str, ClassicMember] = field(default_factory=dict)
 
     @classmethod
-    def restored(cls, group_id: str, state: GroupState) -> ClassicGroup:
+    def restored(cls, group_id: str, state: ConsumerGroupRecord) -> ClassicGroup:
         """A group as the replicated state remembers it."""
         group = cls(
             group_id,

@@ -27,15 +27,15 @@ from samelog.kafka.groups.assignors import ASSIGNORS, DEFAULT
 from samelog.kafka.groups.outbox import Outbox, Requester
 from samelog.kafka.groups.patterns import topics_version
 from samelog.kafka.groups.requests import Beaten, Caller, GroupBeat
-from samelog.sequencer.state.access_state import SESSION_MS
-from samelog.sequencer.state.group_commands import (
+from samelog.sequencer.state.tables.access import SESSION_MS
+from samelog.sequencer.state.tables.groups import (
+    ConsumerGroupRecord,
     ConsumerMember,
     NativeMember,
     Phase,
     SaveConsumerGroup,
     SaveNativeGroup,
 )
-from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.types import State
 
 ValueT = TypeVar("ValueT")
@@ -64,7 +64,7 @@ class ConsumerGroup:
     saved: GroupSaved = ({}, {}, {})
 
     @classmethod
-    def restored(cls, group_id: str, state: GroupState) -> ConsumerGroup:
+    def restored(cls, group_id: str, state: ConsumerGroupRecord) -> ConsumerGroup:
         """A group as the replicated state remembers it."""
         group = cls(group_id, state.generation, state.since_ms)
         group.members, group.targets = dict(state.consumers), dict(state.targets)
@@ -397,7 +397,7 @@ class ConsumerGroups:
         found: dict[str, Sequence[int]] = {
             name: topics[known[name]].partition_numbers for name in sorted(names & known.keys())
         }
-        for view in map(self._state.schemas.view_named, sorted(names - known.keys())):
+        for view in map(self._state.views.named, sorted(names - known.keys())):
             if view is not None:
                 found[view.name] = view.partition_numbers
         return found

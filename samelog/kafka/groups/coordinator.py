@@ -36,8 +36,7 @@ from samelog.kafka.groups.requests import (
     Sync,
     SyncGroupResponse,
 )
-from samelog.sequencer.state.group_commands import DeleteGroups, Phase
-from samelog.sequencer.state.group_state import GroupState
+from samelog.sequencer.state.tables.groups import ConsumerGroupRecord, DeleteGroups, Phase
 from samelog.sequencer.state.types import State
 
 GROUP_ID_CHARACTERS_MAX = 1024
@@ -64,7 +63,7 @@ class GroupCoordinator:
             group = ClassicGroup.restored(group_id, remembered)
             self._groups[group_id] = group
             self._rebalance.take_over(group)
-        self._ending: dict[str, GroupState | None] = {}
+        self._ending: dict[str, ConsumerGroupRecord | None] = {}
         """Groups whose deletion is proposed, and what is remembered of each until it is applied."""
         self._next_expiry = now + self._check_s
 
@@ -145,7 +144,7 @@ class GroupCoordinator:
         """A group that is not known here, or was one of the other protocol; it may be about to end
         in the replicated state.
         """
-        remembered = self._state.groups.by_id.get(group_id, GroupState())
+        remembered = self._state.groups.by_id.get(group_id, ConsumerGroupRecord())
         group = self._groups[group_id] = ClassicGroup.restored(group_id, remembered)
         before = self._consumers.groups.pop(group_id, None)
         if before is not None:

@@ -27,11 +27,11 @@ from samelog.runtime.clock import Clock
 from samelog.runtime.slices import give_way, paced
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import RaftParts
-from samelog.sequencer.state.access_state import HEARTBEAT_MS, SESSION_MS
-from samelog.sequencer.state.group_state import GroupState
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.places import place_of
+from samelog.sequencer.state.tables.access import HEARTBEAT_MS, SESSION_MS
+from samelog.sequencer.state.tables.groups import ConsumerGroupRecord
 from samelog.sequencer.state.types import State
-from samelog.sequencer.state.views.places import place_of
 from samelog.wire.errors import FaultCode
 
 MEMBER_MS = 20
@@ -41,7 +41,7 @@ COMMITTED_AT_ONCE = 200
 """Positions of a heartbeat that are committed in a turn of the loop."""
 COMMITS_UNDER_WAY = 2
 """Entries of one heartbeat: entries that are committed together are applied in one turn."""
-NO_GROUP = GroupState()
+NO_GROUP = ConsumerGroupRecord()
 LOST = (
     ErrorCode.unknown_member_id,
     ErrorCode.fenced_member_epoch,
@@ -158,7 +158,7 @@ def as_answer(
 
 
 def _assigned(
-    state: State, group: GroupState, numbers: Iterable[int]
+    state: State, group: ConsumerGroupRecord, numbers: Iterable[int]
 ) -> StepWork[tuple[AssignedPartition, ...]]:
     found = []
     for number in numbers:
@@ -173,7 +173,9 @@ def _assigned(
     return tuple(found)
 
 
-def _periods(state: State, limits: GroupLimits, name: str, group: GroupState) -> tuple[int, int]:
+def _periods(
+    state: State, limits: GroupLimits, name: str, group: ConsumerGroupRecord
+) -> tuple[int, int]:
     """How often a member is to be heard of, and after which silence it is none."""
     longest = state.access.group_ms(name, HEARTBEAT_MS, limits.consumer_heartbeat_interval_ms)
     session_ms = state.access.group_ms(name, SESSION_MS, limits.consumer_session_timeout_ms)

@@ -24,9 +24,9 @@ from samelog.kafka.groups.outbox import Requester, Round
 from samelog.kafka.groups.requests import AnyAnswer, Caller
 from samelog.runtime.clock import Clock
 from samelog.runtime.loop import InLoop
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.commands import AnyCommand, encode_commands
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Rejection
 
 TICK_S = 0.05
 REST_S = 0.5

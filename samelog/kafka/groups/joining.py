@@ -14,7 +14,7 @@ from samelog.kafka.groups.classic_group import ClassicGroup, GroupMember, size_o
 from samelog.kafka.groups.outbox import Outbox, Requester
 from samelog.kafka.groups.rebalance import PENDING, Rebalance
 from samelog.kafka.groups.requests import Caller, Join, Joined
-from samelog.sequencer.state.group_commands import ClassicMember, Phase
+from samelog.sequencer.state.tables.groups import ClassicMember, Phase
 
 
 def check_member(group: ClassicGroup, caller: Caller) -> ErrorCode:

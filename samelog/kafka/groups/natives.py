@@ -17,7 +17,7 @@ import msgspec
 
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.requests import GroupBeat, OffsetCommit
-from samelog.sequencer.state.group_commands import ConsumerMember, NativeMember
+from samelog.sequencer.state.tables.groups import ConsumerMember, NativeMember
 
 FIRST_MS = 1_767_225_600_000
 """The beginning of 2026."""

@@ -15,9 +15,9 @@ from samelog.kafka.groups.classic_group import ClassicGroup
 from samelog.kafka.groups.consumer_groups import ConsumerGroup
 from samelog.kafka.groups.outbox import Outbox
 from samelog.kafka.groups.requests import OffsetCommit
-from samelog.sequencer.state.group_commands import CommittedOffset, DropOffsets, Phase
+from samelog.sequencer.state.places import place_of
+from samelog.sequencer.state.tables.groups import CommittedOffset, DropOffsets, Phase
 from samelog.sequencer.state.types import State
-from samelog.sequencer.state.views.places import place_of
 
 AnyGroup = ClassicGroup | ConsumerGroup
 

@@ -15,7 +15,7 @@ import heapq
 from dataclasses import dataclass, field
 
 from samelog.kafka.groups.requests import AnyAnswer
-from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset, GroupCommand
+from samelog.sequencer.state.tables.groups import CommitOffsets, CommittedOffset, GroupCommand
 
 COMMIT_OFFSETS = 200
 """At most so many in one command, so that it fits into an entry whatever their metadata."""

@@ -19,7 +19,7 @@ def topics_version(state: State) -> tuple[int, int]:
     """Return what changes with every topic, partition or view that is created or deleted: the first
     number rises with each new one, and between two rises the second only falls.
     """
-    return state.partitions.next_number, len(state.names) + len(state.schemas.views)
+    return state.partitions.next_number, len(state.names) + len(state.views.by_id)
 
 
 class TopicPatterns:
@@ -41,7 +41,7 @@ class TopicPatterns:
         found = self._found.get(pattern)
         if found is None:
             expression, found = compiled(pattern), []
-            for name in [*state.names, *(view.name for view in state.schemas.views.values())]:
+            for name in [*state.names, *(view.name for view in state.views.by_id.values())]:
                 if expression.fullmatch(name):
                     found.append(name)
                 yield

@@ -15,7 +15,7 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.classic_group import ClassicGroup, GroupMember
 from samelog.kafka.groups.outbox import Outbox, Requester
 from samelog.kafka.groups.requests import Joined, SyncGroupResponse
-from samelog.sequencer.state.group_commands import Phase
+from samelog.sequencer.state.tables.groups import Phase
 
 NEW_MEMBER_TIMEOUT_S = 300.0
 """How long a member that waits for its first generation is kept; Kafka's NewMemberJoinTimeoutMs."""

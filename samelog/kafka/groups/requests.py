@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from samelog.format.steps import StepWork
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.schemas import Entity, ResponseBody
-from samelog.sequencer.state.group_commands import ConsumerMember
+from samelog.sequencer.state.tables.groups import ConsumerMember
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from samelog.kafka.placement.table import change, error_unless
 from samelog.placement.reassigning import elect
 from samelog.placement.values import METADATA
 from samelog.runtime.slices import paced
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 
 PREFERRED = 0
 LONGEST_S = 30.0

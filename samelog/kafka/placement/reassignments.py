@@ -27,8 +27,8 @@ from samelog.placement.tasks import PlacementRefused
 from samelog.placement.topics import check_assignment
 from samelog.runtime.slices import paced
 from samelog.sequencer.admin.placement import partitions_here
-from samelog.sequencer.state.placement.passing import why_together
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.units.moves import why_together
 
 
 class ReassignedPartition(Entity, frozen=True):

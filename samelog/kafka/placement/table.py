@@ -18,7 +18,7 @@ from samelog.placement.changes import AnyChange
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.placement import table_now
-from samelog.sequencer.state.placement.commands import ChangePlacement
+from samelog.sequencer.state.tables.placement import ChangePlacement
 
 CHANGE_S = 30.0
 """How long a change of the table is tried; clients of Kafka wait for as long."""

@@ -23,11 +23,9 @@ from samelog.kafka.sidecar.brokers import CopiesBroker, CopyStream
 from samelog.replicator.interfaces import InputName, RequestRefused
 from samelog.replicator.pull.copy import Copy
 from samelog.runtime.clock import Clock
-from samelog.sequencer.state.access_state import AccessState
-from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.setting_commands import AddPartitions
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.access import AccessTable
+from samelog.sequencer.state.tables.topics import AddPartitions, CreateTopicCommand, Topic
 from samelog.store.merged.reader import MergedReader
 
 ReplayStart = int | datetime | None
@@ -56,7 +54,7 @@ class ReplayBroker(CopiesBroker):
         super().__init__(cluster, clock, address, copies)
         self.machine = StateMachine()
         self.config = ReplayConfig()
-        self.access = AccessState()
+        self.access = AccessTable()
         self.patterns = TopicPatterns(lambda: self.machine.state)
         self.groups = GroupDriver(
             LocalGroups(self.machine), self.machine, clock, self.config.kafka.groups

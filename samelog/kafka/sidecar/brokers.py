@@ -41,7 +41,7 @@ from samelog.replicator.pull.copy import Copy
 from samelog.replicator.pull.listening import Listening
 from samelog.runtime.clock import Clock
 from samelog.sequencer.ingest.checking import BatchChecker
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 from samelog.store.merged.log import MergedLog
 from samelog.wire.errors import FaultCode
 from samelog.wire.pull.copies import CopyState

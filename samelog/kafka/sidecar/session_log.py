@@ -36,9 +36,9 @@ from samelog.replicator.client_errors import PublisherError
 from samelog.runtime.loop import spawn
 from samelog.sequencer.ingest.checking import BatchChecker
 from samelog.sequencer.merge.dedup import BatchFacts, judge_sequence, last_sequence
-from samelog.sequencer.state.commands import Sequence5, Verdict
+from samelog.sequencer.state.instructions import Sequence5, Verdict
 from samelog.sequencer.state.tables.producers import remember
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 from samelog.store.disk.disk_errors import DirectoryGone, NoSpace
 from samelog.store.disk.files import FileSystem
 

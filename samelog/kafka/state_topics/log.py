@@ -20,8 +20,8 @@ from typing import Any
 from samelog.format.transactions import Aborted
 from samelog.kafka.state_topics.records import ToldRecord, time_of, told, tombstone
 from samelog.replicator.interfaces import RequestRefused, StreamListener
-from samelog.sequencer.state.feeds.feed import Feed, Key, StateTopic, Tombstone
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.feeds import Feed, Key, StateTopic, Tombstone
 from samelog.store.merged.reader import OffsetNotHeld
 
 TYPICAL_BYTES = 160

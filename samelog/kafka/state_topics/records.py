@@ -15,12 +15,15 @@ from typing import NamedTuple
 
 from samelog.format import _kernels as kernels
 from samelog.format.batch import MAX_RECORD_BYTES
-from samelog.sequencer.state.feeds.feed import ITSELF, Key, StateTopic, Tombstone
-from samelog.sequencer.state.group_commands import ClassicMember, CommittedOffset
-from samelog.sequencer.state.group_state import GroupState
-from samelog.sequencer.state.transactions.state import Transaction
+from samelog.sequencer.state.places import place_of
+from samelog.sequencer.state.tables.feeds import ITSELF, Key, StateTopic, Tombstone
+from samelog.sequencer.state.tables.groups import (
+    ClassicMember,
+    CommittedOffset,
+    ConsumerGroupRecord,
+)
+from samelog.sequencer.state.tables.transactions import Transaction
 from samelog.sequencer.state.types import State
-from samelog.sequencer.state.views.places import place_of
 
 _OFFSET_KEY, _GROUP_KEY, _TRANSACTION_KEY = 1, 2, 0
 _OFFSET_VALUE = _GROUP_VALUE = 3
@@ -119,7 +122,7 @@ def _group_key(group: str) -> bytes:
     return _short(_GROUP_KEY) + _text(group)
 
 
-def _group(group: GroupState) -> bytes:
+def _group(group: ConsumerGroupRecord) -> bytes:
     members = list(group.members.values())
     return b"".join(
         (

@@ -15,9 +15,9 @@ from uuid import UUID
 from samelog.archiver.policy import CLEANUP_POLICY
 from samelog.kafka.access.acls import AclOperation
 from samelog.kafka.state_topics.log import FeedStream
-from samelog.sequencer.state.feeds.feed import PARTITIONS, STATE_NUMBERS, StateTopic
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.feeds import PARTITIONS, STATE_NUMBERS, StateTopic
+from samelog.sequencer.state.tables.topics import Topic
 
 MAY = frozenset((AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS))
 """What anybody can have a right to do with them."""

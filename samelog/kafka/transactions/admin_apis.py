@@ -21,7 +21,7 @@ from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 from samelog.kafka.parts import Parts
 from samelog.runtime.slices import paced
 from samelog.sequencer.state.tables.open_transactions import LogTransactions
-from samelog.sequencer.state.transactions.state import Transaction
+from samelog.sequencer.state.tables.transactions import Transaction
 
 STATES = frozenset(
     (

@@ -23,17 +23,18 @@ from samelog.runtime.clock import Clock
 from samelog.sequencer.admin.parts import HeldGroups
 from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.raft.group import ProposalLost
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.transactions.changes import ProducerIdAndEpoch
-from samelog.sequencer.state.transactions.commands import (
+from samelog.sequencer.state.tables.open_transactions import TakePart
+from samelog.sequencer.state.tables.transactions import (
     AddToTransaction,
     CommitInTransaction,
     EndTransaction,
     InitProducer,
-    TakePart,
+    Transaction,
+    TransactionsTable,
 )
-from samelog.sequencer.state.transactions.state import Transaction, Transactions
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.units.transactions import ProducerIdAndEpoch
 
 ANSWER_S = 3.0
 """How long a request waits for markers before the client is told to ask again."""
@@ -63,7 +64,7 @@ class TransactionCoordinator:
         self._machine = machine
 
     @property
-    def known(self) -> Transactions:
+    def known(self) -> TransactionsTable:
         """What the replicated state knows of transactions."""
         return self._machine.state.transactions
 

@@ -17,8 +17,8 @@ from samelog.kafka.codec.schemas import PartitionError, TopicsResponse
 from samelog.kafka.groups.requests import Caller
 from samelog.kafka.transactions.producer_apis import check_right
 from samelog.runtime.slices import give_way, paced
-from samelog.sequencer.state.group_commands import CommittedOffset
-from samelog.sequencer.state.transactions.commands import CommitInTransaction
+from samelog.sequencer.state.tables.groups import CommittedOffset
+from samelog.sequencer.state.tables.transactions import CommitInTransaction
 
 JOINS_FROM = 5
 """From this version on the group takes part by this request (KIP-890)."""

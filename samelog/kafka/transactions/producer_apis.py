@@ -21,7 +21,7 @@ from samelog.kafka.codec.schemas import Entity, PartitionError, ResponseBody, To
 from samelog.kafka.parts import Parts
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
 from samelog.runtime.slices import give_way, paced
-from samelog.sequencer.state.transactions.commands import (
+from samelog.sequencer.state.tables.transactions import (
     NO_PRODUCER,
     TIMEOUT_MS_MAX,
     AddToTransaction,

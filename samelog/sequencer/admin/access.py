@@ -18,7 +18,7 @@ from samelog.config.tables.node import Grant, NodeConfig
 from samelog.config.tables.shared import TlsFiles
 from samelog.runtime.network.expiry import certificate_paths, earliest_expiry, tls_files_of
 from samelog.sequencer.admin.parts import ServedNode
-from samelog.sequencer.state.access_commands import AclBinding
+from samelog.sequencer.state.tables.access import AclBinding
 
 UNKNOWN_MS = -1
 RESOURCES = ("topic", "group", "cluster", "transactional id", "delegation token", "user")

@@ -22,7 +22,7 @@ def log_history(node: ServedNode, request: LogHistory) -> StepWork[LogHistoryPag
     """One page: of one partition by who has it; else of those in group 0. A view has no files.
     Raises KeptElsewhere, ChangeRefused.
     """
-    if request.topic is not UNSET and node.logs.machine.state.schemas.view_named(request.topic):
+    if request.topic is not UNSET and node.logs.machine.state.views.named(request.topic):
         return LogHistoryPage((), more=False)
     try:
         return (yield from _care_of(node, request).archive.log_history.page(request))

@@ -47,15 +47,17 @@ from samelog.sequencer.admin.parts import (
 from samelog.sequencer.admin.topics import find_readable
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import LogParts
-from samelog.sequencer.state.group_commands import (
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.places import Living, base_number, named_topic, place_of
+from samelog.sequencer.state.tables.groups import (
     ClassicMember,
     CommitOffsets,
     CommittedOffset,
+    ConsumerGroupRecord,
     ConsumerMember,
 )
-from samelog.sequencer.state.group_state import GroupState
-from samelog.sequencer.state.types import Rejection, State, Topic
-from samelog.sequencer.state.views.places import Living, base_number, named_topic, place_of
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.types import State
 from samelog.wire.errors import FaultCode
 
 NAME_CHARACTERS = 1024
@@ -93,7 +95,7 @@ async def reset_group(node: ServedNode, request: requests.ResetGroup) -> GroupDe
     return await paced(_describe(node, request.group))
 
 
-def group_lags(node: ServedNode, group: GroupState) -> StepWork[dict[int, int]]:
+def group_lags(node: ServedNode, group: ConsumerGroupRecord) -> StepWork[dict[int, int]]:
     """Return the lag in each partition of a group, of topics and views, that this node has.
 
     The lag of a partition without a committed offset is that of its first record: only the group's
@@ -109,7 +111,9 @@ def group_lags(node: ServedNode, group: GroupState) -> StepWork[dict[int, int]]:
     return lags
 
 
-def positions(state: State, group: GroupState) -> StepWork[dict[int, CommittedOffset | None]]:
+def positions(
+    state: State, group: ConsumerGroupRecord
+) -> StepWork[dict[int, CommittedOffset | None]]:
     """The committed offset of each partition that the group committed in, or has assigned to its
     members (None: it committed none there).
     """
@@ -125,7 +129,7 @@ def positions(state: State, group: GroupState) -> StepWork[dict[int, CommittedOf
 
 
 def _assigned(
-    state: State, group: GroupState, member: ClassicMember
+    state: State, group: ConsumerGroupRecord, member: ClassicMember
 ) -> Iterator[tuple[Topic, Sequence[int]]]:
     """The existing partitions that a member of a classic group has, by topic."""
     if group.protocol_type != CONSUMER:
@@ -144,14 +148,14 @@ def lag_of(node: ServedNode, number: int, offset: int) -> int | None:
     return max(0, end - max(offset, begin))
 
 
-def group_row(node: ServedNode, name: str, group: GroupState) -> StepWork[GroupRow]:
+def group_row(node: ServedNode, name: str, group: ConsumerGroupRecord) -> StepWork[GroupRow]:
     """A group, as this node knows it now."""
     lags = yield from group_lags(node, group)
     elsewhere = yield from _elsewhere(node, group)
     return GroupRow(*_facts(name, group), sum(lags.values()), elsewhere)
 
 
-def _elsewhere(node: ServedNode, group: GroupState) -> StepWork[int]:
+def _elsewhere(node: ServedNode, group: ConsumerGroupRecord) -> StepWork[int]:
     """Count the partitions of a group that this node does not have."""
     state, count = node.logs.machine.state, 0
     if state.placement.groups:
@@ -168,7 +172,7 @@ def _where(node: ServedNode, number: int) -> str:
     return where(node, base) if placed and parts_of(node, base) is None else ""
 
 
-def _facts(name: str, group: GroupState) -> tuple[str, str, str, str, int, int]:
+def _facts(name: str, group: ConsumerGroupRecord) -> tuple[str, str, str, str, int, int]:
     """The fields of a GroupInfo."""
     return (
         name,
@@ -202,7 +206,9 @@ def _describe(node: ServedNode, name: str) -> StepWork[GroupDescription]:
     return GroupDescription(info, tuple(members), tuple(partitions))
 
 
-def _classic(state: State, group: GroupState, member: ClassicMember) -> StepWork[GroupMemberInfo]:
+def _classic(
+    state: State, group: ConsumerGroupRecord, member: ClassicMember
+) -> StepWork[GroupMemberInfo]:
     places: list[tuple[str, int]] = []
     for topic, indexes in _assigned(state, group, member):
         places += [(topic.name, index) for index in indexes]
@@ -218,7 +224,7 @@ def _classic(state: State, group: GroupState, member: ClassicMember) -> StepWork
 
 
 def _consumer(
-    node: ServedNode, group: str, known: GroupState, member: ConsumerMember
+    node: ServedNode, group: str, known: ConsumerGroupRecord, member: ConsumerMember
 ) -> StepWork[GroupMemberInfo]:
     """A member by the consumer protocol, whose partitions the cluster knows itself."""
     state, name = node.logs.machine.state, member.member_id
@@ -429,7 +435,7 @@ async def processed_offset(
 
 
 def _processed(
-    node: ServedNode, topic: Topic, group: GroupState
+    node: ServedNode, topic: Topic, group: ConsumerGroupRecord
 ) -> StepWork[list[ProcessedOffset]]:
     found, state = [], node.logs.machine.state
     for index, number in enumerate(tuple(topic.partition_numbers)):

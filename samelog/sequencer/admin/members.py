@@ -16,8 +16,8 @@ from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.tasks import refused
 from samelog.sequencer.cluster.changes import ChangeRefused, Changes
-from samelog.sequencer.state.commands import SetMaintenanceCommand
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.tables.members import SetMaintenanceCommand
 from samelog.wire.errors import FaultCode
 
 

@@ -14,7 +14,8 @@ from samelog.consensus.types import Entry
 from samelog.sequencer.admin.parts import ServedNode, parts_here
 from samelog.sequencer.admin.topics import find_partition
 from samelog.sequencer.parts import LogParts, RaftParts
-from samelog.sequencer.state.commands import Merge, Range, decode_commands
+from samelog.sequencer.state.commands import decode_commands
+from samelog.sequencer.state.instructions import Merge, Range
 
 ENTRIES_PER_TURN = 32
 ENTRIES_MAX = 4096

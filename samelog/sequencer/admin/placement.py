@@ -20,10 +20,10 @@ from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.topics import PlannedTable, TopicPlacement, place_by_hand, place_topic
 from samelog.placement.values import METADATA
 from samelog.sequencer.admin.parts import HeldGroups, ServedNode
-from samelog.sequencer.state.commands import CreateTopicCommand
-from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
 from samelog.sequencer.state.tables.partitions import Partition
-from samelog.sequencer.state.types import State, Topic
+from samelog.sequencer.state.tables.placement import PlacePartitions, PlaceTopic
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, Topic
+from samelog.sequencer.state.types import State
 
 
 def placement_status(node: ServedNode, request: GetPlacement) -> StepWork[PlacementStatus]:

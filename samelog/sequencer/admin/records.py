@@ -31,7 +31,7 @@ from samelog.sequencer.filtering.readings import RowsHere
 from samelog.sequencer.filtering.view_stream import ViewStream, check_owner, rows_of_view
 from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.parts import LogParts
-from samelog.sequencer.state.views.view import View
+from samelog.sequencer.state.tables.views import View
 from samelog.store.merged.log import MergedLog
 from samelog.wire.errors import FaultCode
 
@@ -82,7 +82,7 @@ class _Opened:
 def _opened(node: ServedNode, request: PeekRecords) -> _Opened:
     """Raises ChangeRefused."""
     state = node.logs.machine.state
-    view = state.schemas.view_named(request.topic)
+    view = state.views.named(request.topic)
     base = request.topic if view is None else state.topics[view.base_id].name
     number = find_partition(node, base, request.partition)
     logs = parts_here(node, number)[0]
@@ -96,7 +96,7 @@ def _opened(node: ServedNode, request: PeekRecords) -> _Opened:
 def _rows(node: ServedNode, view: View, logs: LogParts, number: int) -> RowsHere:
     """What passes of a partition of the base."""
     base = logs.merging.look(number)
-    stream = ViewStream(view, base, lambda: node.logs.machine.state.schemas)
+    stream = ViewStream(view, base, lambda: node.logs.machine.state)
     asked, filters = rows_of_view(view), node.member.filters
     made = stream, base, logs.machine, number, asked, filters, view.log_id
     return RowsHere(*made, lambda: check_owner(node.member.rights, view, base.topic))

@@ -15,8 +15,8 @@ from samelog.admin.answers import ClusterReset, ResetTopic
 from samelog.consensus import NotLeader
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.state.reset_commands import HardReset, ResetCommand, SoftReset
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.tables.resets import HardReset, ResetCommand, SoftReset
 from samelog.wire.errors import FaultCode
 
 

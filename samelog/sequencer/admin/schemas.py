@@ -43,13 +43,13 @@ from samelog.sequencer.admin.topics import (
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.filtering.view_stream import rows_of_view
 from samelog.sequencer.judging import libraries
-from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.schema_state import mode_of
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.places import base_topic
 from samelog.sequencer.state.tables.partitions import Partition
-from samelog.sequencer.state.types import Rejection, Topic
-from samelog.sequencer.state.views.commands import CreateViewCommand, DropViewCommand
-from samelog.sequencer.state.views.places import base_topic
-from samelog.sequencer.state.views.view import View
+from samelog.sequencer.state.tables.schemas import SetSchemaCommand
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.tables.views import CreateViewCommand, DropViewCommand, View
+from samelog.sequencer.state.units.schemas import mode_of
 from samelog.typed.enforcing import ENFORCE, Enforce
 from samelog.typed.filters.operands import BadFilter
 from samelog.typed.filters.passing import NO_SCHEMA, Passing, projected
@@ -185,7 +185,7 @@ async def create_view(node: ServedNode, request: CreateView, identity: str) -> T
 
 def _base(node: ServedNode, name: str, identity: str) -> Topic:
     """Raises ChangeRefused."""
-    if node.logs.machine.state.schemas.view_named(name) is not None or name.startswith(_OWN):
+    if node.logs.machine.state.views.named(name) is not None or name.startswith(_OWN):
         text = f"{name!r} is no topic that views can stand on"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "name a topic that has records")
     base = find_topic(node, name)
@@ -218,7 +218,7 @@ async def delete_topic_or_view(node: ServedNode, request: DeleteTopic) -> TopicI
     """Have it deleted: what it was. Raises ChangeRefused, TimeoutError."""
     if not request.in_use:
         await check_unused(node, request.topic)
-    view = node.logs.machine.state.schemas.view_named(request.topic)
+    view = node.logs.machine.state.views.named(request.topic)
     return await (delete_topic(node, request) if view is None else drop_view(node, view))
 
 
@@ -226,7 +226,7 @@ def describe_topic_or_view(
     node: ServedNode, request: DescribeTopic
 ) -> TopicDescription | StepWork[TopicDescription]:
     """One topic, or view. Raises ChangeRefused."""
-    view = node.logs.machine.state.schemas.view_named(request.topic)
+    view = node.logs.machine.state.views.named(request.topic)
     return describe_topic(node, request) if view is None else describe_view(node, view)
 
 
@@ -245,7 +245,7 @@ async def _propose(node: ServedNode, command: CreateViewCommand | DropViewComman
 
 def find_view(node: ServedNode, name: str) -> View:
     """A view by its name. Raises ChangeRefused."""
-    view = node.logs.machine.state.schemas.view_named(name)
+    view = node.logs.machine.state.views.named(name)
     if view is None:
         raise ChangeRefused(FaultCode.UNKNOWN_TOPIC, f"there is no view {name!r}")
     return view

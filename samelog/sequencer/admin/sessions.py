@@ -35,11 +35,10 @@ from samelog.sequencer.admin.parts import ServedNode, groups_here, parts_of
 from samelog.sequencer.admin.topics import partition_name
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import LogParts, RaftParts
-from samelog.sequencer.state.commands import RetireSessionCommand
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.session_index import node_of
-from samelog.sequencer.state.tables.sessions import Input, Session
-from samelog.sequencer.state.types import Rejection, Topic
+from samelog.sequencer.state.tables.sessions import Input, RetireSessionCommand, Session, node_of
+from samelog.sequencer.state.tables.topics import Topic
 from samelog.wire.errors import FaultCode
 from samelog.wire.holds import HeldPart
 from samelog.wire.peer_messages import HoldsDecision

@@ -25,7 +25,7 @@ from samelog.sequencer.admin.topics import partition_info
 from samelog.sequencer.judging import libraries
 from samelog.sequencer.parts import LogParts, RaftParts, phase_of
 from samelog.sequencer.parts import troubles as replica_troubles
-from samelog.sequencer.state.commands import Member
+from samelog.sequencer.state.tables.members import Member
 from samelog.wire.peer_messages import LacksLibraries, MemberState
 
 TEXT_CHARACTERS = 1000

@@ -22,9 +22,10 @@ from samelog.placement.tasks import PlacementRefused, PlacementTask
 from samelog.sequencer.admin.parts import PlacementDesk, ServedNode
 from samelog.sequencer.admin.placement import may_hold, other_copies, partitions_here
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.state.placement.commands import ChangePlacement
-from samelog.sequencer.state.placement.passing import why_together
-from samelog.sequencer.state.types import Rejection, Topic
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.tables.placement import ChangePlacement
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.units.moves import why_together
 from samelog.wire.errors import FaultCode
 
 NOT_BEGUN = -1

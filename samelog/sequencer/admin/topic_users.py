@@ -19,9 +19,8 @@ from samelog.format.consumer_protocol import assigned_partitions, subscribed_top
 from samelog.replicator.pull.streams import ServedMerged
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.state.group_state import GroupState
-from samelog.sequencer.state.session_index import node_of
-from samelog.sequencer.state.tables.sessions import Input
+from samelog.sequencer.state.tables.groups import ConsumerGroupRecord
+from samelog.sequencer.state.tables.sessions import Input, node_of
 from samelog.sequencer.state.types import State
 from samelog.wire.errors import FaultCode
 from samelog.wire.peer_messages import ReadersAsked
@@ -68,7 +67,7 @@ def _is_open(state: State, entry: Input) -> bool:
     return is_newest and node_of(entry.session) is None
 
 
-def _uses(group: GroupState, topic: str) -> bool:
+def _uses(group: ConsumerGroupRecord, topic: str) -> bool:
     """Whether a member of a group subscribes to a topic, or has a partition of it."""
     if any(topic in member.subscribed for member in group.consumers.values()):
         return True

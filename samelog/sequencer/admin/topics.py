@@ -46,14 +46,16 @@ from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.ingest.key_placement import REMEDY
 from samelog.sequencer.judging import libraries
 from samelog.sequencer.parts import LogParts, RaftParts
-from samelog.sequencer.state import commands, setting_commands
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.mirrors.changes import why_only_source
-from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
+from samelog.sequencer.state.places import place_of
+from samelog.sequencer.state.tables import topics as topic_table
+from samelog.sequencer.state.tables.placement import PlacePartitions, PlaceTopic
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.tables.views import View
 from samelog.sequencer.state.topic_settings import problem_with
-from samelog.sequencer.state.types import Rejection, Topic
-from samelog.sequencer.state.views.places import place_of
-from samelog.sequencer.state.views.view import View
+from samelog.sequencer.state.units.mirrors import why_only_source
 from samelog.wire.errors import FaultCode
 
 PLACE_S = 10.0
@@ -117,7 +119,7 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     wanted = request.topic, request.partitions, request.settings
     check_libraries(node, request.settings)
     now_ms = node.member.clock.wall_ms()
-    command = commands.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms)
+    command = topic_table.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms)
     longer_s = request.partitions * PARTITION_S
     if not copies:
         await _propose(node, command, longer_s=longer_s)
@@ -171,7 +173,7 @@ async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicIn
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
     longer_s = request.partitions * PARTITION_S
     if not topic.is_placed:
-        command = setting_commands.AddPartitions(topic.topic_id, request.partitions)
+        command = topic_table.AddPartitions(topic.topic_id, request.partitions)
         await _propose(node, command, longer_s=longer_s)
     elif topic.partitions < request.partitions:
         await _place(node, partial(_more, node, request), longer_s)
@@ -193,7 +195,7 @@ async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:
         await convert_topic(node, topic, copies)
     if request.settings or request.unset:
         given = topic.topic_id, request.settings, list(request.unset)
-        await _propose(node, setting_commands.AlterTopicCommand(*given))
+        await _propose(node, topic_table.AlterTopicCommand(*given))
     return topic_info(find_topic(node, request.topic))
 
 
@@ -202,7 +204,7 @@ async def delete_topic(node: ServedNode, request: DeleteTopic) -> TopicInfo:
     topic = find_topic(node, request.topic)
     found = topic_info(topic, topic_id=topic.topic_id)
     outcome = await node.raft.proposer.propose(
-        commands.DeleteTopicCommand(topic.topic_id), longer_s=topic.partitions * PARTITION_S
+        topic_table.DeleteTopicCommand(topic.topic_id), longer_s=topic.partitions * PARTITION_S
     )
     if isinstance(outcome, Rejection) and outcome.code != "UNKNOWN_TOPIC":  # gone is gone
         raise _refused(outcome)
@@ -269,7 +271,7 @@ def _latest(node: ServedNode, number: int, logs: LogParts, raft: RaftParts) -> L
 
 def views_in(node: ServedNode) -> list[View]:
     """All views."""
-    return list(node.logs.machine.state.schemas.views.values())
+    return list(node.logs.machine.state.views.by_id.values())
 
 
 def view_info(node: ServedNode, view: View) -> TopicInfo:
@@ -281,7 +283,7 @@ def view_info(node: ServedNode, view: View) -> TopicInfo:
 
 def find_readable(node: ServedNode, name: str) -> Topic:
     """A topic by its name, or a view as one. Raises ChangeRefused."""
-    view = node.logs.machine.state.schemas.view_named(name)
+    view = node.logs.machine.state.views.named(name)
     return find_topic(node, name) if view is None else node.logs.machine.state.topic_of_view(view)
 
 
@@ -390,9 +392,7 @@ def _copies(node: ServedNode, topic: Topic) -> int:
     return min(found, default=0)
 
 
-async def _propose(
-    node: ServedNode, command: commands.AnyCommand, *, longer_s: float = 0.0
-) -> None:
+async def _propose(node: ServedNode, command: AnyCommand, *, longer_s: float = 0.0) -> None:
     outcome = await node.raft.proposer.propose(command, longer_s=longer_s)
     if isinstance(outcome, Rejection):
         raise _refused(outcome)

@@ -17,8 +17,7 @@ from samelog.format.steps import StepWork, mapped
 from samelog.runtime.slices import paced
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.state.transactions.commands import TimeOutTransaction
-from samelog.sequencer.state.transactions.state import Transaction
+from samelog.sequencer.state.tables.transactions import TimeOutTransaction, Transaction
 from samelog.wire.errors import FaultCode
 
 

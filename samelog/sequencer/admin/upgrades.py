@@ -10,8 +10,8 @@ from samelog.admin.answers import LevelRaised, UpgradeStatus
 from samelog.consensus import NotLeader
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.state.commands import RaiseLevel
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.tables.members import RaiseLevel
 from samelog.wire.errors import FaultCode
 
 REMEDY = "samelog cluster upgrade --status"

@@ -14,9 +14,9 @@ from samelog.sequencer.admin.parts import ServedNode, parts_here
 from samelog.sequencer.admin.topics import find_topic, partition_info
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import LogParts, RaftParts
-from samelog.sequencer.state.commands import VoidRecordsCommand
-from samelog.sequencer.state.types import Rejection
-from samelog.sequencer.state.void_state import void_event
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.instructions import VoidRecordsCommand
+from samelog.sequencer.state.units.logs import void_event
 from samelog.wire.errors import FaultCode
 
 

@@ -27,8 +27,9 @@ from samelog.sequencer.cluster.group_keeper import is_in_maintenance
 from samelog.sequencer.cluster.keeper_steps import CLOSE_ENTRIES, KeeperStep, StepKind, WantedGroup
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.sites.leading import LeaderPlace, patience
-from samelog.sequencer.state.commands import Member, SetMembers, decode_commands
-from samelog.sequencer.state.placement.commands import PLACING
+from samelog.sequencer.state.commands import decode_commands
+from samelog.sequencer.state.tables.members import Member, SetMembers
+from samelog.sequencer.state.tables.placement import PLACING
 from samelog.wire.bounds import Life
 from samelog.wire.errors import FaultCode
 

@@ -24,7 +24,7 @@ from samelog.sequencer.cluster.keeper_steps import (
 )
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.raft.group import RaftGroup
-from samelog.sequencer.state.commands import LetIn
+from samelog.sequencer.state.tables.members import LetIn
 from samelog.sequencer.state.types import State
 from samelog.wire.bounds import Life
 

@@ -32,7 +32,7 @@ from samelog.sequencer.cluster.node_dir import (
 )
 from samelog.sequencer.cluster.peers import make_hello
 from samelog.sequencer.raft.raft_home import FOLDER, home_of, raft_path
-from samelog.sequencer.state.commands import Member
+from samelog.sequencer.state.tables.members import Member
 from samelog.store.disk.files import FileSystem
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import AnyMessage, Welcome

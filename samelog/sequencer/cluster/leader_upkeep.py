@@ -16,8 +16,9 @@ from samelog.sequencer.cluster.upgrade import Upgrade
 from samelog.sequencer.ingest.quotas import NodeQuotas
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.replica import Replica
-from samelog.sequencer.state.commands import AnyCommand, RecordEvent
+from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.expiry import crowded, due, idle_transactions, overdue
+from samelog.sequencer.state.tables.events import RecordEvent
 
 EXPIRY_INTERVAL_S = 60.0
 

@@ -17,8 +17,8 @@ from samelog.config.authorisation import NODE_PREFIX
 from samelog.config.tables.node import PeerConfig
 from samelog.config.values import Address, parse_address
 from samelog.runtime.network.link import PeerPlace
-from samelog.sequencer.state.commands import Member
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.members import Member
 from samelog.wire.peer_messages import MemberList, PeerMember
 
 

@@ -28,7 +28,7 @@ from samelog.format.numbers import Unsigned32
 from samelog.sequencer.cluster.lives import Contradiction
 from samelog.sequencer.cluster.members import members_of
 from samelog.sequencer.raft import raft_home
-from samelog.sequencer.state.commands import Member
+from samelog.sequencer.state.tables.members import Member
 from samelog.store.disk.birth import Birth
 from samelog.store.disk.files import DiskFault, File, FileSystem
 from samelog.store.disk.json_files import checked_text

@@ -21,13 +21,9 @@ from samelog.sequencer.cluster.lives import (
 from samelog.sequencer.cluster.node_dir import NodeDirectory
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.sites.sources import far_members
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CommandError,
-    SetMembers,
-    decode_commands,
-)
+from samelog.sequencer.state.commands import AnyCommand, CommandError, decode_commands
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.members import SetMembers
 from samelog.wire.bounds import UNDECIDED, Life
 
 log = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ from samelog.sequencer.cluster.node_dir import (
     write_sites,
 )
 from samelog.sequencer.cluster.peers import make_hello
-from samelog.sequencer.state.commands import Member
+from samelog.sequencer.state.tables.members import Member
 from samelog.store.disk.files import FileSystem
 from samelog.wire.bounds import Life
 from samelog.wire.errors import WireError

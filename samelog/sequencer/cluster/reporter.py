@@ -28,7 +28,7 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import QuietInputs
 from samelog.sequencer.raft.replica import Replica
-from samelog.sequencer.state.commands import Range
+from samelog.sequencer.state.instructions import Range
 from samelog.wire.bounds import Health
 from samelog.wire.peer_messages import Cursors, PartitionOffset, Report
 

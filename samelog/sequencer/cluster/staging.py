@@ -32,10 +32,12 @@ from samelog.sequencer.spanning.ranges import (
     UnitChecks,
     ranges_of,
 )
-from samelog.sequencer.state.commands import CloseRun, PublishStageCommand, Range
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.instructions import Range
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.stage_state import refused_batch
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.sessions import CloseRun
+from samelog.sequencer.state.tables.stages import PublishStageCommand
+from samelog.sequencer.state.units.stages import refused_batch
 from samelog.wire.errors import FaultCode
 
 HOLD_WAIT_S = 5.0

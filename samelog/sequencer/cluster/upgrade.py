@@ -13,9 +13,8 @@ from samelog.admin.answers import FRESH_S, MemberLevel, UpgradeStatus
 from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.levels import LEVELS
-from samelog.sequencer.state.commands import RaiseLevel
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import MemberLives
+from samelog.sequencer.state.tables.members import MemberLives, RaiseLevel
 
 
 class Upgrade:

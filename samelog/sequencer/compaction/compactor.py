@@ -35,9 +35,9 @@ from samelog.sequencer.merge.merged_partition import MergedPartition
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.partitions import Partition
-from samelog.sequencer.state.types import Rejection
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import FileSystem
 from samelog.store.merged.fetched import take_up

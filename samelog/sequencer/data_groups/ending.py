@@ -20,11 +20,8 @@ from samelog.consensus import Busy, NotLeader
 from samelog.placement.values import PartitionPass
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
-from samelog.sequencer.state.commands import CloseRun
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import OpenPlacedInput
-from samelog.sequencer.state.session_index import node_of
-from samelog.sequencer.state.tables.sessions import Run, Session
+from samelog.sequencer.state.tables.sessions import CloseRun, OpenPlacedInput, Run, Session, node_of
 from samelog.sequencer.state.types import State
 from samelog.wire.bounds import RunEnd
 from samelog.wire.peer_messages import PartOfRunClosed

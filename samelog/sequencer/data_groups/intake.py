@@ -29,7 +29,7 @@ from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.runs import GROUP_BITS
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.sessions import Run
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode
 from samelog.wire.receiver import ResumePoint

@@ -22,9 +22,9 @@ from samelog.placement.tasks import Action, GroupOrder
 from samelog.placement.values import PassStage
 from samelog.runtime.log import log_event
 from samelog.sequencer.group_replica import GroupReplica
-from samelog.sequencer.state.placement.commands import PassPartition
-from samelog.sequencer.state.placement.passing import carry
+from samelog.sequencer.state.tables.transfers import PassPartition
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units.moves import carry
 from samelog.wire.peer_messages import PIECE_BYTES, PassAsked, PassReport, PassTold, PeerMessage
 
 log = logging.getLogger(__name__)

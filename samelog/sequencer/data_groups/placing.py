@@ -23,8 +23,8 @@ from samelog.runtime.clock import Clock
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.raft.group import RaftGroup
-from samelog.sequencer.state.commands import Member
-from samelog.sequencer.state.placement.commands import ChangePlacement
+from samelog.sequencer.state.tables.members import Member
+from samelog.sequencer.state.tables.placement import ChangePlacement
 from samelog.sequencer.state.types import State
 from samelog.wire.peer_messages import ORDERS_MOST, GroupOrders, PassReport
 

@@ -19,7 +19,7 @@ from samelog.sequencer.raft.alone import Held, goes_on, held_by
 from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.commands import RecordEvent
+from samelog.sequencer.state.tables.events import RecordEvent
 from samelog.sequencer.state.types import State
 from samelog.store.disk.files import FileSystem
 from samelog.store.merged.generations import read_compacted

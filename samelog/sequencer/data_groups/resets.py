@@ -11,12 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from samelog.placement.changes import GroupBegunAnew
-from samelog.sequencer.state.placement.commands import (
-    NewLog,
-    OpenNewLog,
-    OpenPartition,
-)
-from samelog.sequencer.state.types import State, Topic
+from samelog.sequencer.state.tables.placement import NewLog, OpenNewLog, OpenPartition
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.types import State
 
 
 def owed_reset(

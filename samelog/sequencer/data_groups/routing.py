@@ -26,7 +26,7 @@ from samelog.sequencer.filtering.readings import RowsHere
 from samelog.sequencer.filtering.view_stream import ViewStream, check_owner, narrowed
 from samelog.sequencer.merge.merged_partition import gone_log
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.views.view import View
+from samelog.sequencer.state.tables.views import View
 from samelog.wire.bounds import RowsAsked
 from samelog.wire.errors import FaultCode
 
@@ -64,7 +64,7 @@ class RoutedLogs:
 
     def open_merged(self, topic: str, topic_id: str | None, partition: int) -> MergedStream:
         """A merged partition, or one of a view. Raises RequestRefused."""
-        view = self._machine.state.schemas.view_named(topic)
+        view = self._machine.state.views.named(topic)
         if view is not None:
             return self._open_view(view, topic_id, partition)
         return self._source(topic, partition).open_merged(topic, topic_id, partition)
@@ -76,11 +76,11 @@ class RoutedLogs:
             raise gone_log(view.name, known if log_id in view.former_logs else None)
         source = self._source(base.name, partition)
         opened = source.open_merged(base.name, base.log_id, partition)
-        return ViewStream(view, opened, lambda: self._machine.state.schemas)
+        return ViewStream(view, opened, lambda: self._machine.state)
 
     async def confirm_end(self, stream: MergedStream) -> int:
         """Where what is committed ends, executed here or not. Raises RequestRefused."""
-        view = self._machine.state.schemas.view_named(stream.topic)
+        view = self._machine.state.views.named(stream.topic)
         if view is not None:
             stream = self._open_view(view, stream.topic_id, stream.index).base
         return await self._source(stream.topic, stream.index).confirm_end(stream)

@@ -27,15 +27,16 @@ from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.raft.group import ProposalLost
 from samelog.sequencer.spanning.participant import Participant
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.transactions.commands import (
+from samelog.sequencer.state.tables.stages import (
     BeginStage,
     SettleUnit,
+    Spanning,
     StagedPart,
+    StagedUnit,
     UnitStep,
 )
-from samelog.sequencer.state.transactions.spanning import Spanning, StagedUnit
-from samelog.sequencer.state.types import Rejection
 from samelog.wire.errors import FaultCode
 from samelog.wire.peer_messages import RunAsked, RunHeld
 

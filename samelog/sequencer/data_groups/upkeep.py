@@ -24,15 +24,16 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.resets import begun_anew, opening, owed_reset
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.sites.leading import patience
-from samelog.sequencer.state.commands import AnyCommand, DeleteTopicCommand
-from samelog.sequencer.state.placement.commands import (
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.tables.placement import (
     BeginAnew,
     ChangePlacement,
     LowerOffsets,
     SetReplicas,
 )
-from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.types import State, Topic
+from samelog.sequencer.state.tables.schemas import SetSchemaCommand
+from samelog.sequencer.state.tables.topics import DeleteTopicCommand, Topic
+from samelog.sequencer.state.types import State
 from samelog.wire.bounds import Life
 
 COMMANDS_AT_ONCE = 200

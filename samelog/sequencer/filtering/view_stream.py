@@ -16,8 +16,8 @@ from samelog.replicator.interfaces import (
     RequestRefused,
     StreamListener,
 )
-from samelog.sequencer.state.schemas import Schemas
-from samelog.sequencer.state.views.view import View
+from samelog.sequencer.state.tables.views import View
+from samelog.sequencer.state.types import State
 from samelog.typed.arrow_types import import_arrow
 from samelog.typed.filters.filter import Filter
 from samelog.typed.filters.passing import records_schema
@@ -30,7 +30,7 @@ from samelog.wire.errors import FaultCode
 class ViewStream:
     """Implements interfaces.MergedStream."""
 
-    def __init__(self, view: View, base: MergedStream, known: Callable[[], Schemas]) -> None:
+    def __init__(self, view: View, base: MergedStream, known: Callable[[], State]) -> None:
         """`known`: of the replicated state as it is now, which has the view as long as there is
         one. A snapshot brings another state, with another object for the same view.
         """
@@ -60,7 +60,7 @@ class ViewStream:
 
     def _is_known(self) -> bool:
         """Numbers are never given twice, so a view that was recreated is another one."""
-        found = self.known().views.get(self.view.topic_id)
+        found = self.known().views.by_id.get(self.view.topic_id)
         if found is None:
             return False
         return found.log_id != self.topic_id or found.partition_numbers[:1] == self._first
@@ -125,5 +125,5 @@ def narrowed(stream: ViewStream, asked: RowsAsked | None) -> tuple[RowsAsked, Vi
 
 def _condition(stream: ViewStream, where: str) -> ViewCondition:
     schema = stream.view.schema
-    rows = None if schema is None else stream.known().schema_of(schema)
+    rows = None if schema is None else stream.known().schemas.schema_of(schema)
     return ViewCondition(stream.topic_id, where, rows)

@@ -48,9 +48,10 @@ from samelog.sequencer.measures import Traffic
 from samelog.sequencer.merge.session_store import BeingMade, SessionStore
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
-from samelog.sequencer.state.commands import Merge, Range
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.instructions import Merge, Range
 from samelog.sequencer.state.tables.sessions import Input
-from samelog.sequencer.state.types import Rejection, Topic
+from samelog.sequencer.state.tables.topics import Topic
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, NoSuchFile
 from samelog.store.session.log import InputLog

@@ -18,7 +18,7 @@ from samelog.format.batch import read_header
 from samelog.format.errors import LogFormatError
 from samelog.sequencer.ingest.batch_check import Unpacking
 from samelog.sequencer.state.tables.sessions import Input
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 
 log = logging.getLogger(__name__)
 

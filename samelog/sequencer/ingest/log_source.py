@@ -17,7 +17,7 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import BeingMade, SessionStore
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.partitions import Partition
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 from samelog.store.session.log import InputLog
 from samelog.wire.errors import FaultCode
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from samelog.replicator.interfaces import RequestRefused
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
 from samelog.wire.errors import FaultCode
 
 _CODES = {

@@ -27,17 +27,18 @@ from samelog.sequencer.ingest.node_sessions import check_owner
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.refusals import answered, refused
 from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CreateTopicCommand,
-    OpenInputCommand,
-    OpenRunCommand,
-)
-from samelog.sequencer.state.judging.commands import ForgetRefused
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import OpenPlacedInput
-from samelog.sequencer.state.tables.sessions import Input, Run
-from samelog.sequencer.state.types import Rejection, Topic
+from samelog.sequencer.state.tables.sessions import (
+    ForgetRefused,
+    Input,
+    OpenInputCommand,
+    OpenPlacedInput,
+    OpenRunCommand,
+    Run,
+)
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, Topic
 from samelog.typed.enforcing import is_checked
 from samelog.wire.errors import FaultCode
 
@@ -297,7 +298,7 @@ class RunIntake(ABC):
         return topic
 
     def _refuse_view(self, name: str) -> None:
-        if self._machine.state.schemas.view_named(name) is not None:
+        if self._machine.state.views.named(name) is not None:
             text = f"{name!r} is a view: it has no records of its own, and takes none"
             raise RequestRefused(FaultCode.NOT_AUTHORISED, text, "publish to its base")
 

@@ -34,10 +34,9 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
-from samelog.sequencer.state.key_commands import TellKeys
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables import keys as key_table
-from samelog.sequencer.state.tables.keys import KeyedPartition
+from samelog.sequencer.state.tables.keys import KeyedPartition, TellKeys
 from samelog.sequencer.state.tables.partitions import Partition
 from samelog.store.disk.files import FileSystem
 from samelog.store.keys.key_store import FOLDER, KeyStore, NoKeys, stored_keys

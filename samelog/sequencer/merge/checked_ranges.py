@@ -7,7 +7,7 @@ and once: who takes them changes them.
 
 from __future__ import annotations
 
-from samelog.sequencer.state.commands import Range
+from samelog.sequencer.state.instructions import Range
 
 KEPT_BYTES = 8 << 20
 """As much as entries in flight name. What is merged later than so much more was checked is read and

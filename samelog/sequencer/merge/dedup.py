@@ -19,7 +19,7 @@ from typing import Any
 
 from samelog.format.dedup import dedup_producer_id
 from samelog.sequencer.merge.in_flight import Speculation, SpeculativeKey
-from samelog.sequencer.state.commands import Merge, Sequence5, Verdict
+from samelog.sequencer.state.instructions import Merge, Sequence5, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.producers import remember
 from samelog.sequencer.state.tables.sessions import Input

@@ -12,9 +12,8 @@ import msgspec
 
 from samelog.format.batch import joined
 from samelog.format.transactions import MARKER_BYTES, TRANSACTIONAL, is_marker
-from samelog.sequencer.state.commands import Range, Sequence5, Verdict
+from samelog.sequencer.state.instructions import Begin, End, Range, Sequence5, Verdict
 from samelog.sequencer.state.topic_settings import SEGMENT_MS_DEFAULT
-from samelog.sequencer.state.transactions.commands import Begin, End
 from samelog.wire.refusals import RefusedBatch
 
 DIGEST_FACTOR = 0x9E3779B97F4A7C15

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from samelog.format.batch import HELD_BATCH_BYTES, leave_out
 from samelog.format.errors import DecompressionError, LogFormatError
 from samelog.sequencer.merge.drafts import Draft
-from samelog.sequencer.state.commands import Verdict
+from samelog.sequencer.state.instructions import Verdict
 from samelog.sequencer.state.tables.sessions import Input
 
 Judged = tuple[Verdict, int, tuple[int, int]]

@@ -14,8 +14,8 @@ from samelog.replicator.interfaces import RequestRefused
 from samelog.replicator.pull.listening import Listening
 from samelog.sequencer.events import MergingEvents
 from samelog.sequencer.merge.merger import PartitionMerger
-from samelog.sequencer.state.commands import VoidRecordsCommand
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.instructions import VoidRecordsCommand
+from samelog.sequencer.state.tables.topics import Topic
 from samelog.store.merged.log import MergedLog
 from samelog.wire.errors import FaultCode
 

@@ -25,8 +25,9 @@ from samelog.format.errors import InvariantError
 from samelog.format.positions import SessionPosition
 from samelog.format.transactions import marker_batch
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
-from samelog.sequencer.state.commands import (
+from samelog.sequencer.state.instructions import (
     NO_EXTRAS,
+    End,
     Merge,
     MergeExtras,
     Mirrored,
@@ -34,7 +35,6 @@ from samelog.sequencer.state.commands import (
     Verdict,
     VoidRecordsCommand,
 )
-from samelog.sequencer.state.transactions.commands import End
 from samelog.store.merged.log import MergedLog
 from samelog.store.merged.lost_records import append_void
 

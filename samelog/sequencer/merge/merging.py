@@ -34,10 +34,10 @@ from samelog.sequencer.merge.merged_partition import (
     moved_log,
 )
 from samelog.sequencer.merge.merger import PartitionMerger, RangeReader
-from samelog.sequencer.state.commands import Merge
+from samelog.sequencer.state.instructions import Merge
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.partitions import Partition
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 from samelog.store.disk.dirty_files import UNSYNCED_RETRY_S, report_left, take_dirty
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault, FileSystem

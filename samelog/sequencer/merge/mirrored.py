@@ -21,14 +21,9 @@ from samelog.format.transactions import is_marker
 from samelog.sequencer.merge.dedup import last_sequence
 from samelog.sequencer.merge.drafts import Draft, MirrorDraft, MirrorTail
 from samelog.sequencer.merge.in_flight import Speculation
-from samelog.sequencer.state.commands import (
-    Mirrored,
-    Range,
-    Sequence5,
-    Verdict,
-)
+from samelog.sequencer.state.instructions import Mirrored, Range, Sequence5, Verdict
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.mirrors.state import Mirror
+from samelog.sequencer.state.tables.mirrors import Mirror
 from samelog.sequencer.state.tables.producers import remember
 from samelog.sequencer.state.tables.sessions import Input
 

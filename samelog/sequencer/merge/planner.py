@@ -46,13 +46,7 @@ from samelog.sequencer.merge.in_flight import InFlight, MemberFlight, Speculatio
 from samelog.sequencer.merge.mirrored import MirroredRanges, mirrored_part
 from samelog.sequencer.merge.session_bytes import SessionBytes, keep_taken
 from samelog.sequencer.merge.transaction_view import TransactionView
-from samelog.sequencer.state.commands import (
-    Merge,
-    MergeExtras,
-    Range,
-    Sequence5,
-    Verdict,
-)
+from samelog.sequencer.state.instructions import Merge, MergeExtras, Range, Sequence5, Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.partitions import Partition
 from samelog.sequencer.state.tables.sessions import Input, Run

@@ -10,7 +10,7 @@ from typing import Protocol
 from samelog.format import _kernels as kernels
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
-from samelog.sequencer.state.commands import Range
+from samelog.sequencer.state.instructions import Range
 
 
 class SessionBytes(Protocol):

@@ -20,7 +20,7 @@ from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import SessionEvents
 from samelog.sequencer.merge.checked_ranges import CheckedRanges
 from samelog.sequencer.merge.session_marks import SessionMarks
-from samelog.sequencer.state.commands import Range
+from samelog.sequencer.state.instructions import Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.sessions import Input
 from samelog.store.disk.directories import clear_removed, remove_whole

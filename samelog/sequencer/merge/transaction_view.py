@@ -16,9 +16,8 @@ from typing import Any
 
 from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.merge.in_flight import Speculation, SpeculativeKey
-from samelog.sequencer.state.commands import MergeExtras, Verdict
+from samelog.sequencer.state.instructions import Begin, End, MergeExtras, Verdict
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.mirrors.changes import owed_ends
 from samelog.sequencer.state.tables.open_transactions import (
     EndedInLog,
     JoinedInLog,
@@ -27,9 +26,9 @@ from samelog.sequencer.state.tables.open_transactions import (
     OpenTransaction,
     OpenTransactionsTable,
 )
-from samelog.sequencer.state.transactions.commands import Begin, End
-from samelog.sequencer.state.transactions.state import Transaction, Transactions
-from samelog.sequencer.state.transactions.two_phase import Decision
+from samelog.sequencer.state.tables.transactions import Transaction, TransactionsTable
+from samelog.sequencer.state.two_phase import Decision
+from samelog.sequencer.state.units.mirrors import owed_ends
 
 MARKED_PARTITIONS = 256
 """At most so many get markers by one entry."""
@@ -50,7 +49,7 @@ class TransactionView:
         """Those that are to be aborted, because group 0 does not know them."""
 
     @property
-    def _known(self) -> Transactions:
+    def _known(self) -> TransactionsTable:
         return self._machine.state.transactions
 
     @property

@@ -19,9 +19,10 @@ from samelog.consensus import Effects, Entry, HardState, Snapshot
 from samelog.sequencer.raft.entry_bytes import merges_of
 from samelog.sequencer.raft.replica import SnapshotBody, read_body
 from samelog.sequencer.raft.store import RaftStore
-from samelog.sequencer.state.commands import Merge, decode_commands
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import decode_commands
+from samelog.sequencer.state.instructions import Merge
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Rejection
 
 TERM_STEP = 1000
 """The new life's terms are so far above what this replica knew that no lost one can have had them.

@@ -22,10 +22,9 @@ from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.views import NodeView
-from samelog.sequencer.state.commands import AnyCommand, CloseRun
+from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.placement.commands import ClosePlacedRun
-from samelog.sequencer.state.tables.sessions import Input, Session
+from samelog.sequencer.state.tables.sessions import ClosePlacedRun, CloseRun, Input, Session
 
 HELD_UP_S = 10.0
 """A data group that is well closes its part of a run in a second or two."""

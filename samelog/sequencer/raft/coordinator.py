@@ -29,17 +29,13 @@ from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.direct import DirectInputs
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.views import NOWHERE, NodeView, may_agree, verdict
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    Checkpoint,
-    EndStage,
-    Merge,
-    PublishStageCommand,
-    Range,
-)
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.instructions import Merge, Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.open_transactions import OpenTransaction
+from samelog.sequencer.state.tables.partitions import Checkpoint
 from samelog.sequencer.state.tables.sessions import Input
+from samelog.sequencer.state.tables.stages import EndStage, PublishStageCommand
 
 CHECKPOINT_INTERVAL_S = 1.0
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.raft.views import NOWHERE
-from samelog.sequencer.state.commands import Range
+from samelog.sequencer.state.instructions import Range
 
 LEAST_LATE_S, MOST_LATE_S = 0.05, 1.0
 LATE_ROUNDS = 8

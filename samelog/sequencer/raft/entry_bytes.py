@@ -18,16 +18,10 @@ from samelog.format.positions import SessionPosition
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.merge.merger import read_agreed
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    CommandError,
-    EndStage,
-    Merge,
-    PublishStageCommand,
-    Range,
-    decode_commands,
-)
+from samelog.sequencer.state.commands import AnyCommand, CommandError, decode_commands
+from samelog.sequencer.state.instructions import Merge, Range
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.stages import EndStage, PublishStageCommand
 from samelog.store.disk.files import DiskFault, File, NoSuchFile
 from samelog.store.session.log import InputLog
 

@@ -44,8 +44,9 @@ from samelog.sequencer.raft.elections import ElectionLog, SeenElection
 from samelog.sequencer.raft.entry_bytes import EntryBytes
 from samelog.sequencer.raft.store import RaftStore
 from samelog.sequencer.raft.write_room import WriteRoom
-from samelog.sequencer.state.commands import AnyCommand, SetMembers, encode_commands
-from samelog.sequencer.state.placement.commands import SetReplicas
+from samelog.sequencer.state.commands import AnyCommand, encode_commands
+from samelog.sequencer.state.tables.members import SetMembers
+from samelog.sequencer.state.tables.placement import SetReplicas
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.disk.files import DiskFault
 

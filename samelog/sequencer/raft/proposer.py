@@ -23,16 +23,15 @@ from samelog.runtime.loop import spawn
 from samelog.sequencer.levels import LOWEST
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.raft.replica import Replica
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.commands import (
     AnyCommand,
     CommandError,
-    CreateTopicCommand,
     decode_commands,
     encode_commands,
 )
-from samelog.sequencer.state.placement.commands import PlacePartitions, PlaceTopic
-from samelog.sequencer.state.setting_commands import AddPartitions
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.placement import PlacePartitions, PlaceTopic
+from samelog.sequencer.state.tables.topics import AddPartitions, CreateTopicCommand
 from samelog.wire.frames import CONTROL_LIMIT_BYTES
 from samelog.wire.peer_messages import CommandRefused, Forward, Forwarded
 

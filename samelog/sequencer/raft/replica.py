@@ -29,48 +29,49 @@ from samelog.sequencer.events import ApplyEvents
 from samelog.sequencer.levels import SUPPORTED, OtherVersion, check_level
 from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.merge.session_store import GoneInput, SessionStore
-from samelog.sequencer.state.commands import (
-    AnyCommand,
-    Checkpoint,
-    CloseRun,
-    CreateTopicCommand,
-    DeleteTopicCommand,
-    EndStage,
-    Expire,
-    LetIn,
-    Merge,
-    OpenRunCommand,
-    PinStage,
-    PublishStageCommand,
-    RaiseLevel,
-    RetireSessionCommand,
-    SetMembers,
-    VoidRecordsCommand,
-    decode_commands,
-)
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand, decode_commands
+from samelog.sequencer.state.instructions import Merge, VoidRecordsCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.mirrors.changes import archived_by
-from samelog.sequencer.state.mirrors.commands import CreateMirror, MirrorGap, PromoteMirrors
-from samelog.sequencer.state.placement.commands import (
+from samelog.sequencer.state.tables.members import LetIn, RaiseLevel, SetMembers
+from samelog.sequencer.state.tables.mirrors import CreateMirror, MirrorGap, PromoteMirrors
+from samelog.sequencer.state.tables.partitions import Checkpoint
+from samelog.sequencer.state.tables.placement import (
     BeginAnew,
-    ClosePlacedRun,
     OpenNewLog,
     OpenPartition,
-    OpenPlacedInput,
-    PassPartition,
     PlacementCommand,
     PlacePartitions,
     PlaceTopic,
 )
-from samelog.sequencer.state.placement.passing import decoded
-from samelog.sequencer.state.reset_commands import HardReset, SoftReset
-from samelog.sequencer.state.schema_commands import SetSchemaCommand
-from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
-from samelog.sequencer.state.tables.sessions import Input
-from samelog.sequencer.state.transactions.changes import TRANSACTION_COMMANDS
-from samelog.sequencer.state.transactions.commands import SpanningCommand
-from samelog.sequencer.state.types import Rejection, State
-from samelog.sequencer.state.views.commands import DropViewCommand
+from samelog.sequencer.state.tables.resets import HardReset, SoftReset
+from samelog.sequencer.state.tables.schemas import SetSchemaCommand
+from samelog.sequencer.state.tables.sessions import (
+    ClosePlacedRun,
+    CloseRun,
+    Expire,
+    Input,
+    OpenPlacedInput,
+    OpenRunCommand,
+    RetireSessionCommand,
+)
+from samelog.sequencer.state.tables.stages import (
+    EndStage,
+    PublishStageCommand,
+    StageCommand,
+)
+from samelog.sequencer.state.tables.topics import (
+    AddPartitions,
+    AlterTopicCommand,
+    CreateTopicCommand,
+    DeleteTopicCommand,
+)
+from samelog.sequencer.state.tables.transfers import PassPartition
+from samelog.sequencer.state.tables.views import DropViewCommand
+from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units.mirrors import archived_by
+from samelog.sequencer.state.units.moves import decoded
+from samelog.sequencer.state.units.transactions import TRANSACTION_COMMANDS
 
 log = logging.getLogger(__name__)
 
@@ -95,10 +96,7 @@ REMOVING = frozenset(
 )
 """Files of inputs or partitions may go behind these."""
 UNIT_CHANGES = (
-    PublishStageCommand,
-    EndStage,
-    PinStage,
-    *get_args(SpanningCommand),
+    *get_args(StageCommand),
     *TRANSACTION_COMMANDS,
 )
 
@@ -185,8 +183,8 @@ class Replica:
             self._lost_inputs(machine.state),
             self.machine.state.sessions.by_name.keys(),
         )
-        views = self.machine.state.schemas.views
-        dropped = {v.base_id for i, v in views.items() if i not in machine.state.schemas.views}
+        views = self.machine.state.views.by_id
+        dropped = {v.base_id for i, v in views.items() if i not in machine.state.views.by_id}
         self.machine.state = machine.state
         self.machine.reindex()
         self._let_go(gone, sessions)
@@ -294,7 +292,7 @@ class Replica:
         """The topic of a view that is about to be dropped."""
         if not isinstance(command, DropViewCommand):
             return []
-        view = self.machine.state.schemas.views.get(command.topic_id)
+        view = self.machine.state.views.by_id.get(command.topic_id)
         return [] if view is None else [view.base_id]
 
     def _runs_changed(self, command: RunChange, *, is_new: bool) -> None:

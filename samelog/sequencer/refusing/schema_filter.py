@@ -26,7 +26,7 @@ from samelog.sequencer.merge.filters import GivenBatch, InputWaits, flags_of
 from samelog.sequencer.refusing.verdicts import By, Verdicts
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.sessions import Input
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 from samelog.typed.enforcing import is_judged, oldest_accepted
 from samelog.typed.judging import BatchMisfits, Terms
 from samelog.wire.refusals import RefusedBatch, ToldMisfit

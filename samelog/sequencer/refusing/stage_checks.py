@@ -16,9 +16,9 @@ from samelog.format.positions import SessionPosition
 from samelog.sequencer.judging.process import CannotCheck
 from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.refusing.schema_filter import SchemaFilter, tasks
-from samelog.sequencer.state.commands import Range
+from samelog.sequencer.state.instructions import Range
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Topic
+from samelog.sequencer.state.tables.topics import Topic
 from samelog.typed.enforcing import oldest_accepted
 from samelog.typed.judging import BatchMisfits, Terms
 from samelog.typed.misfits import Misfit

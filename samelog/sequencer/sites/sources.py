@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from samelog.consensus import Raft
 from samelog.placement.sites import Sites
-from samelog.sequencer.state.commands import Member
+from samelog.sequencer.state.tables.members import Member
 
 GATEWAY_TRIES = 50
 """So often in a row the gateway is asked in vain before a voter is: it is a round trip over the

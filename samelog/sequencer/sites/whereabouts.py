@@ -19,7 +19,7 @@ from samelog.runtime.clock import Clock
 from samelog.sequencer.sites.agreeing import Agreement
 from samelog.sequencer.sites.lags import SiteLags
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.sites.commands import SetSiteCommand
+from samelog.sequencer.state.tables.sites import SetSiteCommand
 from samelog.wire.peer_messages import PeerMessage, SiteLag
 
 SILENT_S = 2.0

@@ -24,12 +24,19 @@ from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import ProposalLost, RaftGroup
 from samelog.sequencer.spanning.ranges import RANGES_MAX, StagedInput, UnitChecks, ranges_of
 from samelog.sequencer.spanning.steps import groups_concerned, lost_groups, next_steps
-from samelog.sequencer.state.commands import AnyCommand, EndStage, Merge, PinStage, Range
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.instructions import Merge, Range
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.transactions.commands import SettleUnit, StagedPart, UnitStep
-from samelog.sequencer.state.transactions.spanning import StagedUnit
-from samelog.sequencer.state.transactions.stage_changes import ranges_left
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.stages import (
+    EndStage,
+    PinStage,
+    SettleUnit,
+    StagedPart,
+    StagedUnit,
+    UnitStep,
+)
+from samelog.sequencer.state.units.stages import ranges_left
 
 AGAIN_S = 1.0
 """What group 0 does not seem to have heard is told again."""

@@ -14,7 +14,7 @@ from samelog.format.errors import LogFormatError
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.merge.session_bytes import SessionBytes
 from samelog.sequencer.merge.session_store import SessionStore
-from samelog.sequencer.state.commands import Range
+from samelog.sequencer.state.instructions import Range
 from samelog.sequencer.state.tables.sessions import Input
 
 RANGE_BYTES = 1 << 20

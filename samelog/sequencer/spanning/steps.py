@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from samelog.sequencer.state.tables.open_transactions import OpenTransactionsTable
-from samelog.sequencer.state.transactions.commands import CarriedOut, SettleUnit, UnitStep
-from samelog.sequencer.state.transactions.spanning import Spanning, StagedUnit
-from samelog.sequencer.state.transactions.state import Transactions
-from samelog.sequencer.state.transactions.two_phase import Decision, Step
+from samelog.sequencer.state.tables.stages import SettleUnit, Spanning, StagedUnit, UnitStep
+from samelog.sequencer.state.tables.transactions import CarriedOut, TransactionsTable
+from samelog.sequencer.state.two_phase import Decision, Step
 from samelog.sequencer.state.types import State
 
 MARKERS_AT_ONCE = 1000
@@ -88,7 +87,9 @@ def _was_committed(cluster: State, here: State, number: int) -> bool:
     return bool(here.placement.recovered) and is_its_last
 
 
-def _tell_markers(found: UnitSteps, coordinator: Transactions, here: OpenTransactionsTable) -> None:
+def _tell_markers(
+    found: UnitSteps, coordinator: TransactionsTable, here: OpenTransactionsTable
+) -> None:
     """Transactions that have their markers in this group's logs, which group 0 does not know."""
     markers = [
         (end.producer_id, end.number, partition)

@@ -7,6 +7,7 @@ level.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import msgspec
@@ -28,3 +29,11 @@ class Command(
 
 WhyNot = tuple[str, str] | None
 """Why a command is refused, as a stable code and a sentence; None: it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a command changed nothing: a stable code and a sentence."""
+
+    code: str
+    message: str

@@ -19,20 +19,20 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from samelog.config.tables.node import Expiry, Quotas
-from samelog.sequencer.state.commands import Expire
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.open_transactions import OpenTransaction
-from samelog.sequencer.state.tables.sessions import Input, Session
-from samelog.sequencer.state.telling.events import EVENTS_PRODUCER
-from samelog.sequencer.state.transactions.commands import (
+from samelog.sequencer.state.tables.sessions import Expire, Input, Session
+from samelog.sequencer.state.tables.transactions import (
     TIMEOUT_MS_MAX,
     ForgetTransactionalIds,
     TimeOutTransaction,
 )
-from samelog.sequencer.state.transactions.two_phase import TwoPhase
+from samelog.sequencer.state.two_phase import TwoPhase
+from samelog.sequencer.state.units.events import EVENTS_PRODUCER
 
 MOST_AHEAD_MS = 10_000
 """By so much may clocks of nodes differ."""
+
 LIMIT = 1_000
 """Of each kind in one entry; more go with the next."""
 

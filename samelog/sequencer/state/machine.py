@@ -19,69 +19,78 @@ import msgspec
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.levels import OtherVersion
-from samelog.sequencer.state.command_base import WhyNot
-from samelog.sequencer.state.commands import (
-    NO_EXTRAS,
-    AnyCommand,
-    Checkpoint,
-    CloseRun,
-    CreateTopicCommand,
-    DeleteTopicCommand,
-    Expire,
-    Merge,
-    MergeExtras,
-    NodeStarted,
-    OpenInputCommand,
-    OpenRunCommand,
-    PublishStageCommand,
-    RetireSessionCommand,
-    VoidRecordsCommand,
+from samelog.sequencer.state.command_base import Rejection, WhyNot
+from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.instructions import NO_EXTRAS, Merge, MergeExtras, VoidRecordsCommand
+from samelog.sequencer.state.tables.access import ACCESS_COMMANDS
+from samelog.sequencer.state.tables.events import NoteElection
+from samelog.sequencer.state.tables.groups import GROUP_COMMANDS
+from samelog.sequencer.state.tables.members import MemberLives, NodeStarted
+from samelog.sequencer.state.tables.mirrors import CreateMirror, FollowSource
+from samelog.sequencer.state.tables.partitions import GONE, Checkpoint, Partition
+from samelog.sequencer.state.tables.placement import (
+    BeginAnew,
+    LowerOffsets,
+    OpenNewLog,
+    OpenPartition,
+    PlacementCommand,
+    PlaceTopic,
 )
-from samelog.sequencer.state.feeds.changes import GROUP_AND_TRANSACTION_CHANGES, merged
-from samelog.sequencer.state.judging.changes import note_refused, why_unchecked
-from samelog.sequencer.state.mirrors.changes import (
+from samelog.sequencer.state.tables.resets import HardReset, ResetCommand
+from samelog.sequencer.state.tables.sessions import (
+    ClosePlacedRun,
+    CloseRun,
+    Expire,
+    Input,
+    OpenInputCommand,
+    OpenPlacedInput,
+    OpenRunCommand,
+    RetireSessionCommand,
+    Run,
+    Session,
+    SessionIndex,
+    follows,
+)
+from samelog.sequencer.state.tables.stages import PublishStageCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand, Topic
+from samelog.sequencer.state.tables.transfers import PassPartition
+from samelog.sequencer.state.types import STATE_VERSION, State, not_next
+from samelog.sequencer.state.units.events import TELLERS, note_election, note_events
+from samelog.sequencer.state.units.groups import change_groups
+from samelog.sequencer.state.units.logs import LOG_CHANGES, archive_records, news_of, void_records
+from samelog.sequencer.state.units.members import MEMBER_CHANGES
+from samelog.sequencer.state.units.mirrors import (
+    MIRROR_CHANGES,
     follow_source,
     problem_with_ends,
     settle,
     take_mirrored,
 )
-from samelog.sequencer.state.mirrors.commands import CreateMirror, FollowSource, MirrorCommand
-from samelog.sequencer.state.placement import commands as placed
-from samelog.sequencer.state.placement.changes import PLACEMENT_CHANGES
-from samelog.sequencer.state.placement.runs import begin_run
-from samelog.sequencer.state.placement.topics import (
+from samelog.sequencer.state.units.placement import PLACEMENT_CHANGES
+from samelog.sequencer.state.units.recovered_offsets import lower_offsets
+from samelog.sequencer.state.units.resets import RESETS, event_of, why_no_hard_reset
+from samelog.sequencer.state.units.schemas import SCHEMA_CHANGES
+from samelog.sequencer.state.units.sessions import begin_run
+from samelog.sequencer.state.units.sites import SITE_CHANGES
+from samelog.sequencer.state.units.stages import STAGE_CHANGES, problem_with, release_runs
+from samelog.sequencer.state.units.topics import (
+    TOPIC_CHANGES,
     add_topic,
     drop_topic,
     problem_with_new,
     why_no_input,
 )
-from samelog.sequencer.state.reset_commands import HardReset, ResetCommand
-from samelog.sequencer.state.reset_state import RESETS, event_of, why_no_hard_reset
-from samelog.sequencer.state.schema_commands import SchemaCommand
-from samelog.sequencer.state.session_index import SessionIndex
-from samelog.sequencer.state.setting_commands import SettingCommand
-from samelog.sequencer.state.setting_state import CHANGES
-from samelog.sequencer.state.stage_state import problem_with, release_runs
-from samelog.sequencer.state.tables.partitions import GONE, Partition
-from samelog.sequencer.state.tables.sessions import Input, Run, Session, follows
-from samelog.sequencer.state.telling.commands import NoteElection
-from samelog.sequencer.state.telling.events import TELLERS, note_election, note_events
-from samelog.sequencer.state.transactions.stage_changes import STAGE_CHANGES
-from samelog.sequencer.state.types import (
-    STATE_VERSION,
-    MemberLives,
-    Rejection,
-    State,
-    Topic,
-    not_next,
+from samelog.sequencer.state.units.transactions import (
+    TRANSACTION_COMMANDS,
+    change_transactions,
+    merged,
 )
-from samelog.sequencer.state.views.changes import why_not_dropped
-from samelog.sequencer.state.views.commands import ViewCommand
-from samelog.sequencer.state.void_state import archive_records, news_of, void_records
+from samelog.sequencer.state.units.validation import VALIDATION_CHANGES, note_refused, why_unchecked
+from samelog.sequencer.state.units.views import VIEW_CHANGES, why_not_dropped
 
 _encoder = msgspec.msgpack.Encoder()
+
 _decoder = msgspec.msgpack.Decoder(State)
-_Change = SettingCommand | SchemaCommand | MirrorCommand | ViewCommand
 
 
 class StateMachine:
@@ -97,7 +106,7 @@ class StateMachine:
 
     def reindex(self) -> None:
         """Rebuild the lookups; to be called when `state` was replaced."""
-        self.index = SessionIndex.of(self.state)
+        self.index = SessionIndex.of(self.state.sessions)
         self._by_log = {topic.log_id: topic.topic_id for topic in self.state.topics.values()}
         self.feeds_moved()
 
@@ -175,7 +184,7 @@ class StateMachine:
     # --- topics -----------------------------------------------------------------------------------
 
     def _create_topic(
-        self, command: CreateTopicCommand | placed.PlaceTopic | CreateMirror
+        self, command: CreateTopicCommand | PlaceTopic | CreateMirror
     ) -> Topic | Rejection:
         known = self.state.topics.get(command.topic_id)
         if known is not None:  # proposed twice, because its fate was not known
@@ -228,7 +237,7 @@ class StateMachine:
             entry.last_id = None
         self.index.note(session)
 
-    def _open_placed_input(self, command: placed.OpenPlacedInput) -> Input | Rejection:
+    def _open_placed_input(self, command: OpenPlacedInput) -> Input | Rejection:
         run: Run | Rejection | None = self.run_of(command.session, command.run_id)
         if run is None:
             problem = self._problem_with_input(command, command.stage)
@@ -242,7 +251,7 @@ class StateMachine:
             OpenInputCommand(command.session, command.topic_id, command.partition)
         )
 
-    def _close_placed_run(self, command: placed.ClosePlacedRun) -> Run | Rejection:
+    def _close_placed_run(self, command: ClosePlacedRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
         spanning = self.state.transactions.spanning
         stays = run is None or run.closed or spanning.is_pinned(command.session)
@@ -269,7 +278,7 @@ class StateMachine:
         return entry
 
     def _problem_with_input(
-        self, command: OpenInputCommand | placed.OpenPlacedInput, stage: str | None
+        self, command: OpenInputCommand | OpenPlacedInput, stage: str | None
     ) -> WhyNot:
         """Why a session cannot write to a partition in a run that is for `stage`."""
         partition = self.partition_of(command.topic_id, command.partition)
@@ -342,21 +351,19 @@ class StateMachine:
 
     # --- members ----------------------------------------------------------------------------------
 
-    def _change_settings(self, command: _Change) -> _Change | Rejection:
+    def _change(self, command: AnyCommand) -> AnyCommand | Rejection:
         problem = CHANGES[type(command)](self.state, command)
         return command if problem is None else Rejection(*problem)
 
-    def _change_placement(
-        self, command: placed.PlacementCommand
-    ) -> placed.PlacementCommand | Rejection:
+    def _change_placement(self, command: PlacementCommand) -> PlacementCommand | Rejection:
         problem = PLACEMENT_CHANGES[type(command)](self.state, command)
         if problem is not None:
             return Rejection(*problem)
-        if isinstance(command, placed.OpenPartition | placed.OpenNewLog):
+        if isinstance(command, OpenPartition | OpenNewLog):
             self._by_log[self.state.topics[command.topic_id].log_id] = command.topic_id
-        elif isinstance(command, placed.PassPartition | placed.BeginAnew):
+        elif isinstance(command, PassPartition | BeginAnew):
             self.reindex()
-        if isinstance(command, placed.BeginAnew):
+        if isinstance(command, BeginAnew):
             self.state.remember(event_of(command, len(command.logs)))
         return command
 
@@ -488,9 +495,22 @@ class StateMachine:
         return Checkpoint(news_of(self.state.partitions.by_number, command))
 
 
+CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
+    **dict.fromkeys(ACCESS_COMMANDS, lambda state, command: state.access.apply(command)),
+    **MEMBER_CHANGES,
+    **TOPIC_CHANGES,
+    **LOG_CHANGES,
+    **SCHEMA_CHANGES,
+    **VALIDATION_CHANGES,
+    **MIRROR_CHANGES,
+    **SITE_CHANGES,
+    **VIEW_CHANGES,
+}
+"""Why a command changes nothing, if it does not; it is its own answer otherwise."""
+
 _APPLY: dict[type, Any] = {
     CreateTopicCommand: StateMachine._create_topic,
-    placed.PlaceTopic: StateMachine._create_topic,
+    PlaceTopic: StateMachine._create_topic,
     CreateMirror: StateMachine._create_topic,
     FollowSource: follow_source,
     DeleteTopicCommand: StateMachine._delete_topic,
@@ -507,10 +527,12 @@ _APPLY: dict[type, Any] = {
     ArchiveCommand: lambda machine, command: archive_records(machine.state, command),
     PublishStageCommand: StateMachine._publish_stage,
     **dict.fromkeys(RESETS, StateMachine._reset),
-    **dict.fromkeys(CHANGES, StateMachine._change_settings),
+    **dict.fromkeys(CHANGES, StateMachine._change),
     **dict.fromkeys(PLACEMENT_CHANGES, StateMachine._change_placement),
-    placed.OpenPlacedInput: StateMachine._open_placed_input,
-    placed.ClosePlacedRun: StateMachine._close_placed_run,
+    OpenPlacedInput: StateMachine._open_placed_input,
+    ClosePlacedRun: StateMachine._close_placed_run,
     **STAGE_CHANGES,
-    **GROUP_AND_TRANSACTION_CHANGES,
+    **dict.fromkeys(GROUP_COMMANDS, change_groups),
+    LowerOffsets: lower_offsets,
+    **dict.fromkeys(TRANSACTION_COMMANDS, change_transactions),
 }

@@ -45,20 +45,35 @@ from samelog.typed.enforcing import ACCEPT, ENFORCE, Enforce
 from samelog.typed.versions import VERSIONS_MOST
 
 GROUPS_CHARACTERS = 1024
+
 _RATIO = re.compile(r"(0(\.[0-9]{1,9})?|1(\.0{1,9})?)", re.ASCII)
+
 SEGMENT_BYTES = "segment.bytes"
+
 TIMESTAMP_TYPE = "message.timestamp.type"
+
 CREATE_TIME = "CreateTime"
+
 LOG_APPEND_TIME = "LogAppendTime"
+
 MAX_MESSAGE_BYTES = "max.message.bytes"
+
 SEGMENT_MS = "segment.ms"
+
 SEGMENT_MS_DEFAULT = 7 * 24 * 3600 * 1000
+
 COMPRESSION_TYPE = "compression.type"
+
 PRODUCER = "producer"
+
 UNCOMPRESSED = "uncompressed"
+
 MIN_INSYNC = "min.insync.replicas"
+
 _MOST = (1 << 63) - 1
+
 _ALWAYS = str(_MOST)
+
 FIXED: Mapping[str, str] = {
     "unclean.leader.election.enable": "false",
     "message.timestamp.before.max.ms": _ALWAYS,
@@ -127,8 +142,11 @@ def _policies(value: str) -> str | None:
 
 
 _NATURAL = _number(0, _MOST)
+
 _INT = _number(0, (1 << 31) - 1)
+
 _BOOLEAN = _one_of("true", "false")
+
 ADVICE: Mapping[str, tuple[str, Callable[[str], str | None]]] = {
     "compression.gzip.level": ("-1", _one_of("-1", *map(str, range(1, 10)))),
     "compression.lz4.level": ("9", _number(1, 17)),
@@ -149,6 +167,7 @@ ADVICE: Mapping[str, tuple[str, Callable[[str], str | None]]] = {
 what happens to compacted topics. The others promise nothing here: they concern files that are not
 there, and when records are synced is the node's to say.
 """
+
 KNOWN: Mapping[str, Callable[[str], str | None]] = {
     SEGMENT_BYTES: _number(1 << 16, (1 << 31) - 1),
     TIMESTAMP_TYPE: _one_of(CREATE_TIME, LOG_APPEND_TIME),

@@ -9,98 +9,46 @@ that know less can read what newer ones wrote.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from samelog.format.numbers import Unsigned32
 from samelog.placement.values import PlacedPartition, Placement
-from samelog.sequencer.state.access_state import AccessState
-from samelog.sequencer.state.commands import Member, Merge, RecordEvent
-from samelog.sequencer.state.feeds.feed import STATE_NUMBERS
-from samelog.sequencer.state.group_state import Groups
-from samelog.sequencer.state.mirrors.state import Mirrors
-from samelog.sequencer.state.placement.commands import OpenPartition
-from samelog.sequencer.state.schemas import Schemas, SchemaVersion
-from samelog.sequencer.state.setting_commands import Advertised
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.instructions import Merge
+from samelog.sequencer.state.tables.access import AccessTable
 from samelog.sequencer.state.tables.epochs import EpochsTable
+from samelog.sequencer.state.tables.events import RecordEvent, ToldEvents
+from samelog.sequencer.state.tables.groups import GroupsTable
 from samelog.sequencer.state.tables.keys import KeyedPartition, KeysTable, has_keys
+from samelog.sequencer.state.tables.members import Advertised, Member, MemberLives
+from samelog.sequencer.state.tables.mirrors import MirrorsTable
 from samelog.sequencer.state.tables.open_transactions import OpenTransactionsTable
 from samelog.sequencer.state.tables.partitions import GONE, Partition, PartitionsTable
+from samelog.sequencer.state.tables.placement import OpenPartition
 from samelog.sequencer.state.tables.producers import ProducersTable
+from samelog.sequencer.state.tables.schemas import SchemasTable
 from samelog.sequencer.state.tables.sessions import SessionsTable
+from samelog.sequencer.state.tables.stages import Stage
 from samelog.sequencer.state.tables.table import PartitionTable
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.tables.transactions import TransactionsTable
 from samelog.sequencer.state.tables.transfers import TransfersTable
+from samelog.sequencer.state.tables.views import View, ViewsTable
 from samelog.sequencer.state.tables.watermarks import WatermarksTable
-from samelog.sequencer.state.telling.values import ToldEvents
-from samelog.sequencer.state.transactions.state import Transactions
-from samelog.sequencer.state.views.view import View
 from samelog.typed.enforcing import is_judged
 
-STATE_VERSION = 7
+STATE_VERSION = 8
 """Nothing that wrote another one was released."""
+
 EVENTS_REMEMBERED = 256
+
 ELEMENTS_FEW = 10_000
 """Elements that a request may always have."""
+
 ELEMENTS_EACH = 8
 """Elements of a request for each thing there is, which it may name by several."""
-
-
-class Topic(msgspec.Struct):
-    """A living topic; `partition_numbers[i]` is the cluster-wide number of partition i."""
-
-    topic_id: str
-    name: str
-    settings: dict[str, str]
-    created_ms: int
-    partition_numbers: list[Unsigned32]
-    present_log: str = ""
-    """The id of its log; empty: that of the topic, whose log was never restarted."""
-    former_logs: list[str] = []
-    """The ids that its log had before each hard reset."""
-    schemas: list[SchemaVersion] = []
-    """The versions of its schema, from version 1 on."""
-    is_placed: bool = False
-    """Its partitions are in data groups."""
-
-    @property
-    def log_id(self) -> str:
-        """The id of its merged log: what readers go by."""
-        return self.present_log or self.topic_id
-
-    @property
-    def is_generated(self) -> bool:
-        """Whether it is told of the state, and has no log."""
-        return bool(self.partition_numbers) and self.partition_numbers[0] >= STATE_NUMBERS
-
-    @property
-    def partitions(self) -> int:
-        """How many partitions the topic has."""
-        return len(self.partition_numbers)
-
-
-class Stage(msgspec.Struct):
-    """The last batch that was published of what is staged under one name, and whose it was."""
-
-    writer: str
-    batch: int
-    at_ms: int
-    unit: int = 0
-    """The unit of work that it was; 0: it was in one group."""
-
-
-class MemberLives(NamedTuple):
-    """Boot and id of a member's newest life, the id of the one that counts though it had forgotten
-    something (empty: none), and the feature level that the newest supports (0: not known).
-    """
-
-    boot: int = 0
-    incarnation: str = ""
-    let_in: str = ""
-    level: int = 0
 
 
 class State(msgspec.Struct):
@@ -127,7 +75,7 @@ class State(msgspec.Struct):
     next_member: int = 0
     maintenance: dict[str, int] = {}
     events: list[RecordEvent] = []
-    groups: Groups = msgspec.field(default_factory=Groups)
+    groups: GroupsTable = msgspec.field(default_factory=GroupsTable)
     listeners: dict[int, list[Advertised]] = {}
     """Member -> where Kafka clients reach it."""
     stages: dict[str, Stage] = {}
@@ -137,15 +85,16 @@ class State(msgspec.Struct):
     """Where copies of archived segments are; histories name them by their place here."""
     level: int = 0
     """The feature level; 0 until the first leader has written down what all members support."""
-    access: AccessState = msgspec.field(default_factory=AccessState)
+    access: AccessTable = msgspec.field(default_factory=AccessTable)
     """What administrators set over the Kafka protocol."""
-    transactions: Transactions = msgspec.field(default_factory=Transactions)
-    schemas: Schemas = msgspec.field(default_factory=Schemas)
+    transactions: TransactionsTable = msgspec.field(default_factory=TransactionsTable)
+    schemas: SchemasTable = msgspec.field(default_factory=SchemasTable)
+    views: ViewsTable = msgspec.field(default_factory=ViewsTable)
     placement: Placement = msgspec.field(default_factory=Placement)
     """Which data groups there are, and what is in them."""
     told: ToldEvents = msgspec.field(default_factory=ToldEvents)
     """What is to be told as records of `__events`."""
-    mirrors: Mirrors = msgspec.field(default_factory=Mirrors)
+    mirrors: MirrorsTable = msgspec.field(default_factory=MirrorsTable)
 
     def share_names(self) -> None:
         """Have one string for a topic or a session, and one number for a partition, wherever they
@@ -170,7 +119,7 @@ class State(msgspec.Struct):
         """How many elements a request may have that names what exists."""
         exist = len(self.topics) + len(self.partitions.by_number)
         exist += len(self.placement.partitions)
-        exist += len(self.schemas.views) + len(self.groups.by_id)
+        exist += len(self.views.by_id) + len(self.groups.by_id)
         exist += len(self.sessions.by_name) + len(self.sessions.inputs)
         return ELEMENTS_FEW + ELEMENTS_EACH * exist
 
@@ -244,13 +193,13 @@ class State(msgspec.Struct):
         own.
         """
         given: list[int] = []
-        views = self.schemas.views_of(topic.topic_id)
+        views = self.views.of_topic(topic.topic_id)
         for step in repeat(1, count) if views else (count,):  # views have numbers in between
             first = self.partitions.next_number
             given += range(first, first + step)
             self.partitions.next_number += step
             for view in views:
-                self.schemas.number_view(view, self.partitions.next_number)
+                self.views.number(view, self.partitions.next_number)
                 self.partitions.next_number += 1
         topic.partition_numbers += given
         return given
@@ -302,14 +251,6 @@ class State(msgspec.Struct):
         known = self.partitions.by_number
         for number in moved.values():
             self._begin_versions(self.topics[known[number].topic_id], (number,))
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """Why a command changed nothing: a stable code and a sentence."""
-
-    code: str
-    message: str
 
 
 def not_next(partition: Partition, command: Merge) -> Rejection:

@@ -17,9 +17,9 @@ from samelog.kafka.groups.requests import (
     Sync,
     SyncGroupResponse,
 )
-from samelog.sequencer.state.commands import CreateTopicCommand
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 
 LIMITS = GroupLimits(initial_rebalance_delay_ms=0, offsets_retention_check_interval_ms=60_000)
 

@@ -12,7 +12,7 @@ from samelog.format.consumer_protocol import assigned_partitions, subscribed_top
 from samelog.format.steps import finished
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.requests import Caller, Sync
-from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.tables.groups import CommitOffsets, CommittedOffset
 from tests.kafka.groups.group_client import Bench, subscription
 
 

@@ -14,8 +14,8 @@ from samelog.format.steps import finished
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.assignors import ASSIGNORS, uniform
 from samelog.kafka.groups.requests import Beaten, Caller, GroupBeat
-from samelog.sequencer.state.access_commands import AlterGroup
-from samelog.sequencer.state.commands import CreateTopicCommand, DeleteTopicCommand
+from samelog.sequencer.state.tables.access import AlterGroup
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
 from tests.kafka.groups.group_client import Bench
 
 

@@ -10,8 +10,8 @@ from samelog.format.steps import finished
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.groups.requests import Caller, OffsetCommit
 from samelog.placement.values import PlacedPartition
-from samelog.sequencer.state.commands import DeleteTopicCommand
-from samelog.sequencer.state.group_commands import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.tables.groups import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.tables.topics import DeleteTopicCommand
 from tests.kafka.groups.group_client import Bench
 
 WEEK_S = 7 * 24 * 3600.0

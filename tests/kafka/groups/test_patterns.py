@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from samelog.config.expressions import InvalidPattern, compiled
 from samelog.format.steps import finished
 from samelog.kafka.groups.patterns import TopicPatterns
-from samelog.sequencer.state.types import State, Topic
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.types import State
 
 
 def state_of(*names: str) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samelog.sequencer.state.group_commands import Phase
+from samelog.sequencer.state.tables.groups import Phase
 from tests.kafka.groups.world import GROUP, REBALANCE_S, SESSION_S, World
 
 SEEDS = range(60)

@@ -28,10 +28,11 @@ from samelog.kafka.groups.requests import (
     Sync,
     SyncGroupResponse,
 )
-from samelog.sequencer.state.commands import CreateTopicCommand, decode_commands, encode_commands
-from samelog.sequencer.state.group_commands import Phase
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.commands import decode_commands, encode_commands
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.tables.groups import Phase
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 
 PARTITIONS = 6
 GROUP = "g"

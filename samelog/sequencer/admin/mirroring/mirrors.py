@@ -29,19 +29,20 @@ from samelog.sequencer.admin.topics import (
     find_topic,
 )
 from samelog.sequencer.cluster.changes import ChangeRefused
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.commands import AnyCommand
-from samelog.sequencer.state.group_commands import CommittedOffset
-from samelog.sequencer.state.mirrors.changes import is_own, open_before_gap
-from samelog.sequencer.state.mirrors.commands import (
+from samelog.sequencer.state.tables.groups import CommittedOffset
+from samelog.sequencer.state.tables.mirrors import (
     CreateMirror,
     FollowSource,
+    Mirror,
     MirrorGap,
     MirrorSource,
     PromoteMirrors,
 )
-from samelog.sequencer.state.mirrors.state import Mirror
-from samelog.sequencer.state.setting_commands import AddPartitions, AlterTopicCommand
-from samelog.sequencer.state.types import Rejection, State, Topic
+from samelog.sequencer.state.tables.topics import AddPartitions, AlterTopicCommand, Topic
+from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units.mirrors import is_own, open_before_gap
 from samelog.wire.errors import FaultCode
 
 CODES = {

@@ -15,7 +15,8 @@ from samelog.runtime.slices import paced
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.admin.placement import partitions_here
 from samelog.sequencer.state.tables.partitions import Partition
-from samelog.sequencer.state.types import State, Topic
+from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.types import State
 
 
 async def source_state(node: ServedNode, request: GetSource, identity: str) -> told.SourceState:

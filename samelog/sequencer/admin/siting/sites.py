@@ -11,13 +11,8 @@ from samelog.admin import site_requests
 from samelog.admin.site_answers import SiteInfo, SiteMember, SiteRows
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
-from samelog.sequencer.state.sites.commands import (
-    AddSite,
-    RemoveSite,
-    SetSiteLeads,
-    SetSiteVotes,
-)
-from samelog.sequencer.state.types import Rejection
+from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.tables.sites import AddSite, RemoveSite, SetSiteLeads, SetSiteVotes
 from samelog.wire.errors import FaultCode
 
 _SITE_CODES: Mapping[str, FaultCode] = {

@@ -11,9 +11,10 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from samelog.placement.values import EPOCHS_PER_MOVE
-from samelog.sequencer.state.commands import VoidRecordsCommand
+from samelog.sequencer.state.instructions import VoidRecordsCommand
 
 _encoder = msgspec.msgpack.Encoder()
+
 _decoder = msgspec.msgpack.Decoder(int)
 
 

@@ -14,15 +14,32 @@ from typing import NamedTuple
 import msgspec
 
 from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
-from samelog.sequencer.state.commands import VoidRecordsCommand
-from samelog.sequencer.state.key_commands import TellKeys
+from samelog.format.numbers import Unsigned32
+from samelog.sequencer.state.command_base import Command
+from samelog.sequencer.state.instructions import VoidRecordsCommand
+
+
+class TellKeys(Command, frozen=True, tag=101):
+    """A member's digest of a block of a partition's index, told to the voters of its group."""
+
+    partition: Unsigned32
+    block: int
+    member: Unsigned32
+    digest: int
+    voters: list[Unsigned32]
+
 
 DEDUP_KEY, DEDUP_KEY_HORIZON = "dedup.key", "dedup.key.horizon"
+
 FIRST, NONE, UNLIMITED = "first", "none", "unlimited"
+
 BLOCK_RECORDS = 1 << 16
+
 MARKS = 64
 """A time horizon is counted in steps of a 64th of it."""
+
 _HORIZON = re.compile(r"([1-9][0-9]{0,17})(ms|s|m|h|d)?", re.ASCII)
+
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -148,6 +165,7 @@ class KeyedPartition(msgspec.Struct):
 
 
 _encoder = msgspec.msgpack.Encoder()
+
 _decoder = msgspec.msgpack.Decoder(KeyedPartition)
 
 

@@ -10,8 +10,21 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from samelog.sequencer.state.commands import Merge, MergeExtras, VoidRecordsCommand
-from samelog.sequencer.state.transactions.commands import Begin, End, TakePart
+from samelog.format.numbers import Unsigned32
+from samelog.sequencer.state.command_base import Command
+from samelog.sequencer.state.instructions import Begin, End, Merge, MergeExtras, VoidRecordsCommand
+
+
+class TakePart(Command, frozen=True, tag=85):
+    """In a data group: these partitions of it take part in a producer's transaction, as group 0 has
+    it.
+    """
+
+    producer_id: int
+    epoch: int
+    number: int
+    partitions: list[Unsigned32]
+
 
 OpenTransaction = tuple[int, int, int]
 """(partition, producer id, number)."""
@@ -62,6 +75,7 @@ class LogTransactions(msgspec.Struct):
 _NOTHING = LogTransactions()
 
 _encoder = msgspec.msgpack.Encoder()
+
 _decoder = msgspec.msgpack.Decoder(LogTransactions)
 
 

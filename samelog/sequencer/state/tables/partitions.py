@@ -11,7 +11,14 @@ import msgspec
 
 from samelog.archiver.compaction import HasCompactions
 from samelog.format.numbers import Unsigned32
-from samelog.sequencer.state.commands import VoidRecordsCommand
+from samelog.sequencer.state.command_base import Command
+from samelog.sequencer.state.instructions import VoidRecordsCommand
+
+
+class Checkpoint(Command, frozen=True, tag=7):
+    """Checksums that a majority agrees on: (partition, offset, running checksum up to it)."""
+
+    values: list[tuple[int, int, int]]
 
 
 class Partition(HasCompactions, msgspec.Struct, gc=False):
@@ -58,7 +65,9 @@ class Partition(HasCompactions, msgspec.Struct, gc=False):
 
 GONE = Partition(0, "", 0, next_offset=-1)
 """Of a topic that was deleted."""
+
 _encoder = msgspec.msgpack.Encoder()
+
 _decoder = msgspec.msgpack.Decoder(Partition)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from samelog.sequencer.state.commands import Sequence5, VoidRecordsCommand
+from samelog.sequencer.state.instructions import Sequence5, VoidRecordsCommand
 
 BATCHES_REMEMBERED = 5
 
@@ -23,6 +23,7 @@ class _Exported(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
+
 _decoder = msgspec.msgpack.Decoder(list[_Exported])
 
 

@@ -7,7 +7,10 @@ opens again there, unless a partition that moves in brings it.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,13 +18,111 @@ from samelog.config.authorisation import NODE_PREFIX
 from samelog.format.errors import InvariantError
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.state.command_base import WhyNot
-from samelog.sequencer.state.commands import OpenRunCommand, Range, Verdict, VoidRecordsCommand
-from samelog.sequencer.state.placement.commands import OpenPlacedInput
+from samelog.sequencer.state.command_base import Command, WhyNot
+from samelog.sequencer.state.instructions import Range, Verdict, VoidRecordsCommand
 from samelog.wire.refusals import RefusedBatch
+
+
+class OpenRunCommand(Command, frozen=True, tag=3):
+    """Claim a run number for a run id; the first claim wins, later ones get the next free one."""
+
+    session: str
+    session_id: str
+    identity: str
+    number: Unsigned32
+    run_id: str
+    dedup_id: str | None
+    dedup_base: int | None
+    stage: str | None = None
+
+
+class OpenInputCommand(Command, frozen=True, tag=4):
+    """Give a session's part of one partition its input number."""
+
+    session: str
+    topic_id: str
+    partition: Unsigned32
+
+
+class CloseRun(Command, frozen=True, tag=5):
+    """End a session's open run where it is merged: later bytes of that run never count."""
+
+    session: str
+    run_id: str
+    at_ms: int = -1
+
+
+class RetireSessionCommand(Command, frozen=True, tag=8):
+    """Fence a session's directory `session_id` (empty: the present one) and close its runs: another
+    directory may take the name over.
+    """
+
+    session: str
+    session_id: str = ""
+    at_ms: int = -1
+
+
+class OpenPlacedInput(Command, frozen=True, tag=79):
+    """In a data group: a session's run, which group 0 has opened under this number, begins in one
+    of the group's partitions.
+    """
+
+    session: str
+    session_id: str
+    identity: str
+    number: Unsigned32
+    asked: int
+    run_id: str
+    dedup_id: str | None
+    dedup_base: int | None
+    stage: str | None
+    topic_id: str
+    partition: Unsigned32
+
+
+class ClosePlacedRun(Command, frozen=True, tag=73):
+    """In group 0: as CloseRun, of a run that has bytes in data groups, which ended their parts at
+    (partition, roll, byte).
+    """
+
+    session: str
+    run_id: str
+    at_ms: int
+    ends: list[tuple[Unsigned32, int, int]]
+
+
+class Expire(Command, frozen=True, tag=14):
+    """Forget idle producer ids (with their newest append time) and the runs and inputs of idle
+    sessions (with the time their last run was closed): those that are still as old as that.
+    """
+
+    producers: list[tuple[int, int]]
+    sessions: list[tuple[str, int]]
+
+
+class ForgetRefused(Command, frozen=True, tag=146):
+    """A publisher has kept what was refused of an input, up to the batch at this place."""
+
+    input: Unsigned32
+    run: Unsigned32
+    roll: int
+    start: int
+
+
+SessionCommand = (
+    OpenRunCommand
+    | OpenInputCommand
+    | CloseRun
+    | RetireSessionCommand
+    | OpenPlacedInput
+    | ClosePlacedRun
+    | Expire
+    | ForgetRefused
+)
 
 RUNS_REMEMBERED = 64
 """Closed runs kept per session, so that a late sender learns where its run ended."""
+
 _VERDICTS = frozenset(Verdict)
 
 
@@ -173,6 +274,7 @@ class CarriedInput(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
+
 _decoder = msgspec.msgpack.Decoder(list[CarriedInput])
 
 
@@ -288,3 +390,158 @@ def follows(place: SessionPosition | Input, part: Range) -> bool:
         raise InvariantError(f"malformed range {part}")
     goes_on = (part.roll, part.start) == (place.roll, place.byte)
     return part.run == place.run and (goes_on or (part.roll > place.roll and part.start == 0))
+
+
+REMEMBERED_SHARE = 10
+"""An identity's remembered sessions and inputs are at most so many times those it may have open."""
+
+_OF_NODE = re.compile(r"kafka-(\d{1,9})", re.ASCII)
+
+
+def node_of(session: str) -> int | None:
+    """The node that writes a session; None if a publisher does."""
+    match = _OF_NODE.fullmatch(session)
+    return None if match is None else int(match[1])
+
+
+class _Noted(NamedTuple):
+    """What counts of a session that is remembered: one whose runs are not forgotten."""
+
+    identity: str
+    is_open: bool
+    inputs: int
+
+
+class SessionIndex:
+    """What can be looked up of sessions without going through all of them: their inputs, and how
+    many runs, inputs and remembered sessions each identity has.
+
+    Derived from the table, and no part of a snapshot. `note` follows each change of a session. An
+    index that followed every change equals one that is made `of` the table.
+    """
+
+    def __init__(self) -> None:
+        self.open_runs: Counter[str] = Counter()
+        """By identity, as all that follow."""
+        self.open_inputs: Counter[str] = Counter()
+        """Inputs of sessions that have an open run."""
+        self.remembered: Counter[str] = Counter()
+        """Sessions whose runs are not forgotten."""
+        self.inputs: Counter[str] = Counter()
+        """Inputs of all remembered sessions."""
+        self.grown: set[str] = set()
+        """Identities of which more is remembered, or may be forgotten, than at the last look."""
+        self.ended: dict[str, None] = {}
+        """Remembered sessions without an open run, in the order they ended."""
+        self.staged: dict[str, None] = {}
+        """Remembered sessions whose newest run is, or was, staged."""
+        self.of_nodes: dict[str, None] = {}
+        """Remembered sessions that nodes write."""
+        self._idle: dict[str, dict[str, None]] = {}
+        """Identity -> its remembered sessions without an open run, in the order they ended."""
+        self._noted: dict[str, _Noted] = {}
+        self._places: dict[str, dict[int, int]] = {}
+        """Session -> partition -> input."""
+
+    @classmethod
+    def of(cls, sessions: SessionsTable) -> SessionIndex:
+        """The index of a table."""
+        index = cls()
+        for entry in sessions.inputs.values():
+            index.add_input(entry)
+        for session in sorted(sessions.by_name.values(), key=lambda each: each.idle_since_ms):
+            index.note(session)
+        return index
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def add_input(self, entry: Input) -> None:
+        """There is an input."""
+        self._places.setdefault(entry.session, {})[entry.partition] = entry.number
+
+    def drop_input(self, entry: Input) -> None:
+        """There is an input no more."""
+        places = self._places[entry.session]
+        del places[entry.partition]
+        if not places:
+            del self._places[entry.session]
+
+    def note(self, session: Session) -> None:
+        """A session, its runs or its inputs have changed."""
+        before = self._noted.pop(session.name, None)
+        if before is not None:
+            self._count(before, -1)
+        runs = session.runs
+        if not runs:
+            if before is not None:
+                self._forget(session.name, before.identity)
+            return
+        is_open = not runs[-1].closed
+        inputs = len(self._places.get(session.name, ()))
+        noted = self._noted[session.name] = _Noted(session.identity, is_open, inputs)
+        self._count(noted, 1)
+        if before is None or inputs > before.inputs or not is_open:
+            self.grown.add(session.identity)
+        if before is not None and (is_open or before.identity != session.identity):
+            self._forget(session.name, before.identity)
+        self._list(session, is_open=is_open)
+
+    def released(self, session: str) -> None:
+        """More of a session is merged durably on a majority."""
+        if session in self.ended:
+            self.grown.add(self._noted[session].identity)
+
+    def _list(self, session: Session, *, is_open: bool) -> None:
+        if not is_open:
+            self._idle.setdefault(session.identity, {})[session.name] = None
+            self.ended[session.name] = None
+        if session.is_staged:
+            self.staged[session.name] = None
+        if node_of(session.name) is not None:
+            self.of_nodes[session.name] = None
+
+    def _forget(self, name: str, identity: str) -> None:
+        idle = self._idle.get(identity)
+        if idle is not None:
+            idle.pop(name, None)
+            if not idle:
+                del self._idle[identity]
+        for table in (self.ended, self.staged, self.of_nodes):
+            table.pop(name, None)
+
+    def _count(self, noted: _Noted, by: int) -> None:
+        identity, is_open, inputs = noted
+        self.remembered[identity] += by
+        self.inputs[identity] += by * inputs
+        if is_open:
+            self.open_runs[identity] += by
+            self.open_inputs[identity] += by * inputs
+
+    # --- questions --------------------------------------------------------------------------------
+
+    def input_of(self, session: str, partition: int) -> int | None:
+        """The number of a session's input of one partition."""
+        return self._places.get(session, {}).get(partition)
+
+    def inputs_of(self, session: str) -> list[int]:
+        """The numbers of a session's inputs, in the order they were opened."""
+        return sorted(self._places.get(session, {}).values())
+
+    def idle(self, identity: str) -> dict[str, None]:
+        """Remembered sessions of an identity that have no open run, in the order they ended."""
+        return self._idle.get(identity, {})
+
+    def crowded(self, sessions: int, partitions: int) -> dict[str, int]:
+        """Return of how many sessions too many are remembered, by identity, where it may have so
+        many sessions and partitions open.
+        """
+        found = {}
+        for identity in tuple(self.grown):
+            excess = self.remembered[identity] - REMEMBERED_SHARE * sessions
+            if excess <= 0 and self.inputs[identity] > REMEMBERED_SHARE * partitions:
+                excess = 1
+            if excess > 0:
+                found[identity] = excess
+            else:
+                self.grown.discard(identity)
+        return found

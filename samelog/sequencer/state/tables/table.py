@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from samelog.sequencer.state.commands import VoidRecordsCommand
+from samelog.sequencer.state.instructions import VoidRecordsCommand
 
 
 class PartitionTable(Protocol):

@@ -10,8 +10,21 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from samelog.format.numbers import Unsigned32
+from samelog.placement.tasks import Action
 from samelog.placement.values import PartitionPass, PassStage
-from samelog.sequencer.state.commands import VoidRecordsCommand
+from samelog.sequencer.state.command_base import Command
+from samelog.sequencer.state.instructions import VoidRecordsCommand
+
+
+class PassPartition(Command, frozen=True, tag=90):
+    """In a data group: a step of a task that moves a partition into this group, or out of it.
+    `carried`: what comes with it, as passing.Carried; empty where nothing does.
+    """
+
+    task: Unsigned32
+    action: Action
+    partition: Unsigned32
+    carried: bytes
 
 
 class TransfersTable(msgspec.Struct):

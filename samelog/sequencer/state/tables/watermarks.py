@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from samelog.sequencer.state.commands import VoidRecordsCommand
+from samelog.sequencer.state.instructions import VoidRecordsCommand
 
 _encoder = msgspec.msgpack.Encoder()
+
 _decoder = msgspec.msgpack.Decoder(dict[str, int])
 
 

@@ -1,1 +1,0 @@
-"""What is told of the replicated state as topics (docs/kafka-state-topics.md)."""

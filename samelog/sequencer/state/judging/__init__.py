@@ -1,1 +1,0 @@
-"""What the replicated state knows of records that nodes check."""

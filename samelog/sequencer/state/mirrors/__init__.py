@@ -1,1 +1,0 @@
-"""Mirrors of topics of other clusters in the replicated state."""

@@ -1,0 +1,109 @@
+"""Members of the cluster: who they are, where clients reach them, and what they support.
+
+Invariant: a number is given to one member only, ever; a life of a member counts once it is let in.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from samelog.format.numbers import Unsigned32
+from samelog.sequencer.state.command_base import Command
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One node of the cluster, under a number that no other node ever has.
+
+    `promote`: a learner that becomes a voter when it has caught up; `replaces`: the number of the
+    node that is removed after that, None if none.
+    """
+
+    number: Unsigned32
+    name: str
+    address: str
+    identity: str
+    voter: bool
+    promote: bool = True
+    replaces: Unsigned32 | None = None
+
+
+class MemberLives(NamedTuple):
+    """Boot and id of a member's newest life, the id of the one that counts though it had forgotten
+    something (empty: none), and the feature level that the newest supports (0: not known).
+    """
+
+    boot: int = 0
+    incarnation: str = ""
+    let_in: str = ""
+    level: int = 0
+
+
+class Advertised(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One Kafka listener of a node, by the name it has on every node, and where clients find it;
+    `rack`: where the node is, empty if nobody said.
+    """
+
+    name: str
+    host: str
+    port: int
+    rack: str = ""
+
+
+class SetMembers(Command, frozen=True, tag=10):
+    """All members; always the state machine's share of a configuration entry of Raft, whose voters
+    and learners are these.
+    """
+
+    members: list[Member]
+    cluster_id: str = ""
+    """Of the first one: what tells this cluster from any other of its name."""
+
+
+class NodeStarted(Command, frozen=True, tag=9):
+    """A node's life: its durable boot counter and the random id of this start, so that a copy of
+    its directory, or another one, is recognised; and the newest feature level that it supports.
+    """
+
+    node: str
+    boot: int
+    number: Unsigned32
+    incarnation: str
+    level: Unsigned32
+
+
+class LetIn(Command, frozen=True, tag=45):
+    """This life of a node counts from here on, whatever it forgot: this entry was committed without
+    it.
+    """
+
+    number: Unsigned32
+    incarnation: str
+
+
+class SetMaintenanceCommand(Command, frozen=True, tag=11):
+    """A node is worked on until a time (wall clock, ms), and not failed; 0 ends that."""
+
+    node: str
+    until_ms: int
+
+
+class RaiseLevel(Command, frozen=True, tag=17):
+    """The cluster's feature level is `level` from here on, if it was `since` and all members
+    support it.
+    """
+
+    since: Unsigned32
+    level: Unsigned32
+    at_ms: int
+
+
+class SetListeners(Command, frozen=True, tag=20):
+    """Where Kafka clients reach a member; replaces what was known."""
+
+    node: Unsigned32
+    listeners: list[Advertised]
+
+
+MemberCommand = SetMembers | NodeStarted | LetIn | SetMaintenanceCommand | RaiseLevel | SetListeners

@@ -1,1 +1,0 @@
-"""What is told of the cluster as records of the topic `__events`."""

@@ -1,0 +1,1 @@
+"""Commands that touch several tables of the replicated state."""

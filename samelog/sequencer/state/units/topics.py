@@ -1,0 +1,145 @@
+"""New topics, in group 0 or with their partitions in data groups; and what only group 0 does.
+
+Invariant: a name belongs to one living topic; what is in a data group is changed by that alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from samelog.format.names import EVENTS_TOPIC
+from samelog.placement.cluster_ids import root_of
+from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.tables.feeds import RESERVED_NAMES
+from samelog.sequencer.state.tables.keys import problem_with_keys
+from samelog.sequencer.state.tables.mirrors import CreateMirror, Mirror
+from samelog.sequencer.state.tables.partitions import Partition
+from samelog.sequencer.state.tables.placement import PlaceTopic
+from samelog.sequencer.state.tables.sessions import Input
+from samelog.sequencer.state.tables.topics import (
+    AddPartitions,
+    AlterTopicCommand,
+    CreateTopicCommand,
+    Topic,
+)
+from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units.feeds import forget_places, places_of
+from samelog.sequencer.state.units.mirrors import problem_with_settings, why_no_mirror_input
+from samelog.sequencer.state.units.placement import forget, place, problem_with_place
+from samelog.sequencer.state.units.validation import why_not_enforced
+from samelog.typed.enforcing import is_judged
+
+
+def problem_with_new(
+    state: State, command: CreateTopicCommand | PlaceTopic | CreateMirror
+) -> WhyNot:
+    """Why there cannot be such a topic; None if there can."""
+    if command.name in state.names or state.views.named(command.name) is not None:
+        return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
+    if command.name in RESERVED_NAMES:
+        return "RESERVED_TOPIC", f"topic {command.name!r} is made of the cluster's state"
+    if command.partitions < 1:
+        return "INVALID_TOPIC", f"topic {command.name!r} would have no partitions"
+    if (why := problem_with_keys(None, command.settings)) is not None:
+        return "INVALID_TOPIC", why
+    if isinstance(command, CreateMirror) and root_of(state.cluster_id) in command.source.origins:
+        text = f"the records of {command.source.topic!r} come from this cluster"
+        return "MIRROR", text
+    if not isinstance(command, PlaceTopic):
+        return None
+    if command.name == EVENTS_TOPIC:
+        text = f"topic {command.name!r} is on every node: name no number of copies"
+        return "INVALID_TOPIC", text
+    return problem_with_place(state, command)
+
+
+def add_topic(
+    state: State, topic: Topic, command: CreateTopicCommand | PlaceTopic | CreateMirror
+) -> Topic:
+    """A topic that can be made is."""
+    state.add_partitions(topic, command.partitions)
+    state.topics[topic.topic_id] = topic
+    state.names[topic.name] = topic.topic_id
+    state.follow_enforcing(topic)
+    if isinstance(command, PlaceTopic):
+        topic.is_placed = True
+        place(state.placement, command, topic.partition_numbers)
+    elif isinstance(command, CreateMirror):
+        state.mirrors.topics[topic.topic_id] = Mirror(command.source, command.at_ms)
+        state.mirrors.follow(topic.topic_id, topic.partition_numbers)
+    return topic
+
+
+def drop_topic(state: State, topic: Topic) -> list[Input]:
+    """A topic is deleted: forget its partitions, and the inputs of them, which are returned."""
+    gone = set(topic.partition_numbers)
+    inputs = [entry for entry in state.sessions.inputs.values() if entry.partition in gone]
+    state.drop_partitions(gone)
+    state.schemas.enforced.pop(topic.topic_id, None)
+    state.transfers.forget(gone)
+    forget(state.placement, gone)
+    state.mirrors.forget(gone, topic.topic_id)
+    forget_places(state, places_of(topic))
+    return inputs
+
+
+def elsewhere(state: State, number: int) -> WhyNot:
+    """Why a group changes nothing of a partition that is in another one, or on its way there."""
+    group = state.placement.group_of(number)
+    if group:
+        return "ELSEWHERE", f"partition {number} is in data group {group}"
+    return on_its_way(state, number)
+
+
+def why_no_input(state: State, session: str, partition: Partition, stage: str | None) -> WhyNot:
+    """Why a session cannot write to a partition in a run that is for `stage`."""
+    if stage is not None and partition.number in state.keys.by_partition:
+        return "KEYED", "a topic whose keys count once takes nothing staged"
+    problem = on_its_way(state, partition.number)
+    return problem or why_no_mirror_input(state, session, partition)
+
+
+def on_its_way(state: State, number: int) -> WhyNot:
+    """Why a data group opens nothing in a partition."""
+    if not state.transfers.is_on_its_way(number):
+        return None
+    return "ON_ITS_WAY", f"partition {number} is on its way between two groups"
+
+
+def _alter_topic(state: State, command: AlterTopicCommand) -> WhyNot:
+    topic = state.topics.get(command.topic_id)
+    if topic is None:
+        return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
+    problem = problem_with_settings(state, command.topic_id, command.settings)
+    if problem is not None:
+        return problem
+    settings = topic.settings | command.settings
+    for key in command.unset:
+        settings.pop(key, None)
+    if (why := problem_with_keys(topic.settings, settings)) is not None:
+        return "INVALID_CONFIG", why
+    if is_judged(settings) and (why := why_not_enforced(state, topic)) is not None:
+        return "INVALID_CONFIG", why
+    topic.settings = settings
+    state.follow_enforcing(topic)
+    return None
+
+
+def _add_partitions(state: State, command: AddPartitions) -> WhyNot:
+    topic = state.topics.get(command.topic_id)
+    if topic is None:
+        return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
+    if command.partitions < topic.partitions:
+        return "INVALID_PARTITIONS", f"topic {topic.name!r} has {topic.partitions} already"
+    if topic.is_placed:
+        return "INVALID_PARTITIONS", f"topic {topic.name!r} is in data groups: say in which"
+    state.add_partitions(topic, command.partitions - topic.partitions)
+    state.mirrors.follow(topic.topic_id, topic.partition_numbers)
+    return None
+
+
+TOPIC_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
+    AlterTopicCommand: _alter_topic,
+    AddPartitions: _add_partitions,
+}

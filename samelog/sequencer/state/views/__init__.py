@@ -1,1 +1,0 @@
-"""Views in the replicated state: topics that store nothing (docs/typed.md, "Views")."""

@@ -177,7 +177,7 @@ class ArchiveHistory:
         known = self._open.get(number)
         if known is None:
             partition = self._machine.state.partitions.by_number[number]
-            log_id = self._machine.state.topics[partition.topic_id].log_id
+            log_id = self._machine.state.topics.by_id[partition.topic_id].log_id
             name = f"{log_id}-{partition.index}"
             path = os.path.join(self._directory, name)
             known = self._open[number] = HistoryFile(self._fs, path)
@@ -324,7 +324,7 @@ class ArchiveHistory:
     def _is_former(self, path: str) -> bool:
         """Whether it belongs to a log that was restarted: the log is set aside with its history."""
         log_id = os.path.basename(path).rpartition("-")[0]
-        return any(log_id in each.former_logs for each in self._machine.state.topics.values())
+        return any(log_id in each.former_logs for each in self._machine.state.topics.by_id.values())
 
     def answer(self, node: int, message: HistoryAsked) -> None:
         """Send a peer the part of the history that it lacks."""

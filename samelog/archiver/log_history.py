@@ -65,12 +65,12 @@ class LogHistoryReader:
     def _files(self, request: LogHistory) -> Iterator[LogFile | None]:
         """Yield the files of a request, and None for each partition; the state may change."""
         state = self._machine.state
-        if request.topic is not UNSET and request.topic not in state.names:
+        if request.topic is not UNSET and request.topic not in state.topics.by_name:
             text = f"there is no topic {request.topic!r}"
             raise HistoryRefused(FaultCode.UNKNOWN_TOPIC, text, "samelog topic list")
         first = request.from_topic if request.from_topic is not UNSET else request.topic
         begin = "" if first is UNSET else first, request.from_partition
-        for name in sorted(state.names):
+        for name in sorted(state.topics.by_name):
             for partition in self._partitions(name):
                 of = name, partition.index
                 if _is_wanted(request, of) and of >= begin:
@@ -82,7 +82,7 @@ class LogHistoryReader:
     def _partitions(self, name: str) -> Iterator[PartitionView]:
         """The partitions of a topic, as far as they are there when it is their turn."""
         state = self._machine.state
-        topic = state.topics.get(state.names.get(name, ""))
+        topic = state.topics.by_id.get(state.topics.by_name.get(name, ""))
         for number in () if topic is None else tuple(topic.partition_numbers):
             if (partition := state.partitions.by_number.get(number)) is not None:
                 yield partition

@@ -71,17 +71,23 @@ class PartitionsView(Protocol):
     def by_number(self) -> Mapping[int, PartitionView]: ...
 
 
+class TopicsView(Protocol):
+    """All living topics."""
+
+    @property
+    def by_id(self) -> Mapping[str, TopicView]: ...
+    @property
+    def by_name(self) -> Mapping[str, str]:
+        """Name -> id."""
+
+
 class StateView(Protocol):
     """The replicated state."""
 
     @property
     def partitions(self) -> PartitionsView: ...
     @property
-    def topics(self) -> Mapping[str, TopicView]: ...
-    @property
-    def names(self) -> Mapping[str, str]:
-        """Name -> id of every living topic."""
-
+    def topics(self) -> TopicsView: ...
     @property
     def copy_targets(self) -> Sequence[str]:
         """The URLs of all targets of copies there ever were."""

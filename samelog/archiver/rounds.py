@@ -223,7 +223,7 @@ class ArchiveRounds:
             if partition is None or here.fault is not None:
                 continue
             size = sum(segment.size for segment in here.log.segments())
-            rules = self._rules(state.topics[partition.topic_id].settings)
+            rules = self._rules(state.topics.by_id[partition.topic_id].settings)
             limited += size * rules.counts
             spared += size * (not rules.for_ever)
         self._parts.shares.note(self._parts.group, GroupBytes(limited, spared))
@@ -238,7 +238,7 @@ class ArchiveRounds:
 
     def _facts_of(self, partition: PartitionView, merged: int) -> PartitionFacts:
         state = self._parts.machine.state
-        topic = state.topics[partition.topic_id]
+        topic = state.topics.by_id[partition.topic_id]
         segments = self._parts.merging.partitions[partition.number].log.segments()
         return PartitionFacts(
             partition.number,

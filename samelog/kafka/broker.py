@@ -143,7 +143,7 @@ class Broker(AnyBroker):
         now = self.clock.now()
         return [
             BrokerEndpoint(number, known.host, known.port, known.rack or None)
-            for number, listeners in sorted(self.machine.state.listeners.items())
+            for number, listeners in sorted(self.machine.state.members.listeners.items())
             for known in listeners
             if known.name == listener and self.parts.peers.presence.was_there(number, now, LISTED_S)
         ]

@@ -90,7 +90,7 @@ class EventWriter(InLoop):
         if not topic.schemas:
             await propose(SetSchemaCommand(topic.topic_id, 0, SCHEMA, now_ms))
         term = self._raft.group.raft.term
-        if state.told.term < term:
+        if state.events.term < term:
             await propose(NoteElection(term, self._name, now_ms))
         waiting = untold(state, topic)[:AT_ONCE]
         if not waiting:

@@ -61,7 +61,7 @@ class PlacedPartitions:
         """
         group = self._machine.state.placement.groups.get(self.group_of(topic, index))
         if group is None:
-            return sorted(self._machine.state.members)
+            return sorted(self._machine.state.members.by_number)
         return [*group.in_order, *(each.member for each in group.readers)]
 
     def behind(self, topic: Topic, index: int) -> list[int]:

@@ -128,7 +128,7 @@ class KafkaService:
             for each in config.listeners
         ]
         number = self._parts.peers.number
-        while self._parts.logs.machine.state.listeners.get(number) != found:
+        while self._parts.logs.machine.state.members.listeners.get(number) != found:
             with suppress(TimeoutError):
                 await self._parts.raft.proposer.propose(SetListeners(number, found))
                 await asyncio.sleep(ADVERTISE_AGAIN_S)

@@ -113,7 +113,7 @@ class Dispatcher:
         state = self._gate.logs.machine.state
         places = tuple(
             Holder(each.name, each.address, state.rack_of(each.number))
-            for each in state.members.values()
+            for each in state.members.by_number.values()
         )
         if any(each.rack for each in places):
             self._connection.send(Holders(places))
@@ -205,7 +205,7 @@ class Dispatcher:
     def _stranger(self, hello: Hello) -> Handler:
         peers, state = self._gate.peers, self._gate.logs.machine.state
         cluster_id = self._gate.member.directory.record.cluster_id
-        if may_be_newer(hello, next_member=state.next_member, cluster_id=cluster_id):
+        if may_be_newer(hello, next_member=state.members.next_number, cluster_id=cluster_id):
             return Stranger(hello, peers.members, self._connection, self._gate.listener)
         self._connection.send(peers.members.told())
         raise not_a_member(hello)
@@ -232,7 +232,7 @@ class Dispatcher:
     def _introduce(self, member: Member) -> Handler:
         """A node with an empty directory asks for its number: tell it, and who else is there."""
         self._connection.send(self._gate.peers.members.told())
-        started = self._gate.logs.machine.state.started
+        started = self._gate.logs.machine.state.members.started
         self._welcome(is_fresh=member.number not in started)
         return Dispatcher(self._gate, self._connection)
 
@@ -246,7 +246,9 @@ class Dispatcher:
     def _cluster_id(self) -> str:
         """Of an entry that is committed: whoever hears it keeps it."""
         member = self._gate.member
-        return member.directory.record.cluster_id or self._gate.logs.machine.state.cluster_id
+        return (
+            member.directory.record.cluster_id or self._gate.logs.machine.state.members.cluster_id
+        )
 
     def _welcome(self, *, is_fresh: bool = False, life: Life | None = None) -> None:
         config = self._gate.member.config

@@ -393,7 +393,7 @@ class Node:
     def views_dropped(self, base_ids: Collection[str]) -> None:
         """Wake the readers of these topics' partitions, who may read views that are gone."""
         for topic_id in base_ids:
-            topic = self.cluster.topics.get(topic_id)
+            topic = self.cluster.topics.by_id.get(topic_id)
             for number in () if topic is None else topic.partition_numbers:
                 found = parts_of(self, number)
                 partition = found and found[0].merging.partitions.get(number)
@@ -459,7 +459,7 @@ class Node:
         silent_s = raft.leader_silent_s(self._clock.now())
         self.peers.presence.is_cut_off = silent_s > 2 * raft.config.election_timeout_s
         self.peers.changes.tick()
-        if self.raft.group.is_leader and self.cluster.members:
+        if self.raft.group.is_leader and self.cluster.members.by_number:
             self.peers.keeper.tick()
         self.data_groups.tick_membership()
         self.placing.tick()

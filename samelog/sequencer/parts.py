@@ -194,7 +194,7 @@ class PeerParts:
         or was let in. `state`: of group 0.
         """
         life = self.lives.own() if number == self.number else self.lives.met.get(number)
-        known = state.started.get(number)
+        known = state.members.started.get(number)
         let_in = None if known is None else known.let_in
         return life is None or life.is_sure or life.incarnation == let_in
 

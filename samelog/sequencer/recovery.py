@@ -165,7 +165,9 @@ def begin_anew(
         _recover_groups(life)
         if promotes is not None:
             state = life.state
-            for change in go_on_with_readers(state.placement, state.members, life.record.number):
+            for change in go_on_with_readers(
+                state.placement, state.members.by_number, life.record.number
+            ):
                 apply_change(state.placement, change)
         try:
             keep_own_segments(fs, life.state, config.data)
@@ -215,7 +217,7 @@ def _read(fs: FileSystem, config: NodeConfig) -> _Life:
     finally:
         log.close()
     state = held.machine.state
-    check_level(state.level, SUPPORTED)
+    check_level(state.members.level, SUPPORTED)
     here = {each.group for each in replicas}
     finding = Finding(
         node=config.name,
@@ -225,7 +227,7 @@ def _read(fs: FileSystem, config: NodeConfig) -> _Life:
         last_term=held.last_term,
         term=held.term,
         committed=held.committed,
-        members=tuple(member.name for member in state.members.values()),
+        members=tuple(member.name for member in state.members.by_number.values()),
         partitions=(*held.partitions, *_partitions_in(replicas)),
         waiting=len(held.pending),
         replicas=tuple(_found(each, state) for each in replicas),
@@ -258,7 +260,7 @@ def _found(replica: _Replica, state: State) -> FoundReplica:
     newest = (0, 0) if snapshot is None else (snapshot.last_index, snapshot.last_term)
     if replica.entries:
         newest = replica.entries[-1].index, replica.entries[-1].term
-    known = () if group is None else map(state.members.get, group.everybody)
+    known = () if group is None else map(state.members.by_number.get, group.everybody)
     return FoundReplica(replica.group, *newest, tuple(each.name for each in known if each))
 
 
@@ -282,7 +284,7 @@ def _promote(life: _Life, promotes: SitePromotion, wall_ms: int) -> None:
 
 
 def _check_names(life: _Life, config: NodeConfig, others: Collection[str]) -> None:
-    known = {member.name for member in life.state.members.values()} - {config.name}
+    known = {member.name for member in life.state.members.by_number.values()} - {config.name}
     if strangers := sorted(set(others) - known):
         text = f"{', '.join(strangers)}: no other member has that name"
         raise NodeDirectoryError(f"{text}; there are {', '.join(sorted(known)) or 'none'}")
@@ -291,19 +293,21 @@ def _check_names(life: _Life, config: NodeConfig, others: Collection[str]) -> No
 def _stand_alone(life: _Life, config: NodeConfig, others: Collection[str]) -> None:
     """The member list of the new life: this node, and who stays, without a vote."""
     state, record = life.state, life.record
-    known = {member.number: member for member in record.members} | state.members
+    known = {member.number: member for member in record.members} | state.members.by_number
     own = known.get(record.number)
     address = own.address if own is not None else str(config.advertise)
     identity = f"samelog://node/{config.name}"
-    highest = max([state.next_member - 1, record.number, *known])
-    stay = [each for each in state.members.values() if each.name in others]
-    state.members = {
+    highest = max([state.members.next_number - 1, record.number, *known])
+    stay = [each for each in state.members.by_number.values() if each.name in others]
+    state.members.by_number = {
         record.number: Member(record.number, config.name, address, identity, voter=True)
     } | {each.number: msgspec.structs.replace(each, voter=False) for each in stay}
-    state.members_version += VERSION_STEP
-    state.next_member = highest + 1 + NUMBER_STEP
-    started = {n: lives for n, lives in state.started.items() if n in state.members}
-    state.started = started | {record.number: MemberLives(record.boot, record.incarnation)}
+    state.members.version += VERSION_STEP
+    state.members.next_number = highest + 1 + NUMBER_STEP
+    started = {
+        n: lives for n, lives in state.members.started.items() if n in state.members.by_number
+    }
+    state.members.started = started | {record.number: MemberLives(record.boot, record.incarnation)}
 
 
 def leave_numbers_out(state: State) -> None:
@@ -320,7 +324,7 @@ def leave_numbers_out(state: State) -> None:
     table.next_replica = leave_out("replica", table.next_replica, NUMBERS_LEFT_OUT)
     table.next_task += NUMBERS_LEFT_OUT
     table.version += NUMBERS_LEFT_OUT
-    state.transactions.spanning.last += NUMBERS_LEFT_OUT
+    state.stages.last += NUMBERS_LEFT_OUT
     for session in state.sessions.by_name.values():
         session.next_run = session.next_number + NUMBERS_LEFT_OUT
     for known in state.transactions.by_id.values():
@@ -334,7 +338,7 @@ def _recover_groups(life: _Life) -> None:
     state, own = life.state, life.record.number
     here = {each.group for each in life.replicas if not each.record.is_ended}
     for number, group in tuple(state.placement.groups.items()):
-        left = [each for each in group.voters if each in state.members]
+        left = [each for each in group.voters if each in state.members.by_number]
         if len(left) * 2 <= len(group.voters) and left == [own] and number in here:
             apply_change(state.placement, RecoverGroup(number, own))
 
@@ -355,10 +359,10 @@ def _write(fs: FileSystem, config: NodeConfig, life: _Life, wall_ms: int) -> str
     alone = msgspec.structs.replace(
         record,
         suspicion="",
-        members=list(life.state.members.values()),
-        members_version=life.state.members_version,
+        members=list(life.state.members.by_number.values()),
+        members_version=life.state.members.version,
         voters=[finding.number],
-        cluster_id=life.state.cluster_id or record.cluster_id,
+        cluster_id=life.state.members.cluster_id or record.cluster_id,
     )
     write_record(fs, data, known_by_birth(fs, data, alone))
     write_sites(fs, data, SiteRecord())
@@ -371,7 +375,7 @@ def _write_raft(fs: FileSystem, directory: str, life: _Life) -> None:
     """
     finding = life.finding
     log = MemberLog.open(fs, directory, cluster=finding.cluster, node=finding.number)
-    learners = [each for each in life.state.members if each != finding.number]
+    learners = [each for each in life.state.members.by_number if each != finding.number]
     RaftStore.open(fs, log).write(goes_on(life.held, finding.number, learners))
     for each in life.replicas:
         SeatFile(fs, directory, each.group).write(each.record)

@@ -129,7 +129,7 @@ def test_a_segment_names_the_versions_up_to_the_one_in_force_at_its_end() -> Non
         assert schemas.keep(schema)
         versions.append(SchemaVersion(schema.fingerprint, 1))
     state = State(schemas=schemas)
-    state.topics["id"] = Topic("id", "t", {}, 1, [7], schemas=versions)
+    state.topics.by_id["id"] = Topic("id", "t", {}, 1, [7], schemas=versions)
     partition = Partition(7, "id", 0, schema_since=((5, 1), (10, 2), (20, 3)))
     for base, behind, wanted in (
         (0, 5, SegmentSchemas()),

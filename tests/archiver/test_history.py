@@ -104,7 +104,7 @@ def archive_of(path: Path, targets: list[str], start_segment: int) -> ArchiveHis
     """One group's, of partition 1."""
     path.mkdir()
     state = State(copy_targets=targets)
-    state.topics["id"] = Topic("id", "t", {}, 1, [1])
+    state.topics.by_id["id"] = Topic("id", "t", {}, 1, [1])
     state.partitions.by_number[1] = Partition(1, "id", 0, start_segment=start_segment)
     given = SimpleNamespace(
         fs=OsFileSystem(),

@@ -135,7 +135,7 @@ def test_a_member_says_how_much_it_has_only_where_groups_share_the_limit(
         nodes[0].member.shares.note(0, GroupBytes(5, 5))
         nodes[0].tick_slowly()
         assert not [each for each in sent if isinstance(each, LogsHeld)]
-        await until(lambda: nodes[0].cluster.level >= SUPPORTED, "the feature level")
+        await until(lambda: nodes[0].cluster.members.level >= SUPPORTED, "the feature level")
         nodes[0].member.shares.note(1, GroupBytes(7, 7))
         nodes[0].tick_slowly()
         assert [each for each in sent if isinstance(each, LogsHeld)] == [LogsHeld(12)]

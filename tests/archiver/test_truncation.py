@@ -33,7 +33,7 @@ BATCH = batch(b"x" * 40_000)
 
 async def write(nodes: list[Node], session: Session, count: int) -> None:
     """Send so many batches of one record, each merged by itself everywhere."""
-    if not nodes[0].raft.replica.machine.state.topics:
+    if not nodes[0].raft.replica.machine.state.topics.by_id:
         settings = {"segment.bytes": "65536"}
         await nodes[0].raft.proposer.propose(CreateTopicCommand("0" * 32, "t", 1, settings, 1))
     for _ in range(count):

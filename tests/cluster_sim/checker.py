@@ -264,7 +264,7 @@ class Checker:
     def died_applying(self, actor: NodeActor, entry: Entry, state: State) -> None:
         """It ended while it told others what its state machine has taken: they know of resets."""
         for command in decode_commands(entry.data):
-            if isinstance(command, SoftReset | HardReset) and command.reset_id in state.resets:
+            if isinstance(command, SoftReset | HardReset) and command.reset_id in state.resets.ids:
                 self._was_reset(actor, command, state)
 
     def _was_reset(self, actor: NodeActor, command: SoftReset | HardReset, state: State) -> None:
@@ -287,7 +287,7 @@ class Checker:
             return  # rejected
         session = machine.state.sessions.by_name[entry.session]
         partition = machine.state.partitions.by_number[entry.partition]
-        name = (machine.state.topics[partition.topic_id].name, partition.index)
+        name = (machine.state.topics.by_id[partition.topic_id].name, partition.index)
         run_id = next(run.run_id for run in session.runs if run.number == part.run)
         own_id, place = self._own(entry.session, run_id, name, (part.roll, part.stop))
         key = (entry.session, own_id, name)
@@ -305,7 +305,7 @@ class Checker:
         """Only what is closed, and what a majority has merged durably, is compacted."""
         state = actor.node.raft.replica.machine.state  # type: ignore[union-attr]
         partition = state.partitions.by_number[command.partition]
-        topic = state.topics[partition.topic_id]
+        topic = state.topics.by_id[partition.topic_id]
         log = self.lineage.logs.get((topic.log_id, partition.index))
         if log is None or command.number in log.compacted.orders:
             return
@@ -318,8 +318,8 @@ class Checker:
         """Files are archived: none that grows, and a majority has them merged and durable."""
         state = actor.node.raft.replica.machine.state  # type: ignore[union-attr]
         partition = state.partitions.by_number[command.partition]
-        name = (state.topics[partition.topic_id].name, partition.index)
-        log_id = state.topics[partition.topic_id].log_id
+        name = (state.topics.by_id[partition.topic_id].name, partition.index)
+        log_id = state.topics.by_id[partition.topic_id].log_id
         log = self.lineage.logs.get((log_id, partition.index))
         if log is None or command.segment <= log.archived:
             return

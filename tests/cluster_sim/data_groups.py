@@ -123,12 +123,17 @@ class DataGroups:
         number_of = self._world.membership.number_of
         lost = {number_of(actor) for actor in self._world.nodes if actor.is_condemned}
         able = [
-            each for each in state.members.keys() - lost if node.peers.may_hold(each, state, now)
+            each
+            for each in state.members.by_number.keys() - lost
+            if node.peers.may_hold(each, state, now)
         ]
         if not self._world.options.changes:
-            return sorted(able or state.members)
-        leaving = {*state.placement.draining, *(each.replaces for each in state.members.values())}
-        return sorted({*able} - leaving) or sorted(able or state.members)
+            return sorted(able or state.members.by_number)
+        leaving = {
+            *state.placement.draining,
+            *(each.replaces for each in state.members.by_number.values()),
+        }
+        return sorted({*able} - leaving) or sorted(able or state.members.by_number)
 
     def table(self) -> dict[int, tuple[int, ...]]:
         """Group -> members, by the newest table that any node has had."""
@@ -142,9 +147,9 @@ class DataGroups:
     def holders(self, name: Name) -> list[NodeActor]:
         """The nodes that have a partition."""
         state = self._newest()
-        if state is None or name[0] not in state.names:
+        if state is None or name[0] not in state.topics.by_name:
             return []
-        topic = state.topics[state.names[name[0]]]
+        topic = state.topics.by_id[state.topics.by_name[name[0]]]
         group = state.placement.group_of(topic.partition_numbers[name[1]])
         return self._actors(self.table().get(group, ()))
 
@@ -221,7 +226,7 @@ class DataGroups:
         digest = blake2b(machine.encode()).digest()
         if self._states.setdefault((number, applied), digest) != digest:
             raise Violation("one state", f"{actor.host} differs in group {number} at {applied}")
-        events = [event.text for event in machine.state.events]
+        events = [event.text for event in machine.state.events.remembered]
         known = self._events.setdefault(number, [])
         if events[: len(known)] != known[: len(events)]:
             raise Violation(
@@ -275,7 +280,7 @@ class DataGroups:
         replica = None if node is None else node.data_groups.replicas.get(number)
         if replica is None:
             return f"{actor.host} has no replica of group {number}"
-        events = [each.text for each in replica.group_replica.logs.machine.state.events]
+        events = [each.text for each in replica.group_replica.logs.machine.state.events.remembered]
         if events != self._events.get(number, []):
             return f"{actor.host} lacks events of group {number}"
         rested_at = self._rested_at.get((actor.host, number), float("-inf"))

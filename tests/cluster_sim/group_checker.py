@@ -107,7 +107,7 @@ class GroupChecker:
     def died_applying(self, state: State, commands: Sequence[Any]) -> None:
         """It ended while it told others what its state machine has taken."""
         for command in commands:
-            if isinstance(command, BeginAnew) and command.reset_id in state.resets:
+            if isinstance(command, BeginAnew) and command.reset_id in state.resets.ids:
                 self._log_changed(state, command)
 
     def _configured_as(self, group: int, command: SetReplicas) -> None:
@@ -213,7 +213,7 @@ def _keeps(path: str, size: int) -> Callable[[NodeActor], bool]:
 
 def _name_of(state: State, number: int) -> InputName:
     partition = state.partitions.by_number[number]
-    return state.topics[partition.topic_id].name, partition.index
+    return state.topics.by_id[partition.topic_id].name, partition.index
 
 
 class GroupRecorder:

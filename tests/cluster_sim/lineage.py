@@ -40,7 +40,7 @@ class Lineage:
 
     def told(self, state: State) -> None:
         """Raft knows of these topics."""
-        for topic in state.topics.values():
+        for topic in state.topics.by_id.values():
             ids, known = _ids(topic), self._ids.get(topic.name, [])
             longer, shorter = (ids, known) if len(ids) > len(known) else (known, ids)
             if longer[: len(shorter)] != shorter:

@@ -16,8 +16,8 @@ from samelog.sequencer.state.tables.open_transactions import JoinedInLog
 from samelog.sequencer.state.tables.stages import (
     PinStage,
     SettleUnit,
-    Spanning,
     StagedUnit,
+    StagesTable,
     UnitStep,
 )
 from samelog.sequencer.state.tables.transactions import CarriedOut, TransactionsTable
@@ -31,7 +31,9 @@ def prepared_by_word() -> Iterator[None]:
     """A group says that it is prepared as soon as it hears of a unit."""
     original = steps._of_unit
 
-    def of_unit(found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: Spanning) -> None:
+    def of_unit(
+        found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: StagesTable
+    ) -> None:
         original(found, who, known, own)
         if known.unit.participants[who[1]] is Step.JOINED and known.unit.is_open:
             found.tell.append(SettleUnit(*who, UnitStep.PREPARED))
@@ -75,11 +77,11 @@ def carry_out_a_part() -> Iterator[None]:
 def forget_what_is_decided() -> Iterator[None]:
     """Group 0 forgets a unit when it has decided it."""
 
-    def forget(self: Spanning, number: int) -> None:
+    def forget(self: StagesTable, number: int) -> None:
         if self.units[number].unit.decision is not Decision.NONE:
             del self.units[number]
 
-    with patch.object(Spanning, "forget_done", forget):
+    with patch.object(StagesTable, "forget_done", forget):
         yield
 
 
@@ -88,7 +90,7 @@ def forget_pins_in_snapshots() -> Iterator[None]:
     """A snapshot does not have what a group has pinned."""
 
     def encode(self: StateMachine) -> bytes:
-        spanning = self.state.transactions.spanning
+        spanning = self.state.stages
         pins, spanning.pins = spanning.pins, {}
         try:
             return state_machine._encoder.encode(self.state)
@@ -104,7 +106,9 @@ def done_by_word() -> Iterator[None]:
     """A group says that it has carried out what it is about to carry out."""
     original = steps._of_unit
 
-    def of_unit(found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: Spanning) -> None:
+    def of_unit(
+        found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: StagesTable
+    ) -> None:
         original(found, who, known, own)
         if known.unit.decision is Decision.COMMIT:
             found.tell.append(SettleUnit(*who, UnitStep.DONE))

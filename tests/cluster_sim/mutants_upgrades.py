@@ -32,10 +32,10 @@ def finalize_by_a_majority() -> Iterator[None]:
     """The feature level is raised once a majority of the members supports the new one."""
 
     def raise_level(state: State, command: RaiseLevel) -> WhyNot:
-        support = [life for life in state.started.values() if life.level >= command.level]
-        if state.level != command.since or 2 * len(support) <= len(state.members):
+        support = [life for life in state.members.started.values() if life.level >= command.level]
+        if state.members.level != command.since or 2 * len(support) <= len(state.members.by_number):
             return "LEVEL_UNSUPPORTED", "no majority"
-        state.level = command.level
+        state.members.level = command.level
         return None
 
     def obstacle(self: Upgrade, number: int, level: int, wanted: int) -> str:

@@ -31,7 +31,7 @@ class NewKind(Command, frozen=True, tag=1000):
 
 
 def _apply(state: StateMachine, command: NewKind) -> NewKind:
-    state.state.remember(RecordEvent(0, "new kind", command.text))
+    state.state.events.remember(RecordEvent(0, "new kind", command.text))
     return command
 
 

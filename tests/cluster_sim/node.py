@@ -174,7 +174,7 @@ class NodeActor(Actor):
             raise Violation("one history", f"{self.host} is halted: {node.raft.group.halted}")
         record, state = node.member.directory.record, node.logs.machine.state
         if self.is_condemned and not self.has_rotten:
-            known = state.started.get(record.number)
+            known = state.members.started.get(record.number)
             is_out = known is None or known.let_in != record.incarnation
             self.is_condemned = is_out or self.world.data_groups.is_suspect(self)
         self.world.data_groups.look(self, node)

@@ -55,7 +55,7 @@ class Operator:
         if self._world.options.converts and self._chance.random() < CONVERTS_SHARE:
             self._world.loop.call_in(process, 0.0, self._change, node, self._convert)
             return
-        if TOPIC not in node.cluster.topics:
+        if TOPIC not in node.cluster.topics.by_id:
             self._world.loop.call_in(process, 0.0, self._place, node)
             return
         what: list[Callable[[Node], Sequence[AnyChange]]] = [
@@ -80,7 +80,7 @@ class Operator:
                 node.raft.group.propose([ChangePlacement(-1, changes)])
 
     def _place(self, node: Node) -> None:
-        table, level = node.cluster.placement, node.cluster.level
+        table, level = node.cluster.placement, node.cluster.members.level
         if not table.groups:  # they may end, where topics are converted
             return
         groups = self._chance.choices(sorted(table.groups), k=PARTITIONS)
@@ -112,11 +112,11 @@ class Operator:
 
     def _convert(self, node: Node) -> Sequence[AnyChange]:
         """A topic that was made on every node gets another number of copies."""
-        topics = [each for each in node.cluster.topics.values() if each.topic_id != TOPIC]
+        topics = [each for each in node.cluster.topics.by_id.values() if each.topic_id != TOPIC]
         if not topics:
             return []
         topic = self._chance.choice(sorted(topics, key=lambda each: each.name))
-        options, members = self._world.options, len(node.cluster.members)
+        options, members = self._world.options, len(node.cluster.members.by_number)
         most = MOST_COPIES if options.recreates else min(3, members)
         copies = self._chance.randint(1, most)
         able = self._world.data_groups.able(node)
@@ -136,7 +136,9 @@ class Operator:
             if node is None or process is None or not node.raft.group.is_leader:
                 continue
             placement = node.cluster.placement
-            draining = [each for each in placement.draining if each in node.cluster.members]
+            draining = [
+                each for each in placement.draining if each in node.cluster.members.by_number
+            ]
             is_asked = draining or placement.are_paused or placement.declined
             if is_asked or self._stuck_tasks(placement):
                 self._world.loop.call_in(process, 0.0, self._change, node, self._as_it_was)
@@ -203,7 +205,7 @@ class Operator:
         nodes = [actor.node for actor in self._world.nodes if actor.node is not None]
         newest = max(nodes, key=lambda node: node.cluster.placement.version)
         table = newest.cluster.placement
-        draining = [each for each in table.draining if each in newest.cluster.members]
+        draining = [each for each in table.draining if each in newest.cluster.members.by_number]
         if table.tasks or draining or table.are_paused or table.declined:
             return f"tasks are under way: {table.tasks}, {newest.placing.waits}"
         if table.resetting:
@@ -231,7 +233,7 @@ def _exists(cluster: State, partition: int) -> bool:
     """Whether the topic of a partition was not deleted: what a group's state says of the pass of
     another partition stays until the next pass.
     """
-    return any(partition in topic.partition_numbers for topic in cluster.topics.values())
+    return any(partition in topic.partition_numbers for topic in cluster.topics.by_id.values())
 
 
 def _misplaced(cluster: State, group: int, own: State) -> str:

@@ -37,7 +37,7 @@ class _AnyNode:
         nodes = [actor.node for actor in self._world.nodes if actor.node is not None]
         if not nodes:
             raise AdminError("no node runs")
-        topics = self._chance.choice(nodes).raft.replica.machine.state.topics.values()
+        topics = self._chance.choice(nodes).raft.replica.machine.state.topics.by_id.values()
         return Topics(
             tuple(TopicInfo(each.name, each.log_id, each.partitions, {}) for each in topics)
         )

@@ -149,7 +149,7 @@ class RecreatedLineage(Lineage):
 
     def told(self, state: State) -> None:
         """Raft knows of these topics."""
-        for topic in state.topics.values():
+        for topic in state.topics.by_id.values():
             known = self._ids.setdefault(topic.name, [])
             if topic.log_id not in known:
                 known.append(topic.log_id)

@@ -326,12 +326,12 @@ def _unfinished(actor: NodeActor) -> str:
     node = actor.node
     if node is None:
         return ""
-    if units := node.cluster.transactions.spanning.units:
+    if units := node.cluster.stages.units:
         return f"has units {list(units)}"
     for number, replica in node.data_groups.replicas.items():
         logs = replica.group_replica.logs
         state = logs.machine.state
-        if pins := state.transactions.spanning.pins:
+        if pins := state.stages.pins:
             return f"has pinned {list(pins)} in group {number}"
         if any(log.open for log in state.open_transactions.by_partition.values()):
             return f"has open transactions in group {number}"

@@ -52,7 +52,11 @@ class Upgrades:
         nodes = self._world.nodes
         if not self._world.options.upgrades or any(n.stays_away or n.has_rotten for n in nodes):
             return ""
-        kinds = {event.kind for each in self._running() for event in each.logs.machine.state.events}
+        kinds = {
+            event.kind
+            for each in self._running()
+            for event in each.logs.machine.state.events.remembered
+        }
         return "" if self._level() >= NEW_BUILD and "new kind" in kinds else "the upgrade goes on"
 
     def _running(self) -> list[Node]:

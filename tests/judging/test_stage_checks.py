@@ -80,6 +80,6 @@ def test_nothing_is_published_while_nobody_can_check(monkeypatch: pytest.MonkeyP
 
 def test_a_topic_without_a_schema_takes_nothing_staged() -> None:
     world = World()
-    world.machine.state.topics["t"].schemas.clear()
+    world.machine.state.topics.by_id["t"].schemas.clear()
     with pytest.raises(CannotCheck, match="has no schema yet"):
         why_unfit(world, batch(GOOD))

@@ -308,7 +308,7 @@ def test_nobody_may_do_more_than_read_them(name: str) -> None:
     may = {each for each in _OF_TOPICS if broker.may(ann, each, kind, name)}
     assert may == {AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS}
     assert broker.may_write(ann, "others")
-    broker.machine.state.names[name] = "of users, of before the level"
+    broker.machine.state.topics.by_name[name] = "of users, of before the level"
     assert broker.may_write(ann, name)
 
 

@@ -294,7 +294,7 @@ class World:
 
     def here(self) -> MirroredPartition:
         state = self.mirror.machine.state
-        return finished(mirror_info(state, state.topics["m"])).partitions[0]
+        return finished(mirror_info(state, state.topics.by_id["m"])).partitions[0]
 
     async def kill(self) -> None:
         if self.task is not None:

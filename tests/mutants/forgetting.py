@@ -79,7 +79,7 @@ def let_in_by_any_entry() -> Iterator[None]:
     """A suspect counts again by an entry that let an earlier life of it in."""
 
     def is_let_in(self: OwnLife) -> bool:
-        known = self._machine.state.started.get(self._directory.record.number)
+        known = self._machine.state.members.started.get(self._directory.record.number)
         return known is not None and known.let_in != ""
 
     with patch.object(OwnLife, "_is_let_in", is_let_in):

@@ -157,7 +157,7 @@ def promote_a_topic_twice() -> Iterator[None]:
             known = state.mirrors.topics.get(topic_id)
             if known is not None and known.promoted_ms >= 0:
                 known.promoted_ms, known.ends = -1, []
-                state.mirrors.follow(topic_id, state.topics[topic_id].partition_numbers)
+                state.mirrors.follow(topic_id, state.topics.by_id[topic_id].partition_numbers)
         return original(state, command)
 
     planted = {**mirrors.MIRROR_CHANGES}

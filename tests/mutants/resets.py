@@ -52,7 +52,7 @@ def obey_older_resets() -> Iterator[None]:
     """A group executes a reset although it has executed a newer one."""
 
     def is_older(state: State, log: Any) -> bool:
-        topic = state.topics.get(log.topic_id)
+        topic = state.topics.by_id.get(log.topic_id)
         return topic is not None and topic.partition_numbers[0] != log.numbers[0]
 
     with patch.object(reset_units, "_is_older", is_older):
@@ -84,7 +84,7 @@ def open_the_log_of_old() -> Iterator[None]:
     """What is made after a reset is of the log that the topic began with."""
 
     def opening(cluster: State, number: int) -> OpenPartition:
-        topic = cluster.topics[cluster.placement.partitions[number].topic_id]
+        topic = cluster.topics.by_id[cluster.placement.partitions[number].topic_id]
         return resets._plain_opening(number, topic)
 
     with patch.object(resets, "opening", opening):

@@ -182,7 +182,7 @@ def stay_by_hearsay() -> Iterator[None]:
     """A member that has just followed says who stays, by a state that is of before."""
 
     def stays(state: Any, cluster_id: str, own: int, other: int, known_as: Any) -> bool:
-        return other in state.members
+        return other in state.members.by_number
 
     with patch.object(staying, "stays", stays), patch.object(dispatch, "stays", stays):
         yield

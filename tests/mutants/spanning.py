@@ -8,34 +8,34 @@ from unittest.mock import patch
 
 from samelog.sequencer.spanning import steps
 from samelog.sequencer.spanning.steps import UnitSteps
-from samelog.sequencer.state.tables.stages import SettleUnit, Spanning, StagedUnit, UnitStep
+from samelog.sequencer.state.tables.stages import SettleUnit, StagedUnit, StagesTable, UnitStep
 from samelog.sequencer.state.two_phase import Decision
 
 
 @contextmanager
 def close_what_is_pinned() -> Iterator[None]:
     """What is pinned can be closed, and pinned for another batch."""
-    with patch.object(Spanning, "is_pinned", lambda self, session: False):
+    with patch.object(StagesTable, "is_pinned", lambda self, session: False):
         yield
 
 
 @contextmanager
 def let_batches_overtake() -> Iterator[None]:
     """A batch begins when the one before it is decided, carried out or not."""
-    original = Spanning.of_stage
+    original = StagesTable.of_stage
 
-    def of_stage(self: Spanning, stage: str) -> tuple[int, StagedUnit] | None:
+    def of_stage(self: StagesTable, stage: str) -> tuple[int, StagedUnit] | None:
         known = original(self, stage)
         return known if known is not None and known[1].unit.is_open else None
 
-    with patch.object(Spanning, "of_stage", of_stage):
+    with patch.object(StagesTable, "of_stage", of_stage):
         yield
 
 
 @contextmanager
 def seal_what_is_pinned() -> Iterator[None]:
     """A partition goes to another group though a batch is being published in it."""
-    with patch.object(Spanning, "pins_partition", lambda self, number: False):
+    with patch.object(StagesTable, "pins_partition", lambda self, number: False):
         yield
 
 
@@ -44,7 +44,9 @@ def tell_what_is_not_there() -> Iterator[None]:
     """Who has no pin of a unit that is committed believes that it was carried out."""
     original = steps._of_unit
 
-    def of_unit(found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: Spanning) -> None:
+    def of_unit(
+        found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: StagesTable
+    ) -> None:
         if known.unit.decision is Decision.COMMIT and who[0] not in own.pins:
             found.tell.append(SettleUnit(*who, UnitStep.DONE))
         else:

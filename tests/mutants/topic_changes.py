@@ -54,7 +54,7 @@ def number_what_waits() -> Iterator[None]:
     original = events.note_events
 
     def note(state: State, found: Sequence[Happened]) -> None:
-        state.told.next_number = len(state.told.waiting)
+        state.events.next_number = len(state.events.waiting)
         original(state, found)
 
     with patch.object(machine, "note_events", note):

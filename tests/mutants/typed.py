@@ -44,7 +44,7 @@ def set_behind_any_version() -> Iterator[None]:
     original = machine.CHANGES[SetSchemaCommand]
 
     def set_schema(state: State, command: SetSchemaCommand) -> WhyNot:
-        newest = len(state.topics[command.topic_id].schemas)
+        newest = len(state.topics.by_id[command.topic_id].schemas)
         return original(state, msgspec.structs.replace(command, follows=newest))
 
     with patch.dict(machine.CHANGES, {SetSchemaCommand: set_schema}):

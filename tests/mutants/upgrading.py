@@ -55,10 +55,10 @@ def finalize_without_learners() -> Iterator[None]:
     original = machine.CHANGES[RaiseLevel]
 
     def raise_level(state: State, command: RaiseLevel) -> WhyNot:
-        everybody = state.members
-        state.members = {number: each for number, each in everybody.items() if each.voter}
+        everybody = state.members.by_number
+        state.members.by_number = {number: each for number, each in everybody.items() if each.voter}
         problem = original(state, command)
-        state.members = everybody
+        state.members.by_number = everybody
         return problem
 
     with patch.dict(machine.CHANGES, {RaiseLevel: raise_level}):

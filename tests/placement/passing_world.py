@@ -58,7 +58,7 @@ class Group:
     def __init__(self, number: int, partition: int) -> None:
         self.number = number
         self.machine = StateMachine()
-        self.machine.state.level = LOWEST
+        self.machine.state.members.level = LOWEST
         self.machine.state.placement.own = [PlacedReplica(number, number)]
         self.machine.apply(OpenPartition(partition, TOPIC, "t", {}, 1, [MOVING, STAYING]))
         self.entries: list[bytes] = []

@@ -98,7 +98,7 @@ def test_what_has_left_is_as_what_was_made_in_a_data_group() -> None:
     assert table.partitions == {MOVING: PlacedPartition(MOVING, TOPIC, 0, TARGET, base, 3)}
     assert (table.moves, table.tasks) == ({}, {})
     assert (state.epochs.by_partition, state.transfers.left) == ({}, [])
-    assert state.topics[TOPIC].is_placed
+    assert state.topics.by_id[TOPIC].is_placed
     assert state.partitions.by_number[MOVING].next_offset == 0
     assert table.group_of(STAYING) == METADATA
     assert not isinstance(cluster.merge(STAYING, 3), Rejection), "the other one goes on here"
@@ -116,7 +116,7 @@ def test_the_table_names_nothing_before_it_is_open_elsewhere() -> None:
     cluster = Cluster()
     cluster.moves()
     assert cluster.state.placement.group_of(MOVING) == METADATA
-    assert not cluster.state.topics[TOPIC].is_placed
+    assert not cluster.state.topics.by_id[TOPIC].is_placed
     assert isinstance(cluster.merge(MOVING, 1), Rejection), "it is sealed"
 
 

@@ -77,7 +77,7 @@ def test_a_compacted_partition_stays_in_its_group() -> None:
     """Its copies elsewhere would be of segments that nobody has any more."""
     group = Group(1, MOVING)
     seal = PassPartition(1, Action.SEAL_PARTITION, MOVING, b"")
-    settings = group.state.topics[TOPIC].settings
+    settings = group.state.topics.by_id[TOPIC].settings
     settings["cleanup.policy"] = "compact,delete"
     assert took(group, 1, Action.SEAL_PARTITION) == "COMPACTED"
     settings["cleanup.policy"] = "delete"
@@ -90,7 +90,7 @@ def test_a_compacted_partition_stays_in_its_group() -> None:
 
 def test_what_is_sealed_never_is_said_before() -> None:
     group = Group(1, MOVING)
-    topic, partition = group.state.topics[TOPIC], group.state.partitions.by_number[MOVING]
+    topic, partition = group.state.topics.by_id[TOPIC], group.state.partitions.by_number[MOVING]
     assert why_together(topic, [partition]) is None
     partition.compacted = Compactions(1)
     assert "compacted once" in (why_together(topic, [partition]) or "")
@@ -192,14 +192,14 @@ def test_schemas_come_along(here: int, there: int) -> None:
     source.state.partitions.by_number[MOVING].next_offset = 7
     assert move(source, target, 1) == ""
     newest = max(here, there)
-    assert len(target.state.topics[TOPIC].schemas) == newest
+    assert len(target.state.topics.by_id[TOPIC].schemas) == newest
     for number in (MOVING, STAYING):
         assert target.state.partitions.by_number[number].schema_since[-1][1] == newest
     moved = target.state.partitions.by_number[MOVING].schema_since
     assert moved[0] == (0, here)
     assert len(moved) == (1 if here >= there else 2)
     assert set(target.state.schemas.texts) >= {
-        each.fingerprint for each in source.state.topics[TOPIC].schemas
+        each.fingerprint for each in source.state.topics.by_id[TOPIC].schemas
     }
 
 
@@ -228,7 +228,7 @@ def test_who_takes_part_in_a_transaction_comes_along() -> None:
 def test_what_is_pinned_is_not_sealed() -> None:
     group = Group(1, MOVING)
     begin(group, MOVING, 1)
-    pins = group.state.transactions.spanning.pins
+    pins = group.state.stages.pins
     pins[4] = PinStage(4, "s", [("p", "r1")], [(MOVING, [])])
     assert took(group, 1, Action.SEAL_PARTITION) == "PINNED"
     del pins[4]
@@ -240,9 +240,9 @@ def test_a_group_that_has_just_been_made_is_asked_again() -> None:
     source, target = world.groups[1], world.groups[2]
     data = carry(source.state, MOVING, is_sealed=False)
     told = PassTold(1, MOVING, 2, False, crc32c(data, 0), 0, 1, data)
-    target.state.level = 0
+    target.state.members.level = 0
     world.passes[2].hear(told)
     assert not target.entries
-    target.state.level = LOWEST
+    target.state.members.level = LOWEST
     world.passes[2].hear(told)
     assert len(target.entries) == 1

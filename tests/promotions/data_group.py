@@ -115,8 +115,8 @@ class DataGroup:
         state = member.machine.state
         if not state.placement.sites.promotions:
             return
-        had = [each for each in self.logs if each in state.members]
-        left = [each for each in placed.voters if each in state.members]
+        had = [each for each in self.logs if each in state.members.by_number]
+        left = [each for each in placed.voters if each in state.members.by_number]
         if had and not left:
             raise Harm(f"{had} had the group, and nobody goes on with it")
 

@@ -77,7 +77,7 @@ class Member:
         self.records: list[bytes] = []
         self.agreement = Agreement()
         self.life: OwnLife
-        self.cluster_id = base.state.cluster_id
+        self.cluster_id = base.state.members.cluster_id
         """As its directory has it: only between two lives is it another one."""
         name, cluster_id = f"n{number}", self.cluster_id
         record = NodeRecord(FORMAT_VERSION, "c", name, 1, number, cluster_id=cluster_id)
@@ -195,14 +195,16 @@ class Member:
         records = list(self.records)
         term = raft.log.term_at(raft.last_index) or 0
         state = self.machine.state
-        state.members = {
-            n: each for n, each in state.members.items() if n in (self.number, *others)
+        state.members.by_number = {
+            n: each for n, each in state.members.by_number.items() if n in (self.number, *others)
         }
         place = self.number, raft.last_index, term
         done = self.machine.apply(PromoteSiteCommand(self.site, promotion, *place, 1, "lost"))
         if isinstance(done, Rejection):
             raise AssertionError(done.message)
-        for change in operations.go_on_with_readers(state.placement, state.members, self.number):
+        for change in operations.go_on_with_readers(
+            state.placement, state.members.by_number, self.number
+        ):
             apply_change(state.placement, change)
         held = Held(self.machine, [], raft.last_index, term, raft.term, raft.commit_index)
         effects = goes_on(held, self.number, others)
@@ -219,6 +221,6 @@ class Member:
         self.entries, self.hard_state = [], effects.hard_state
         self._founders = [], []
         known = read_record(cast(Any, self.files), DIRECTORY)
-        self.cluster_id = self.machine.state.cluster_id
+        self.cluster_id = self.machine.state.members.cluster_id
         record = msgspec.structs.replace(known, cluster_id=self.cluster_id)
         write_record(cast(Any, self.files), DIRECTORY, record)

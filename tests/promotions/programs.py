@@ -41,7 +41,7 @@ FILE = 4
 
 def open_inputs(base: StateMachine) -> list[int]:
     """One for each program: a session of its own with a run in the topic."""
-    (number,) = base.state.topics[TOPIC].partition_numbers
+    (number,) = base.state.topics.by_id[TOPIC].partition_numbers
     found = []
     for place in range(PRODUCERS + SESSIONS):
         session = f"program-{place}"

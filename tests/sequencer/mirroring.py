@@ -82,9 +82,9 @@ class MirrorWorld:
 
     def __init__(self, source: MirrorSource = SOURCE) -> None:
         self.machine = StateMachine()
-        self.machine.state.cluster_id = "destination"
+        self.machine.state.members.cluster_id = "destination"
         self.machine.apply(CreateMirror("m", "eu.flights", 1, {}, 5, source))
-        self.number = self.machine.state.topics["m"].partition_numbers[0]
+        self.number = self.machine.state.topics.by_id["m"].partition_numbers[0]
         self.bytes = Bytes()
         self.checked = CheckedRanges(0)
         self.planner = Planner(self.machine, PlannerLimits())

@@ -45,7 +45,7 @@ def client_of_all(path: Path) -> ClientConfig:
 def holder_of(nodes: list[Node], topic: str) -> Node:
     """The member with the only replica of a topic."""
     state = nodes[0].cluster
-    [number] = state.topics[state.names[topic]].partition_numbers
+    [number] = state.topics.by_id[state.topics.by_name[topic]].partition_numbers
     [member] = state.placement.groups[state.placement.group_of(number)].members
     return next(node for node in nodes if node.peers.number == member)
 
@@ -58,7 +58,7 @@ async def begin(nodes: list[Node]) -> tuple[str, Node]:
     for number in range(6):
         topic = f"t{number}"
         await create_topic(leader, CreateTopic(topic, 1, {}, replication_factor=1))
-        await until(lambda t=topic: t in nodes[0].cluster.names, "it is known")  # type: ignore[misc]
+        await until(lambda t=topic: t in nodes[0].cluster.topics.by_name, "it is known")  # type: ignore[misc]
         holder = holder_of(nodes, topic)
         if holder is not leader:
             return topic, holder
@@ -96,7 +96,7 @@ def test_a_publisher_goes_on_or_holds_while_the_only_holder_is_away(
             publisher.append(value)
         await delete_topic_or_view(leader, DeleteTopic(topic, in_use=True, confirm=topic))
         await create_topic(leader, CreateTopic(topic, 1, {}, replication_factor=1))
-        await until(lambda: topic in others[0].cluster.names, "it is known")
+        await until(lambda: topic in others[0].cluster.topics.by_name, "it is known")
         assert holder_of(others, topic) is not holder
         if unmerged:
             with pytest.raises(TopicDeleted):

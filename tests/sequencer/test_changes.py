@@ -117,7 +117,7 @@ def test_a_leader_that_takes_nothing_in_lets_another_lead(
 def test_members_beyond_seven_are_learners(voters: int, joining: int, is_full: bool) -> None:
     """A learner has no vote in group 0; of data groups it may have what any member has."""
     machine, count = StateMachine(), voters + joining
-    machine.state.members = {
+    machine.state.members.by_number = {
         n: Member(n, f"n{n}", f"n{n}:1", "", voter=n < voters, promote=True) for n in range(count)
     }
     changes = Changes(
@@ -131,8 +131,9 @@ def test_members_beyond_seven_are_learners(voters: int, joining: int, is_full: b
         lives=cast(Any, None),
     )
     assert (changes._count_voters() >= VOTERS_LIMIT) == is_full
-    machine.state.members = {
-        n: msgspec.structs.replace(each, voter=True) for n, each in machine.state.members.items()
+    machine.state.members.by_number = {
+        n: msgspec.structs.replace(each, voter=True)
+        for n, each in machine.state.members.by_number.items()
     }
     changes._check_new("learner", "n9:1", is_one_more_voter=False)
     with pytest.raises(ChangeRefused, match="at most 7 voters") if is_full else nullcontext():

@@ -83,7 +83,7 @@ async def _opened(intake: RoutedIntake, partition: int, run: int, listener: Any)
 
 async def place(node: Node) -> None:
     """A topic with a partition in each of two groups; the table may move meanwhile."""
-    while "f" * 32 not in node.cluster.topics:
+    while "f" * 32 not in node.cluster.topics.by_id:
         since = node.cluster.placement.version
         with suppress(TimeoutError):
             await node.raft.proposer.propose(
@@ -151,7 +151,7 @@ def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(
             for node in nodes
             for group in (1, 2)
         ]
-        await until(lambda: all("f" * 32 in state.topics for state in states), "the topic")
+        await until(lambda: all("f" * 32 in state.topics.by_id for state in states), "the topic")
         inputs = [await opened(intake, 0) for intake in intakes]
         await opened(intakes[0], 1)
         for intake, each in zip(intakes, inputs, strict=True):
@@ -194,7 +194,7 @@ def test_a_run_that_was_over_before_its_partition_moved_is_let_go(
         await make_groups(nodes, [0], [0])
         await until(lambda: bool(led(nodes, 1) and led(nodes, 2)), "led")
         await place(node)
-        [number, _] = node.cluster.topics["f" * 32].partition_numbers
+        [number, _] = node.cluster.topics.by_id["f" * 32].partition_numbers
         for run, data in enumerate((FIRST, SECOND)):
             each = await opened(intake, 0, run)
             await taken(intake.append(each.input, run, 0, 0, data))

@@ -55,7 +55,7 @@ def delete_topic(node: Node) -> None:
     """As if that was applied just now."""
     state = node.logs.machine.state
     state.partitions.by_number.clear()
-    state.topics.clear()
+    state.topics.by_id.clear()
 
 
 class Threads:
@@ -123,7 +123,7 @@ def test_archiving_waits_for_a_compaction_that_goes_on(tmp_path: Path, run_with:
     async def body(nodes: list[Node]) -> None:
         await publish(nodes[0])
         room_of(nodes[0], 100)
-        topic = next(iter(nodes[0].logs.machine.state.topics.values()))
+        topic = next(iter(nodes[0].logs.machine.state.topics.by_id.values()))
         topic.settings.update({"cleanup.policy": "compact,delete", "retention.ms": "1"})
         with patch.object(nodes[0].care.compactor._parts.orders, "now_ms", lambda: 1):
             await compact(nodes[0], lambda node: compactions_of(node).order is not None)

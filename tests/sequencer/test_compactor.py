@@ -62,7 +62,7 @@ async def publish(node: Node) -> None:
     merged = node.raft.coordinator.majority_merged
     await until(lambda: merged([NUMBER]).get(NUMBER) == RECORDS, "durable on a majority")
     state = node.logs.machine.state
-    settings = next(iter(state.topics.values())).settings
+    settings = next(iter(state.topics.by_id.values())).settings
     settings.update({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
     state.partitions.by_number[NUMBER].rolls = ((2, 1), (4, 1))
 

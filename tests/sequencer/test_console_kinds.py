@@ -35,7 +35,7 @@ VIEW = CreateViewCommand("a" * 32, "big", "t" * 32, "key > 'b'", [], 0, {}, "", 
 def test_topics_that_are_no_plain_logs_are_told(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         node = await leader_of(nodes)
-        await until(lambda: node.raft.replica.machine.state.level == SUPPORTED, "the level")
+        await until(lambda: node.raft.replica.machine.state.members.level == SUPPORTED, "the level")
         await propose(node, CreateTopicCommand("t" * 32, "t", 1, {"dedup.key": "first"}, 1))
         await propose(node, VIEW)
         await propose(node, CreateMirror("b" * 32, "us.quotes", 2, {}, 7, SOURCE))

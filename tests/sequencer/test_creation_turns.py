@@ -50,7 +50,7 @@ def test_no_creation_is_applied_in_a_long_turn(tmp_path: Path, run_with: RunWith
         with turns:
             await nodes[0].raft.proposer.propose(creation("wide", MANY), longer_s=60)
         assert nodes[0].logs.machine.topic_named("wide") is not None
-        topic_id = nodes[0].logs.machine.state.names["wide"]
+        topic_id = nodes[0].logs.machine.state.topics.by_name["wide"]
         with turns:
             await nodes[0].raft.proposer.propose(AddPartitions(topic_id, 2 * MANY), longer_s=60)
 

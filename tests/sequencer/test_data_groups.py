@@ -71,7 +71,7 @@ def test_groups_have_leaders_of_their_own_and_rest_when_nothing_happens(
         for node in nodes:
             state = node.data_groups.replicas[1].group_replica.logs.machine.state
             await until(lambda s=state: s.events[-1:] == [event], "the event everywhere")  # type: ignore[misc]
-            assert not node.logs.machine.state.events
+            assert not node.logs.machine.state.events.remembered
         await until(lambda: rests(nodes, 1), "rest again")
         assert [node.data_groups.replicas[1].raft.raft.term for node in nodes] == terms
 
@@ -158,13 +158,14 @@ def test_groups_without_work_run_nothing_and_begin_again(tmp_path: Path, run_wit
         await until(lambda: not works(nodes, 1) and not works(nodes, 2), "all rest")
         await place(nodes[0], 1)
         state = nodes[2].data_groups.replicas[1].group_replica.logs.machine.state
-        await until(lambda: "f" * 32 in state.topics, "the topic in its group")
+        await until(lambda: "f" * 32 in state.topics.by_id, "the topic in its group")
         assert not works(nodes, 2), "it is not concerned"
         await until(lambda: not works(nodes, 1), "all rest again")
         settings = AlterTopicCommand("f" * 32, {"retention.ms": "1000"}, [])
         await nodes[0].raft.proposer.propose(settings)
         await until(
-            lambda: state.topics["f" * 32].settings == {"retention.ms": "1000"}, "the settings"
+            lambda: state.topics.by_id["f" * 32].settings == {"retention.ms": "1000"},
+            "the settings",
         )
         await nodes[0].raft.proposer.propose(DeleteTopicCommand("f" * 32))
         await until(
@@ -191,7 +192,7 @@ def test_a_group_rests_without_a_member_that_is_away_until_it_comes_back(
         await nodes[2].start()
         await until(lambda: 1 in nodes[2].data_groups.replicas, "it is back")
         state = nodes[2].data_groups.replicas[1].group_replica.logs.machine.state
-        await until(lambda: state.events[-1:] == [event], "it has everything")
+        await until(lambda: state.events.remembered[-1:] == [event], "it has everything")
         await until(lambda: rests(nodes, 1) and not works(nodes, 1), "rest with it")
 
     run_with(tmp_path, 3, body)
@@ -293,7 +294,7 @@ def test_a_replica_hears_and_speaks_under_its_own_number(tmp_path: Path, run_wit
 
 def test_group_0_changes_nothing_of_what_is_in_a_data_group() -> None:
     machine = StateMachine()
-    machine.state.members[0] = Member(0, "a", "a:1", "x", voter=True)
+    machine.state.members.by_number[0] = Member(0, "a", "a:1", "x", voter=True)
     place = PlaceTopic(0, "id", "t", {}, 1, [NewGroup(1, (0,), 0)], [1])
     assert machine.apply(place).partition_numbers == [1]
     machine.apply(OpenRunCommand("s", "d", "i", 0, "r", None, None))

@@ -58,7 +58,7 @@ def test_who_differs_is_found_at_a_change_of_leader(tmp_path: Path, run_with: Ru
         assert len({merged(node) for node in nodes}) == 1
         assert [node.logs.merging.divergences for node in (leader, other, odd)] == [0, 0, 1]
         assert "a majority has" in trouble(odd)
-        events = other.logs.machine.state.events
+        events = other.logs.machine.state.events.remembered
         await until(lambda: any(each.kind == "divergence" for each in events), "an event")
         (event,) = (each for each in events if each.kind == "divergence")
         assert event.text == f"{odd.member.config.name}: {trouble(odd)}"

@@ -117,7 +117,7 @@ async def nothing(nodes: list[Node]) -> None:
 def test_doubt_of_a_minority_passes_without_a_word(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await until(lambda: not nodes[2].member.directory.record.doubtful, "no doubt is left")
-        assert nodes[0].raft.replica.machine.state.events == []
+        assert nodes[0].raft.replica.machine.state.events.remembered == []
 
     run_with(tmp_path, 3, nothing)
     lose_power(tmp_path, [2])
@@ -131,7 +131,7 @@ def test_doubt_of_all_is_over_when_all_have_voted_and_leaves_a_record(
         await until(
             lambda: not any(node.member.directory.record.doubtful for node in nodes), "no doubt"
         )
-        events = nodes[0].raft.replica.machine.state.events
+        events = nodes[0].raft.replica.machine.state.events.remembered
         await until(lambda: [event.kind for event in events] == ["possible-loss"], "the event")
         assert trouble(nodes[0]) == ""
 

@@ -40,7 +40,7 @@ END = (0, 400)
 def group_0() -> StateMachine:
     """One session with an open run, and a topic with a partition in each of two data groups."""
     machine = StateMachine()
-    machine.state.members[0] = Member(0, "a", "a:1", "x", voter=True)
+    machine.state.members.by_number[0] = Member(0, "a", "a:1", "x", voter=True)
     groups = [NewGroup(1, (0,), 0), NewGroup(1, (0,), 0)]
     machine.apply(PlaceTopic(0, TOPIC, "t", {}, 1, groups, [1, 2]))
     open_run(machine, 0)

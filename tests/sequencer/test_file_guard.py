@@ -20,7 +20,7 @@ BATCH = batch(b"x" * 40_000)
 
 async def write(nodes: list[Node], session: Session, count: int) -> None:
     """Send so many batches of one record, each merged by itself everywhere."""
-    if not nodes[0].raft.replica.machine.state.topics:
+    if not nodes[0].raft.replica.machine.state.topics.by_id:
         settings = {"segment.bytes": "65536"}
         await nodes[0].raft.proposer.propose(CreateTopicCommand("0" * 32, "t", 1, settings, 1))
     for _ in range(count):
@@ -42,7 +42,9 @@ def contents(node: Node) -> list[bytes]:
 
 def events(node: Node) -> list[str]:
     return [
-        each.text for each in node.raft.replica.machine.state.events if each.kind == "file-lost"
+        each.text
+        for each in node.raft.replica.machine.state.events.remembered
+        if each.kind == "file-lost"
     ]
 
 

@@ -320,7 +320,7 @@ def test_damaged_bytes_are_left_to_another_leader(tmp_path: Path, run_with: RunW
         await until(lambda: led(nodes, 1) == [nodes[0]], "leads")
         await place(nodes[0], 1)
         placed = nodes[0].data_groups.replicas[1].group_replica
-        await until(lambda: "f" * 32 in placed.logs.machine.state.topics, "the topic")
+        await until(lambda: "f" * 32 in placed.logs.machine.state.topics.by_id, "the topic")
         lead = await leader_of(nodes)
         run = "s", "b" * 32, "samelog://publisher/p", 0
         for command in (

@@ -86,7 +86,7 @@ def test_it_takes_all_that_it_holds_and_votes_alone(tmp_path: Path) -> None:
     state = held_by(store).machine.state
     assert list(state.partitions.by_number) == [7], "what was not known to be committed counts, too"
     assert (state.placement.own, state.placement.version) == ([OWN], GROUP_NOW.recovered)
-    (event,) = state.events
+    (event,) = state.events.remembered
     assert state.placement.ends == {7: 0}, "group 0 has to know"
     assert "group 3 went on with the replica of n1 alone after entry 2 of term 4" in event.text
 
@@ -171,7 +171,7 @@ def test_what_was_committed_is_carried_out_where_that_was_lost() -> None:
     cluster = cluster_with_a_decided_unit()
     for number in (1, 2, 0):
         cluster.apply(spanning.settle(number, UnitStep.DONE))
-    assert not cluster.state.transactions.spanning.units
+    assert not cluster.state.stages.units
     group = spanning.data_group(1)
     group.apply(spanning.pin(1))
     assert next_steps(cluster.state, group.state, 1).end == [(spanning.UNIT, False)]
@@ -230,7 +230,7 @@ def test_the_leader_of_an_idle_group_aborts_what_is_forgotten(
         await make_groups(nodes, [0, 1, 2])
         await until(lambda: led(nodes, 1) == [nodes[0]], "leads")
         await place(nodes[0], 1)
-        [number] = nodes[0].cluster.topics["f" * 32].partition_numbers
+        [number] = nodes[0].cluster.topics.by_id["f" * 32].partition_numbers
         found = [node.data_groups.replicas[1].group_replica for node in nodes]
         states = [each.logs.machine.state for each in found]
         await until(lambda: all(number in each.partitions.by_number for each in states), "opened")

@@ -70,7 +70,7 @@ def begin_anew(group: StateMachine, cluster: StateMachine) -> BeginAnew:
 
 def test_group_0_decides_ids_and_numbers(cluster: StateMachine) -> None:
     cluster.apply(RESET)
-    topic, table = cluster.state.topics[TOPIC], cluster.state.placement
+    topic, table = cluster.state.topics.by_id[TOPIC], cluster.state.placement
     assert topic.partition_numbers == [3, 4]
     assert {number: each.group for number, each in table.partitions.items()} == {3: 1, 4: 2}
     assert [each.number for each in table.partitions.values()] == [3, 4]
@@ -84,8 +84,8 @@ def test_a_group_follows_by_an_entry_of_its_own(cluster: StateMachine, group: St
     assert owed(group, cluster) is None
     cluster.apply(RESET)
     begin_anew(group, cluster)
-    topic = group.state.topics[TOPIC]
-    assert topic.log_id == cluster.state.topics[TOPIC].log_id
+    topic = group.state.topics.by_id[TOPIC]
+    assert topic.log_id == cluster.state.topics.by_id[TOPIC].log_id
     assert topic.former_logs == [TOPIC]
     assert topic.partition_numbers == [3, 4]
     assert [(n, each.next_offset) for n, each in group.state.partitions.by_number.items()] == [
@@ -139,11 +139,11 @@ def test_an_older_reset_says_nothing_of_a_newer_one(
     cluster.apply(HardReset("r2", 79, 5))
     newest = begin_anew(group, cluster)
     assert newest.reset_id == "r2"
-    before = group.state.topics[TOPIC].partition_numbers
+    before = group.state.topics.by_id[TOPIC].partition_numbers
     assert before == [5, 6]
     assert late is not None
     group.apply(late)
-    assert group.state.topics[TOPIC].partition_numbers == before
+    assert group.state.topics.by_id[TOPIC].partition_numbers == before
     told = resets.begun_anew(group.state, cluster.state, GROUP)
     assert told is not None
     assert told.reset_id == "r2"
@@ -167,8 +167,8 @@ def test_a_group_that_had_not_opened_it_opens_the_new_log(cluster: StateMachine)
     command = resets.opening(cluster.state, 3)
     assert isinstance(command, OpenNewLog)
     group.apply(command)
-    topic = group.state.topics[TOPIC]
-    assert topic.log_id == cluster.state.topics[TOPIC].log_id
+    topic = group.state.topics.by_id[TOPIC]
+    assert topic.log_id == cluster.state.topics.by_id[TOPIC].log_id
     assert topic.former_logs == [TOPIC]
     assert group.state.epochs.by_partition == {3: EPOCH_STEP}
     assert group.topic_of_log(topic.log_id) is topic
@@ -184,11 +184,11 @@ def test_later_partitions_and_moves_are_of_the_new_log(
     cluster.apply(PlacePartitions(version, TOPIC, 3, [], [GROUP]))
     group.apply(resets.opening(cluster.state, 5))
     assert sorted(group.state.partitions.by_number) == [3, 5]
-    assert group.state.topics[TOPIC].partition_numbers == [3, 4, 5]
+    assert group.state.topics.by_id[TOPIC].partition_numbers == [3, 4, 5]
     assert owed(group, cluster) is None
     carried = moves.carry(group.state, 3, is_sealed=True)
     moved: Any = type("Step", (), {"carried": carried, "partition": 3})
-    assert moves.decoded(moved).log_id == cluster.state.topics[TOPIC].log_id
+    assert moves.decoded(moved).log_id == cluster.state.topics.by_id[TOPIC].log_id
     assert moves.decoded(moved).former_logs == [TOPIC]
 
 
@@ -201,7 +201,7 @@ def test_what_is_in_the_way_is_named(cluster: StateMachine) -> None:
     table.moves = {1: 2}
     assert refusal() == "MOVING"
     table.moves = {}
-    units: Any = cluster.state.transactions.spanning.units
+    units: Any = cluster.state.stages.units
     units[1] = None
     assert refusal() == "UNITS"
     assert table.resetting == {}
@@ -226,6 +226,8 @@ def test_entries_and_snapshots_bring_it_along(cluster: StateMachine, group: Stat
     assert decode_commands(encode_commands([command])) == [command]
     opened = resets.opening(cluster.state, 3)
     assert decode_commands(encode_commands([opened])) == [opened]
-    assert command.logs == [NewLog(TOPIC, group.state.topics[TOPIC].log_id, [3, 4], [1000, 1000])]
+    assert command.logs == [
+        NewLog(TOPIC, group.state.topics.by_id[TOPIC].log_id, [3, 4], [1000, 1000])
+    ]
     for machine in (cluster, group):
         assert StateMachine.decode(machine.encode()).state == machine.state

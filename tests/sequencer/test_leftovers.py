@@ -59,7 +59,9 @@ def keeper_of(data: Path, table: Placement) -> ReplicaKeeper:
 
     given = SimpleNamespace(fs=OsFileSystem(), config=SimpleNamespace(data=str(data)))
     host = SimpleNamespace(
-        cluster=SimpleNamespace(placement=table, topics={"t": None}, next_partition=9),
+        cluster=SimpleNamespace(
+            placement=table, topics=SimpleNamespace(by_id={"t": None}), next_partition=9
+        ),
         catch_up=nothing_to_do,
         keep_commit=nothing_to_do,
     )
@@ -88,7 +90,7 @@ def test_a_replica_of_a_group_that_ended_ends_though_it_holds_a_partition(tmp_pa
     del table.groups[2]
     keeper = keeper_of(tmp_path, table)
     topic = SimpleNamespace(topic_id="t", partition_numbers=[8])
-    state = SimpleNamespace(partitions={8: topic}, topics={"t": topic})
+    state = SimpleNamespace(partitions={8: topic}, topics=SimpleNamespace(by_id={"t": topic}))
     logs = SimpleNamespace(machine=SimpleNamespace(state=state))
 
     async def end(number: int) -> None:

@@ -94,12 +94,12 @@ def test_a_level_is_raised_when_all_members_support_it_learners_too() -> None:
     assert code(made.apply(RaiseLevel(0, 2, 5))) == "LEVEL_UNSUPPORTED"
     assert code(machine(2, 2, 0).apply(RaiseLevel(0, 2, 5))) == "LEVEL_UNSUPPORTED"
     assert code(StateMachine().apply(RaiseLevel(0, 1, 5))) == "LEVEL_UNSUPPORTED"
-    assert made.state.level == 0
+    assert made.state.members.level == 0
     assert not code(made.apply(RaiseLevel(0, 1, 5)))
-    assert (made.state.level, made.state.events) == (1, [])
+    assert (made.state.members.level, made.state.events.remembered) == (1, [])
     made.apply(NodeStarted("n2", 2, 2, "life3", 2))
     assert not code(made.apply(RaiseLevel(1, 2, 6)))
-    assert [event.text for event in made.state.events] == [
+    assert [event.text for event in made.state.events.remembered] == [
         "the cluster's feature level was raised from 1 to 2"
     ]
     assert StateMachine.decode(made.encode()).state == made.state
@@ -110,7 +110,7 @@ def test_a_level_never_falls_and_a_late_proposal_changes_nothing() -> None:
     made.apply(RaiseLevel(0, 2, 5))
     assert code(made.apply(RaiseLevel(0, 3, 6))) == "LEVEL_MOVED"
     assert code(made.apply(RaiseLevel(2, 1, 6))) == "LEVEL_MOVED"
-    assert made.state.level == 2
+    assert made.state.members.level == 2
 
 
 def test_a_member_that_went_back_keeps_the_level() -> None:
@@ -301,7 +301,7 @@ def levels(builds: Builds) -> set[int]:
 
 
 def events(node: Node) -> list[str]:
-    return ["", *(event.text for event in node.logs.machine.state.events)]
+    return ["", *(event.text for event in node.logs.machine.state.events.remembered)]
 
 
 def files(node: Node) -> dict[str, str]:

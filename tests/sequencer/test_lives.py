@@ -219,7 +219,8 @@ def test_groups_begin_on_members_that_are_up_count_and_take_in(
     presence: Any = SimpleNamespace(
         is_heard=lambda number, now: is_up, takes_in=lambda number, now: takes_in
     )
-    state = State(started={number: MemberLives(5, "e", let_in) for number in (0, 1)})
+    state = State()
+    state.members.started = {number: MemberLives(5, "e", let_in) for number in (0, 1)}
     progress = None if match is None else SimpleNamespace(match=match)
     raft = SimpleNamespace(progress=lambda number: progress)
     keeper = object.__new__(GroupKeeper)

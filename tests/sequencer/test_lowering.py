@@ -67,10 +67,10 @@ def test_offsets_behind_the_end_are_lowered_to_it_and_told(cluster: StateMachine
     assert committed(cluster, "behind") == {LOST: 3000, OTHER: 6000}
     position = cluster.state.groups.by_id["ahead"].offsets[LOST]
     assert position == CommittedOffset(HERE, -1, "m", 7), "its epoch was of a lost record"
-    event = cluster.state.events[-1]
+    event = cluster.state.events.remembered[-1]
     assert event.kind == "offsets-lowered"
     assert event.text.endswith("Lowered: ahead in t-0 from 5000 to 4000")
-    told = untold(cluster.state, cluster.state.topics["e" * 32])[-1]
+    told = untold(cluster.state, cluster.state.topics.by_id["e" * 32])[-1]
     assert (told.kind, told.subject, told.detail) == (event.kind, "group 1", event.text)
 
 
@@ -78,10 +78,10 @@ def test_the_status_of_the_cluster_lists_that_a_group_went_on_alone(cluster: Sta
     """`samelog recover group` says so; the event in the group's own log is on its replicas only."""
     for _ in range(2):  # its fate may not be known
         assert cluster.apply(lowered(cluster)) == lowered(cluster)
-    (event,) = [each for each in cluster.state.events if each.kind == "majority-lost"]
+    (event,) = [each for each in cluster.state.events.remembered if each.kind == "majority-lost"]
     assert event.text.startswith("group 1 went on with one replica alone.")
     assert event.text.endswith("Partitions: t-0 at 4000")
-    told = untold(cluster.state, cluster.state.topics["e" * 32])
+    told = untold(cluster.state, cluster.state.topics.by_id["e" * 32])
     assert ("majority-lost", event.text) in {(each.kind, each.detail) for each in told}
 
 
@@ -102,7 +102,7 @@ def test_what_was_committed_in_a_view_is_lowered_too(cluster: StateMachine) -> N
     commit(cluster, "g", number, 5000)
     cluster.apply(lowered(cluster))
     assert committed(cluster, "g") == {number: HERE}
-    assert "g in big-0 from 5000 to 4000" in cluster.state.events[-1].text
+    assert "g in big-0 from 5000 to 4000" in cluster.state.events.remembered[-1].text
 
 
 def test_what_is_committed_once_the_group_goes_on_stays(cluster: StateMachine) -> None:

@@ -91,4 +91,4 @@ def test_numbers_are_never_used_again() -> None:
     machine = StateMachine()
     machine.apply(SetMembers([*FIRST, member(3, "n3")]))
     machine.apply(SetMembers(FIRST))
-    assert machine.state.next_member == 4
+    assert machine.state.members.next_number == 4

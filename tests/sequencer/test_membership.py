@@ -32,7 +32,7 @@ from tests.sequencer.cluster import (
 
 
 def is_voter(node: Node, number: int) -> bool:
-    member = node.raft.replica.machine.state.members.get(number)
+    member = node.raft.replica.machine.state.members.by_number.get(number)
     return member is not None and member.voter
 
 
@@ -85,7 +85,7 @@ def test_one_change_at_a_time_and_only_sensible_ones(tmp_path: Path, run_with: R
         other = next(node for node in nodes if node is not leader)
         await refused(FaultCode.CHANGE_PENDING, changes.remove(other.member.config.name))
         await changes.remove("new")  # it never came up: that undoes the addition
-        assert set(leader.raft.replica.machine.state.members) == {0, 1, 2}
+        assert set(leader.raft.replica.machine.state.members.by_number) == {0, 1, 2}
         assert (await changes.add("newer", "127.0.0.1:2")).number == 4
 
     run_with(tmp_path, 3, body)
@@ -162,7 +162,7 @@ def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(
         await old.raft.proposer.propose(SetMaintenanceCommand(old.member.config.name, until_ms))
         await until(lambda: not old.raft.group.is_leader, "another leads")
         leader = await leader_of(nodes)
-        await until(lambda: bool(leader.raft.replica.machine.state.maintenance), "all know")
+        await until(lambda: bool(leader.raft.replica.machine.state.members.maintenance), "all know")
         states = {
             info.name: info.state for info in finished(cluster_status(leader, GetStatus())).nodes
         }
@@ -180,7 +180,7 @@ def looking(node: Node, old: NodeConfig, kind: str) -> NodeConfig:
     nobody, nodes that were never there, or members where they are not.
     """
     address = Address("127.0.0.1", 1)
-    members = node.raft.replica.machine.state.members.values()
+    members = node.raft.replica.machine.state.members.by_number.values()
     present = [
         PeerConfig(name=member.name, address=parse_address(member.address) or address)
         for member in members

@@ -229,7 +229,7 @@ def test_records_do_not_go_in_circles() -> None:
 def test_more_partitions_are_mirrored_too() -> None:
     world = MirrorWorld()
     world.machine.apply(AddPartitions("m", 2))
-    numbers = world.machine.state.topics["m"].partition_numbers
+    numbers = world.machine.state.topics.by_id["m"].partition_numbers
     assert set(world.machine.state.mirrors.places) == set(numbers)
     world.machine.apply(DeleteTopicCommand("m"))
     assert not world.machine.state.mirrors.places
@@ -240,7 +240,7 @@ def test_a_hard_reset_begins_mirrors_anew() -> None:
     world = MirrorWorld()
     world.bring(source_batch(0))
     world.machine.apply(HardReset("r", 9, 3))
-    (number,) = world.machine.state.topics["m"].partition_numbers
+    (number,) = world.machine.state.topics.by_id["m"].partition_numbers
     assert world.machine.state.mirrors.places[number].crc is None
 
 
@@ -281,7 +281,7 @@ def test_a_gap_in_a_mirror_is_void_and_remembered() -> None:
     assert [
         (v.base_offset, v.next_offset) for v in state.partitions.by_number[world.number].voids
     ] == [(3, 40)]
-    assert "offsets 3 to 39 are void" in state.events[-1].text
+    assert "offsets 3 to 39 are void" in state.events.remembered[-1].text
     place = state.mirrors.places[world.number]
     assert place.checksum is None
     assert place.behind == 3
@@ -356,7 +356,7 @@ def test_a_transaction_that_may_have_ended_in_a_gap_is_told() -> None:
 
     def told() -> int | None:
         state = world.machine.state
-        (partition,) = finished(mirror_info(state, state.topics["m"])).partitions
+        (partition,) = finished(mirror_info(state, state.topics.by_id["m"])).partitions
         return partition.left_open
 
     world.bring(in_transaction(0, 5))
@@ -374,7 +374,7 @@ def test_a_gap_is_of_a_mirror() -> None:
     world.machine.apply(PromoteMirrors(["m"], 9, "me"))
     refused = gap(world, 0, 40)
     assert code(refused) == "MIRROR"
-    name = world.machine.state.topics["m"].name
+    name = world.machine.state.topics.by_id["m"].name
     assert refused.message == f"topic {name!r} is no mirror"
 
 

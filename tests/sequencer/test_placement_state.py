@@ -37,7 +37,7 @@ MOVE = PlacementTask(1, TaskKind.DRAIN, 1, gets=3, loses=0, replica=4, reason="n
 def machine() -> StateMachine:
     """Four members, and a group of three."""
     machine = StateMachine()
-    machine.state.members = {
+    machine.state.members.by_number = {
         number: Member(
             number, f"n{number}", f"n{number}:1", f"samelog://node/n{number}", voter=True
         )
@@ -138,7 +138,7 @@ def test_what_is_refused_stops_nothing_else(machine: StateMachine) -> None:
 
 def test_who_is_removed_is_drained_no_more(machine: StateMachine) -> None:
     apply(machine, DrainMember(2, is_draining=True), DrainMember(3, is_draining=True))
-    rest = [each for each in machine.state.members.values() if each.number != 3]
+    rest = [each for each in machine.state.members.by_number.values() if each.number != 3]
     machine.apply(SetMembers(rest))
     assert machine.state.placement.draining == [2]
 

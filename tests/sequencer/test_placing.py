@@ -24,7 +24,9 @@ async def change(node: Node, changes: list[AnyChange]) -> None:
 def held(node: Node) -> list[int]:
     """How many replicas each member has, by the table."""
     groups = node.cluster.placement.groups.values()
-    return [sum(member in each.members for each in groups) for member in node.cluster.members]
+    return [
+        sum(member in each.members for each in groups) for member in node.cluster.members.by_number
+    ]
 
 
 def rests(node: Node) -> bool:
@@ -111,8 +113,8 @@ def test_who_reads_from_a_replica_that_ends_is_sent_to_the_others(
         leader = await leader_of(nodes)
         version = leader.cluster.placement.version
         await leader.raft.proposer.propose(PlaceTopic(version, "a" * 32, "t", {}, 0, [], [1]))
-        await until(lambda: "a" * 32 in nodes[0].cluster.topics, "the topic")
-        (number,) = nodes[0].cluster.topics["a" * 32].partition_numbers
+        await until(lambda: "a" * 32 in nodes[0].cluster.topics.by_id, "the topic")
+        (number,) = nodes[0].cluster.topics.by_id["a" * 32].partition_numbers
         await until(lambda: nodes[0].data_groups.parts(number) is not None, "it is open")
         source = nodes[0].data_groups.source(number)
         assert source is not None

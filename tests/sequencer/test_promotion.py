@@ -86,14 +86,14 @@ def test_commands_are_the_same_after_a_way_through_the_log() -> None:
 
 
 def test_a_promoted_site_votes_and_the_cluster_has_another_id(machine: StateMachine) -> None:
-    before = machine.state.cluster_id
+    before = machine.state.members.cluster_id
     assert code(machine, PROMOTE) == ""
     sites = machine.state.placement.sites
     assert sites.votes == {"lon": False, "nyc": True}
-    assert ends(machine.state.cluster_id, before)
+    assert ends(machine.state.members.cluster_id, before)
     assert sites.may_vote(1)
     assert not sites.may_vote(0)
-    (event,) = [each for each in machine.state.events if each.kind == "site-promoted"]
+    (event,) = [each for each in machine.state.events.remembered if each.kind == "site-promoted"]
     assert event.text == "what may be lost"
     assert sites.promotions[-1].entry == 40
 
@@ -117,7 +117,7 @@ def test_only_who_knows_of_a_promotion_says_who_stays(machine: StateMachine) -> 
     machine.state.placement.sites.members = {0: "nyc", 1: "nyc"}
     assert staying.stays(machine.state, now, 1, 0, known_as) is None, "who knows"
     machine.apply(PROMOTE)
-    del machine.state.members[0]
+    del machine.state.members.by_number[0]
     assert staying.stays(machine.state, now, 1, 0, known_as) is False
     assert staying.stays(machine.state, now, 0, 1, known_as) is True
     more = known_as._replace(entry=41)
@@ -128,7 +128,7 @@ def test_only_a_member_of_the_site_promotes_it(machine: StateMachine) -> None:
     change = {"site": "lon"}, {"site": "par"}
     codes = [code(machine, msgspec.structs.replace(PROMOTE, **each)) for each in change]
     assert codes == ["NOT_IN_SITE", "UNKNOWN_SITE"]
-    assert machine.state.cluster_id == FIRST
+    assert machine.state.members.cluster_id == FIRST
     assert code(StateMachine(), PROMOTE) == "UNKNOWN_SITE"
 
 
@@ -137,7 +137,7 @@ def test_a_site_with_voters_goes_on_to_vote(machine: StateMachine) -> None:
     assert code(machine, SetSiteVotes("par", True, 4)) == "UNKNOWN_SITE"
     assert code(machine, SetSiteVotes("nyc", True, 4)) == ""
     assert machine.state.placement.sites.votes == {"lon": True, "nyc": True}
-    assert machine.state.events[-1].kind == "site-altered"
+    assert machine.state.events.remembered[-1].kind == "site-altered"
 
 
 # --- producers ------------------------------------------------------------------------------------

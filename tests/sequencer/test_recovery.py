@@ -115,7 +115,7 @@ def test_a_node_that_lost_its_directory_is_let_in_and_may_be_given_a_new_number(
             await served.stop()
 
     def has_started(node: Node, other: Node) -> bool:
-        return other.peers.number in node.raft.replica.machine.state.started
+        return other.peers.number in node.raft.replica.machine.state.members.started
 
     async def let_in(served: Served, lost: Node, left: list[Node]) -> None:
         def is_live() -> bool:
@@ -129,7 +129,7 @@ def test_a_node_that_lost_its_directory_is_let_in_and_may_be_given_a_new_number(
         await until(lambda: offset(newest) == 1, "it has copied what was merged")
         assert merged(newest) == merged(left[0])
         life = newest.member.directory.record.incarnation
-        assert newest.raft.replica.machine.state.started[newest.peers.number].let_in == life
+        assert newest.raft.replica.machine.state.members.started[newest.peers.number].let_in == life
 
     async def numbered_anew(served: Served, left: list[Node], session: Session) -> None:
         first = served.newest
@@ -143,7 +143,7 @@ def test_a_node_that_lost_its_directory_is_let_in_and_may_be_given_a_new_number(
 
     async def readmit(left: list[Node], lost: Node) -> None:
         """By whoever leads: on a loaded machine leadership moves meanwhile."""
-        while lost.peers.number in left[0].raft.replica.machine.state.members:
+        while lost.peers.number in left[0].raft.replica.machine.state.members.by_number:
             changes = (await leader_of(left)).peers.changes
             with suppress(NotLeader, ChangeRefused, TimeoutError):
                 await changes.readmit(lost.member.config.name)
@@ -170,7 +170,7 @@ def test_one_node_goes_on_alone_and_keeps_all_positions(
         await until(lambda: alone.member.status.state is NodeState.LIVE, "Live alone")
         assert merged(alone) == before[0]
         assert alone.raft.group.raft.voters == (0,)
-        (event,) = alone.raft.replica.machine.state.events
+        (event,) = alone.raft.replica.machine.state.events.remembered
         assert (event.kind, "may be lost" in event.text) == (kind, True)
         await session.send([alone], batch(b"3"))  # where its input stood
         await until(lambda: offset(alone) == 3, "it goes on")
@@ -271,7 +271,7 @@ def test_a_node_with_data_groups_goes_on_with_them(
         assert [each.member for each in table.groups[2].replicas] == [0]
         assert table.groups[3].members == (1, 2)
         events = {
-            n: [event.kind for event in logs.machine.state.events]
+            n: [event.kind for event in logs.machine.state.events.remembered]
             for n, logs, _ in alone.data_groups.here
         }
         assert events == {1: [], 2: ["majority-lost"]}

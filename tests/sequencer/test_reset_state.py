@@ -50,9 +50,9 @@ def test_a_hard_reset_gives_every_log_another_identity(machine: StateMachine) ->
     assert all(each.next_offset == 0 for each in machine.state.partitions.by_number.values())
     assert machine.topic_of_log(flights.log_id) is flights
     assert machine.topic_of_log("a" * 32) is None
-    assert len({each.log_id for each in machine.state.topics.values()}) == 2
+    assert len({each.log_id for each in machine.state.topics.by_id.values()}) == 2
     assert machine.state.epochs == EpochsTable(EPOCH_STEP, EPOCH_STEP + 5)
-    assert [event.kind for event in machine.state.events] == ["hard-reset"]
+    assert [event.kind for event in machine.state.events.remembered] == ["hard-reset"]
 
 
 def test_what_was_merged_is_not_merged_again_and_the_rest_is(machine: StateMachine) -> None:
@@ -95,8 +95,8 @@ def test_a_reset_that_is_proposed_twice_is_done_once(machine: StateMachine) -> N
 def test_a_soft_reset_leaves_everything_but_an_event(machine: StateMachine) -> None:
     before = StateMachine.decode(machine.encode()).state
     machine.apply(SoftReset("r1", 77))
-    assert [event.kind for event in machine.state.events] == ["soft-reset"]
-    machine.state.events, machine.state.resets = [], []
+    assert [event.kind for event in machine.state.events.remembered] == ["soft-reset"]
+    machine.state.events.remembered, machine.state.resets.ids = [], []
     assert machine.state == before
 
 

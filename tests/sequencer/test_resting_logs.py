@@ -47,7 +47,7 @@ def test_a_log_that_rests_is_cut_on_all_members(tmp_path: Path, run_with: RunWit
         await until(lambda: all(held(node) < ENTRIES / 2 for node in nodes), "cut")
         await until(lambda: rests(nodes, 1) and not works(nodes, 1), "rest")
         state = nodes[2].data_groups.replicas[1].group_replica.logs.machine.state
-        assert [event.at_ms for event in state.events[-ENTRIES:]] == list(range(ENTRIES))
+        assert [event.at_ms for event in state.events.remembered[-ENTRIES:]] == list(range(ENTRIES))
 
     run_with(tmp_path, 3, body)
 
@@ -66,7 +66,7 @@ def test_the_end_is_kept_for_a_follower_that_is_away(tmp_path: Path, run_with: R
         await nodes[2].start()
         await until(lambda: 1 in nodes[2].data_groups.replicas, "it is back")
         state = nodes[2].data_groups.replicas[1].group_replica.logs.machine.state
-        await until(lambda: len(state.events) == ENTRIES, "it has everything")
+        await until(lambda: len(state.events.remembered) == ENTRIES, "it has everything")
         await until(lambda: all(held(node) < ENTRIES / 2 for node in nodes), "cut")
 
     run_with(tmp_path, 3, body)

@@ -46,7 +46,7 @@ def test_a_log_that_begins_anew_is_not_read_before_its_group_has_done_so() -> No
     with pytest.raises(HeldElsewhere):
         routed.open_merged("t", TOPIC, 1)
     cluster.apply(HardReset("r1", 1, 1))
-    new = cluster.state.topics[TOPIC].log_id
+    new = cluster.state.topics.by_id[TOPIC].log_id
     for log_id in (TOPIC, new):
         with pytest.raises(RequestRefused) as refused:
             routed.open_merged("t", log_id, 0)
@@ -58,8 +58,8 @@ def test_a_log_that_begins_anew_is_not_read_before_its_group_has_done_so() -> No
 def test_publishers_bring_nothing_to_a_replica_that_only_reads() -> None:
     """They are sent to those that vote; readers are sent to both."""
     cluster = group_0()
-    cluster.state.members[1] = Member(1, "b", "b:1", "y", voter=False)
-    table, number = cluster.state.placement, cluster.state.topics[TOPIC].partition_numbers[0]
+    cluster.state.members.by_number[1] = Member(1, "b", "b:1", "y", voter=False)
+    table, number = cluster.state.placement, cluster.state.topics.by_id[TOPIC].partition_numbers[0]
     group = table.groups[table.group_of(number)]
     only_reads = PlacedReplica(1, 99, votes=False)
     table.groups[group.number] = msgspec.structs.replace(group, readers=(only_reads,))
@@ -79,7 +79,7 @@ def test_publishers_bring_nothing_to_a_replica_that_only_reads() -> None:
 def test_where_a_site_only_reads_nobody_takes_what_publishers_bring() -> None:
     """They are sent to the voters of group 0, who have such topics."""
     cluster, anything = group_0(), cast(Any, None)
-    cluster.state.members[1] = Member(1, "b", "b:1", "y", voter=False)
+    cluster.state.members.by_number[1] = Member(1, "b", "b:1", "y", voter=False)
     open_input(cluster, anything, "own")
     sites = cluster.state.placement.sites
     sites.votes, sites.members = {"nyc": False}, {1: "nyc"}

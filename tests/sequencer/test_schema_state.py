@@ -65,7 +65,7 @@ def set_schema(machine: StateMachine, follows: int, schema: str, topic: str = "t
 
 def versions(machine: StateMachine, topic: str = "t1") -> list[str]:
     state = machine.state
-    return [state.schemas.schema_of(each).text for each in state.topics[topic].schemas]
+    return [state.schemas.schema_of(each).text for each in state.topics.by_id[topic].schemas]
 
 
 def canonical(*schemas: str) -> list[str]:
@@ -73,7 +73,7 @@ def canonical(*schemas: str) -> list[str]:
 
 
 def since(machine: StateMachine, topic: str = "t1") -> list[list[tuple[int, int]]]:
-    numbers = machine.state.topics[topic].partition_numbers
+    numbers = machine.state.topics.by_id[topic].partition_numbers
     return [list(machine.state.partitions.by_number[number].schema_since) for number in numbers]
 
 
@@ -159,7 +159,7 @@ def test_schemas_are_bounded(machine: StateMachine, monkeypatch: pytest.MonkeyPa
     assert set_schema(machine, 0, A, topic="t2") == ""
     assert set_schema(machine, 1, AB) == "TOO_MANY_SCHEMAS"
     monkeypatch.undo()
-    topic = machine.state.topics["t1"]
+    topic = machine.state.topics.by_id["t1"]
     topic.schemas += [SchemaVersion(topic.schemas[0].fingerprint, 9)] * (VERSIONS_MOST - 1)
     before = machine.encode()
     assert set_schema(machine, VERSIONS_MOST, AB) == "TOO_MANY_SCHEMAS"

@@ -38,7 +38,7 @@ def test_versions_are_set_seen_and_kept_on_every_node(
         await Session("a").send(nodes, batch(b"0"))
         await until(lambda: all(level(node) == SUPPORTED for node in nodes), "schemas may be set")
         await until(lambda: offset(nodes[0]) == 1, "the record is merged")
-        [topic] = [topic.name for topic in nodes[0].logs.machine.state.topics.values()]
+        [topic] = [topic.name for topic in nodes[0].logs.machine.state.topics.by_id.values()]
 
         async def ask(node: Node, request: Any) -> Any:
             return await answer(node, request, ANONYMOUS)
@@ -78,10 +78,10 @@ def test_versions_are_set_seen_and_kept_on_every_node(
         ]
 
     def level(node: Node) -> int:
-        return node.logs.machine.state.level
+        return node.logs.machine.state.members.level
 
     def newest(node: Node) -> int:
-        [topic] = node.logs.machine.state.topics.values()
+        [topic] = node.logs.machine.state.topics.by_id.values()
         return len(topic.schemas)
 
     run_with(tmp_path, 3, body)
@@ -93,7 +93,9 @@ def test_a_node_that_does_not_know_a_new_topic_yet_learns_of_it(
     async def body(nodes: list[Node]) -> None:
         await Session("a").send(nodes, batch(b"0"))
         states = [node.logs.machine.state for node in nodes]
-        await until(lambda: all(state.level == SUPPORTED for state in states), "schemas may be set")
+        await until(
+            lambda: all(state.members.level == SUPPORTED for state in states), "schemas may be set"
+        )
         for number in range(10):
             topic, (maker, setter, reader) = f"new{number}", (nodes * 2)[number % 3 :][:3]
             await answer(maker, CreateTopic(topic, 1, {}), ANONYMOUS)
@@ -111,7 +113,9 @@ def test_nodes_check_only_what_every_member_can(
     async def body(nodes: list[Node]) -> None:
         await Session("a").send(nodes, batch(b"0"))
         states = [node.logs.machine.state for node in nodes]
-        await until(lambda: all(state.level == SUPPORTED for state in states), "schemas may be set")
+        await until(
+            lambda: all(state.members.level == SUPPORTED for state in states), "schemas may be set"
+        )
         monkeypatch.setattr(libraries, "lacking", lambda: ("fastavro",))
         told = [node.peers.presence.lacks for node in nodes]
         await until(lambda: all(len(each) == len(nodes) - 1 for each in told), "all have said so")

@@ -224,7 +224,7 @@ def test_all_replicas_of_a_member_are_read_at_one_rate() -> None:
 async def write_to_group(nodes: list[Node]) -> list[MergedLog]:
     """Batches in a partition of a data group: the copies of its log."""
     states = [n.data_groups.replicas[1].group_replica.logs.machine.state for n in nodes]
-    await until(lambda: all("f" * 32 in state.topics for state in states), "the topic")
+    await until(lambda: all("f" * 32 in state.topics.by_id for state in states), "the topic")
     intakes = [
         RoutedIntake(n.logs.intake, n.logs.machine, n.data_groups, n.peers.presence) for n in nodes
     ]
@@ -235,7 +235,7 @@ async def write_to_group(nodes: list[Node]) -> list[MergedLog]:
         for intake, each in zip(intakes, inputs, strict=True):
             await taken(intake.append(each.input, 0, 0, byte, data))
         byte += len(data)
-    number = nodes[0].cluster.topics["f" * 32].partition_numbers[0]
+    number = nodes[0].cluster.topics.by_id["f" * 32].partition_numbers[0]
     opened_here = [n.data_groups.replicas[1].group_replica.logs.merging.partitions for n in nodes]
     await until(lambda: all(number in each for each in opened_here), "opened")
     logs = [each[number].log for each in opened_here]

@@ -59,7 +59,7 @@ def possible(machine: StateMachine, chance: Random, step: int) -> list[AnyComman
     session, identity = f"{'kafka-' if number % 2 else 's'}{number}", f"i{number % 3}"
     known = machine.state.sessions.by_name.get(session, Session(session, session, identity))
     newest = known.runs[-1].run_id if known.runs else ""
-    topic = chance.choice(list(machine.state.topics.values()))
+    topic = chance.choice(list(machine.state.topics.by_id.values()))
     place = topic.topic_id, chance.randrange(topic.partitions)
     run = f"{session}/{step}", None, None
     return [
@@ -82,7 +82,7 @@ def possible(machine: StateMachine, chance: Random, step: int) -> list[AnyComman
         if chance.random() < 0.5
         else CloseRun(session, newest, step),
         DeleteTopicCommand(topic.topic_id)
-        if len(machine.state.topics) > 1
+        if len(machine.state.topics.by_id) > 1
         else CreateTopicCommand(f"t{step}", f"t{step}", 3, {}, 1),
     ]
 

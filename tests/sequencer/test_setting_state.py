@@ -42,7 +42,7 @@ def test_they_survive_encoding() -> None:
 def test_partitions_are_added_with_new_numbers_and_twice_is_once(machine: StateMachine) -> None:
     for _ in range(2):
         machine.apply(AddPartitions("t1", 4))
-    topic = machine.state.topics["t1"]
+    topic = machine.state.topics.by_id["t1"]
     assert topic.partition_numbers == [1, 2, 4, 5]
     assert [machine.state.partitions.by_number[n].index for n in topic.partition_numbers] == [
         0,
@@ -67,7 +67,7 @@ def test_settings_are_set_and_unset(machine: StateMachine) -> None:
     )
     for _ in range(2):
         machine.apply(command)
-    assert machine.state.topics["t1"].settings == {"message.timestamp.type": "LogAppendTime"}
+    assert machine.state.topics.by_id["t1"].settings == {"message.timestamp.type": "LogAppendTime"}
 
 
 @pytest.mark.parametrize("command", [AlterTopicCommand("t9", {}, []), AddPartitions("t9", 3)])
@@ -87,18 +87,18 @@ def test_listeners_belong_to_members(machine: StateMachine) -> None:
     machine.apply(SetListeners(0, [INSIDE]))
     members = [Member(n, f"n{n}", f"h:{n}", f"i{n}", voter=True) for n in (1, 2)]
     machine.apply(SetMembers(members))
-    assert machine.state.listeners == {}
+    assert machine.state.members.listeners == {}
     machine.apply(SetListeners(2, [INSIDE]))
     outcome = machine.apply(SetListeners(7, [INSIDE]))
     assert isinstance(outcome, Rejection)
-    assert machine.state.listeners == {2: [INSIDE]}
+    assert machine.state.members.listeners == {2: [INSIDE]}
     assert StateMachine.decode(machine.encode()).state == machine.state
 
 
 def test_new_partitions_are_on_every_node(tmp_path: Path, run_with: RunWith) -> None:
     async def body(nodes: list[Node]) -> None:
         await Session("a").send(nodes, batch(b"0"))
-        (topic,) = nodes[0].logs.machine.state.topics.values()
+        (topic,) = nodes[0].logs.machine.state.topics.by_id.values()
         await nodes[0].raft.proposer.propose(AddPartitions(topic.topic_id, 3))
         await until(lambda: all(partitions(node) == [0, 1, 2] for node in nodes), "they have them")
         await nodes[1].stop()
@@ -108,7 +108,7 @@ def test_new_partitions_are_on_every_node(tmp_path: Path, run_with: RunWith) -> 
 
     def partitions(node: Node) -> list[int]:
         state = node.logs.machine.state
-        (numbers,) = (topic.partition_numbers for topic in state.topics.values())
+        (numbers,) = (topic.partition_numbers for topic in state.topics.by_id.values())
         return [state.partitions.by_number[number].index for number in numbers]
 
     run_with(tmp_path, 3, body)

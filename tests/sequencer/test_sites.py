@@ -79,9 +79,9 @@ def test_sites_are_added_once_and_removed_when_empty(machine: StateMachine) -> N
     machine.apply(SetSiteCommand(3, "nyc"))
     assert code(machine, RemoveSite("nyc", 4)) == "SITE_IN_USE"
     assert code(machine, RemoveSite("par", 4)) == "UNKNOWN_SITE"
-    machine.apply(SetMembers([machine.state.members[0]]))
+    machine.apply(SetMembers([machine.state.members.by_number[0]]))
     assert code(machine, RemoveSite("nyc", 5)) == "", "who is no member is in no site"
-    assert [event.kind for event in machine.state.events[-3:]] == [
+    assert [event.kind for event in machine.state.events.remembered[-3:]] == [
         "site-added",
         "site-added",
         "site-removed",
@@ -154,7 +154,7 @@ def test_leaders_are_wanted_in_sites_that_vote(machine: StateMachine) -> None:
     machine.apply(SetSiteCommand(0, "lon"))
     assert sites.leads == ["lon"]
     assert (sites.may_lead(0), sites.may_lead(1)) == (True, False)
-    told = [event.text for event in machine.state.events if event.kind == "site-altered"]
+    told = [event.text for event in machine.state.events.remembered if event.kind == "site-altered"]
     assert told == ["leaders should be in site 'lon' from now on"]
     assert code(machine, SetSiteLeads("lon", False, 5)) == ""
     assert sites.may_lead(1)

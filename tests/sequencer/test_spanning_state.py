@@ -42,7 +42,7 @@ UNIT = 1
 def cluster() -> StateMachine:
     """Group 0: a topic of two partitions, in groups 1 and 2, and a run that is staged for it."""
     machine = StateMachine()
-    machine.state.members[0] = Member(0, "a", "a:1", "x", voter=True)
+    machine.state.members.by_number[0] = Member(0, "a", "a:1", "x", voter=True)
     groups = [NewGroup(1, (0,), 0), NewGroup(1, (0,), 0)]
     machine.apply(PlaceTopic(0, "id", "t", {}, 1, groups, [1, 2]))
     machine.apply(OpenRunCommand("s", "s", "i", 0, "run-s", None, None, "sink"))
@@ -80,7 +80,7 @@ def settle(group: int, step: UnitStep, number: int = UNIT) -> SettleUnit:
 
 
 def decision(cluster: StateMachine, number: int = UNIT) -> Decision | None:
-    known = cluster.state.transactions.spanning.units.get(number)
+    known = cluster.state.stages.units.get(number)
     return None if known is None else known.unit.decision
 
 
@@ -96,10 +96,10 @@ def test_a_unit_is_committed_once_all_groups_are_prepared(cluster: StateMachine)
     assert cluster.apply(begin()) is made
     for group in (1, 2, 0):
         assert decision(cluster) is Decision.NONE
-        assert cluster.state.stages == {}
+        assert cluster.state.stages.published == {}
         cluster.apply(settle(group, UnitStep.PREPARED))
     assert decision(cluster) is Decision.COMMIT
-    assert cluster.state.stages["sink"].unit == UNIT
+    assert cluster.state.stages.published["sink"].unit == UNIT
     cluster.apply(settle(1, UnitStep.REFUSED))
     assert decision(cluster) is Decision.COMMIT
     assert code(cluster.apply(begin())) == "STAGE_PUBLISHED"
@@ -119,7 +119,7 @@ def test_one_group_that_refuses_is_enough(cluster: StateMachine) -> None:
     cluster.apply(settle(2, UnitStep.PREPARED))
     cluster.apply(settle(0, UnitStep.PREPARED))
     assert decision(cluster) is Decision.ABORT
-    assert cluster.state.stages == {}
+    assert cluster.state.stages.published == {}
     for group in (0, 1, 2):
         cluster.apply(settle(group, UnitStep.DONE))
     assert decision(cluster) is None
@@ -226,10 +226,10 @@ def test_what_was_pinned_too_late_is_given_up(cluster: StateMachine) -> None:
     here = data_group(1)
     here.apply(pin(1))
     assert next_steps(cluster.state, here.state, 1).end == [], "this group 0 is older than the unit"
-    cluster.state.transactions.spanning.last = UNIT
+    cluster.state.stages.last = UNIT
     assert next_steps(cluster.state, here.state, 1).end == [(UNIT, False)]
     here.apply(end(1, is_commit=False))
-    assert here.state.transactions.spanning.known_over(cluster.state.transactions.spanning) == [1]
+    assert here.state.stages.known_over(cluster.state.stages) == [1]
 
 
 def test_a_group_that_is_gone_has_done_its_part(cluster: StateMachine) -> None:

@@ -172,7 +172,7 @@ def test_a_retirement_that_comes_twice_spares_the_new_directory(machine: StateMa
 def test_a_creation_that_comes_twice_is_one(machine: StateMachine) -> None:
     command = CreateTopicCommand("t9", "twice", 2, {}, 2)
     assert machine.apply(command) is machine.apply(command)
-    assert len(machine.state.topics["t9"].partition_numbers) == 2
+    assert len(machine.state.topics.by_id["t9"].partition_numbers) == 2
 
 
 def test_a_recreated_topic_shares_nothing(machine: StateMachine) -> None:
@@ -226,8 +226,8 @@ def test_planned_records_can_be_given_up_once(machine: StateMachine) -> None:
     assert machine.apply(void(3, 5)) == void(3, 5)
     assert machine.apply(void(3, 5)) == void(3, 5)
     assert machine.state.partitions.by_number[1].voids == (void(3, 5),)
-    assert [event.kind for event in machine.state.events] == ["void"]
-    assert "flights-0: offsets 3 to 4" in machine.state.events[0].text
+    assert [event.kind for event in machine.state.events.remembered] == ["void"]
+    assert "flights-0: offsets 3 to 4" in machine.state.events.remembered[0].text
     assert StateMachine.decode(machine.encode()).state == machine.state
 
 
@@ -293,9 +293,9 @@ def test_a_decoded_state_names_everything_once(machine: StateMachine) -> None:
     """A string and a number for each place would be most of what an idle partition takes."""
     found = StateMachine.decode(machine.encode()).state
     assert found == machine.state
-    (topic,), (entry,) = found.topics.values(), found.sessions.inputs.values()
+    (topic,), (entry,) = found.topics.by_id.values(), found.sessions.inputs.values()
     first, second = found.partitions.by_number.values()
-    assert first.topic_id is second.topic_id is next(iter(found.topics))
+    assert first.topic_id is second.topic_id is next(iter(found.topics.by_id))
     assert entry.session is next(iter(found.sessions.by_name))
     numbers = zip(found.partitions.by_number, topic.partition_numbers, (first, second), strict=True)
     assert all(key is number is each.number for key, number, each in numbers)

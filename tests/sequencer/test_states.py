@@ -76,12 +76,14 @@ def test_a_new_cluster_is_live_once_it_has_its_members(tmp_path: Path, in_loop: 
         with patch.object(Changes, "tick", lambda self: ticks.append(1)):
             await node.start()
             state = node.raft.replica.machine.state
-            await until(lambda: bool(state.started), "all but the members is there")
+            await until(lambda: bool(state.members.started), "all but the members is there")
             before = len(ticks)
             await until(lambda: len(ticks) > before + 1, "it had time to become Live")
-            assert (node.member.status.state, state.members) == (NodeState.SYNCING, {})
+            assert (node.member.status.state, state.members.by_number) == (NodeState.SYNCING, {})
         await until(lambda: node.member.status.state is NodeState.LIVE, "Live")
-        assert [member.name for member in state.members.values()] == [node.member.config.name]
+        assert [member.name for member in state.members.by_number.values()] == [
+            node.member.config.name
+        ]
         await node.stop()
 
     in_loop(body())

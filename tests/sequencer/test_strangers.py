@@ -144,7 +144,7 @@ def test_who_is_told_a_list_instead_of_a_welcome_shows_its_own() -> None:
 
 
 def votes(node: Node, count: int) -> bool:
-    return sum(each.voter for each in node.logs.machine.state.members.values()) == count
+    return sum(each.voter for each in node.logs.machine.state.members.by_number.values()) == count
 
 
 async def remove(node: Node, there: list[Node]) -> None:

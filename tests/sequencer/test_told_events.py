@@ -46,7 +46,7 @@ def machine() -> StateMachine:
 
 
 def told(machine: StateMachine) -> list[tuple[int, str, str]]:
-    return [(each.number, each.kind, each.subject) for each in machine.state.told.waiting]
+    return [(each.number, each.kind, each.subject) for each in machine.state.events.waiting]
 
 
 def written(machine: StateMachine, first: int, last: int) -> None:
@@ -88,7 +88,7 @@ def test_a_view_is_a_topic_that_is_made_and_goes(machine: StateMachine) -> None:
     machine.apply(CreateViewCommand("w", "v", "t", "_offset > 5", [], 0, {}, "", "me", 6))
     for _ in range(2):
         machine.apply(DropViewCommand("v"))
-    found = [(each.kind, each.subject, each.detail) for each in machine.state.told.waiting]
+    found = [(each.kind, each.subject, each.detail) for each in machine.state.events.waiting]
     assert found[2:] == [
         ("topic created", "v", "a view of t"),
         ("topic deleted", "v", "a view of t"),
@@ -101,7 +101,7 @@ def test_a_higher_level_and_resets_are_told(machine: StateMachine) -> None:
     machine.apply(RaiseLevel(0, 2, 6))
     machine.apply(SoftReset("soft", 7))
     machine.apply(HardReset("hard", 8, 1))
-    found = [(each.kind, each.subject, each.detail) for each in machine.state.told.waiting]
+    found = [(each.kind, each.subject, each.detail) for each in machine.state.events.waiting]
     assert found[-3:] == [
         ("level raised", "", "feature level 2"),
         ("soft reset", "", "soft"),
@@ -113,7 +113,7 @@ def test_what_is_remembered_of_sites_and_mirrors_is_told_once(machine: StateMach
     for _ in range(2):
         machine.apply(AddSite("lon", True, 5))
         machine.apply(CreateMirror("m", "m", 1, {}, 1, SOURCE))
-    [number] = machine.state.topics["m"].partition_numbers
+    [number] = machine.state.topics.by_id["m"].partition_numbers
     machine.apply(MirrorGap(number, 0, 5, 5, None, 6, "it begins there"))
     machine.state.partitions.by_number[number].next_offset = 7
     for _ in range(2):
@@ -121,7 +121,7 @@ def test_what_is_remembered_of_sites_and_mirrors_is_told_once(machine: StateMach
     for _ in range(2):
         machine.apply(PromoteMirrors(["m"], 8, "me"))
         machine.apply(RemoveSite("lon", 9))
-    waiting = machine.state.told.waiting
+    waiting = machine.state.events.waiting
     assert [(each.kind, each.subject) for each in waiting[1:]] == [
         ("site-added", "lon"),
         ("topic created", "m"),
@@ -129,7 +129,7 @@ def test_what_is_remembered_of_sites_and_mirrors_is_told_once(machine: StateMach
         ("mirror-promoted", "m"),
         ("site-removed", "lon"),
     ]
-    remembered = [(each.at_ms, each.kind, each.text) for each in machine.state.events]
+    remembered = [(each.at_ms, each.kind, each.text) for each in machine.state.events.remembered]
     events = [(each.at_ms, each.kind, each.detail) for each in waiting]
     assert [each for each in events if each[1] != "topic created"] == remembered
 
@@ -137,7 +137,7 @@ def test_what_is_remembered_of_sites_and_mirrors_is_told_once(machine: StateMach
 def test_what_is_refused_did_not_happen(machine: StateMachine) -> None:
     assert isinstance(machine.apply(CreateTopicCommand("f", "__events", 1, {}, 1)), Rejection)
     machine.apply(MAKE)  # asked for again
-    assert len(machine.state.told.waiting) == 1
+    assert len(machine.state.events.waiting) == 1
 
 
 def test_without_the_topic_nothing_is_kept() -> None:

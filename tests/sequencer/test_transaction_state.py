@@ -54,7 +54,7 @@ def test_offsets_for_a_group_that_subscribers_joined_meanwhile_are_left_out() ->
     machine.apply(SaveNativeGroup("g", 1, [], [], [], 6, [("m", native)]))
     machine.apply(end(commit=True))
     assert machine.state.groups.by_id["g"].offsets == {}
-    assert machine.state.events[-1].kind == "offsets-left-out"
+    assert machine.state.events.remembered[-1].kind == "offsets-left-out"
 
 
 def marker(machine: StateMachine, epoch: int) -> Merge:

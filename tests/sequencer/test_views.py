@@ -93,7 +93,7 @@ def test_a_view_has_a_name_a_log_and_numbers_of_its_own(machine: StateMachine) -
     assert view is not None
     assert view.partition_numbers == [4, 5]
     assert view.log_id not in ("v1", "t1")
-    assert base_topic(state, view) is state.topics["t1"]
+    assert base_topic(state, view) is state.topics.by_id["t1"]
     assert [topic.name for topic in all_topics(state)] == ["ticks", "other", "big"]
     assert place_of(state, 5) == (view, 1)
     assert (base_number(state, 5), base_number(state, 2), place_of(state, 9)) == (2, 2, None)
@@ -142,7 +142,7 @@ def test_positions_in_a_view_are_its_own(machine: StateMachine) -> None:
     assert view is not None
     assert (view.partitions, base_number(machine.state, view.partition_numbers[2])) == (
         3,
-        machine.state.topics["t1"].partition_numbers[2],
+        machine.state.topics.by_id["t1"].partition_numbers[2],
     )
     machine.apply(DropViewCommand("v1"))
     assert not machine.state.groups.by_id["g"].offsets

@@ -240,7 +240,7 @@ class RequiredCopies:
         """How a segment is to be copied before it may go; None: not at all."""
         state = self._machine.state
         partition = state.partitions.by_number[number]
-        topic = state.topics[partition.topic_id]
+        topic = state.topics.by_id[partition.topic_id]
         formats = formats_of(topic.settings, self._config.copy_formats)
         if not formats or segment.next_offset <= partition.log_start:
             return None

@@ -28,8 +28,8 @@ def mirrors(node: ServedNode) -> ShownRows:
     """Topics that are, or were, those of another cluster."""
     state = node.logs.machine.state
     for topic_id in tuple(state.mirrors.topics):
-        if topic_id in state.topics and topic_id in state.mirrors.topics:
-            found = yield from mirror_info(state, state.topics[topic_id])
+        if topic_id in state.topics.by_id and topic_id in state.mirrors.topics:
+            found = yield from mirror_info(state, state.topics.by_id[topic_id])
             row = to_json(found)
             row["partitions"] = len(found.partitions)
             row["left_open"] = sum(each.left_open is not None for each in found.partitions)
@@ -61,8 +61,8 @@ def internal(node: ServedNode) -> ShownRows:
     """Topics that are generated from the state, as far as there is anything in them."""
     state = node.logs.machine.state
     for name in StateTopic:
-        feeds = state.groups.feeds.of(name)
-        if feeds and name not in state.names:
+        feeds = state.feeds.of(name)
+        if feeds and name not in state.topics.by_name:
             told = [_feed(number, feeds[number]) for number in sorted(feeds)]
             yield name.value, {"name": name.value, "partitions": PARTITIONS, "feeds": told}
 

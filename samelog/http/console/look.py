@@ -70,7 +70,7 @@ def _cluster(node: ServedNode) -> ShownRows:
             "applied_index": node.raft.replica.applied_index,
             "first_index": raft.first_index,
             "last_index": raft.last_index,
-            "level": node.logs.machine.state.level,
+            "level": node.logs.machine.state.members.level,
             "now_ms": node.member.clock.wall_ms(),
         },
     )
@@ -167,7 +167,7 @@ def _nodes(node: ServedNode) -> ShownRows:
 
 
 def _topics(node: ServedNode) -> ShownRows:
-    for topic in tuple(node.logs.machine.state.topics.values()):
+    for topic in tuple(node.logs.machine.state.topics.by_id.values()):
         yield topic.name, to_json(topic_info(topic))
 
 
@@ -224,7 +224,7 @@ def _sites(node: ServedNode) -> ShownRows:
 
 
 def _events(node: ServedNode) -> ShownRows:
-    for number, each in enumerate(node.logs.machine.state.events):
+    for number, each in enumerate(node.logs.machine.state.events.remembered):
         yield str(number), {"at_ms": each.at_ms, "kind": each.kind, "text": each.text}
 
 

@@ -82,9 +82,9 @@ def _state(node: ServedNode) -> Iterator[Sample]:
         is_ready = not info.not_ready and info.age_s <= FRESH_S
         yield "samelog_peer_connected", (member.name,), node.peers.presence.is_there(number)
         yield "samelog_peer_ready", (member.name,), is_ready
-    yield "samelog_feature_level", (), node.logs.machine.state.level
+    yield "samelog_feature_level", (), node.logs.machine.state.members.level
     yield "samelog_feature_level_supported", (), node.raft.upgrade.supported
-    kinds = Counter(event.kind for event in node.logs.machine.state.events)
+    kinds = Counter(event.kind for event in node.logs.machine.state.events.remembered)
     for kind, count in kinds.items():
         yield "samelog_events", (kind,), count
     yield from common.loop_delay(node.member.measures.loop_delay)
@@ -163,7 +163,7 @@ def _partitions(node: ServedNode) -> Iterator[Sample]:
         opened = logs.merging.partitions.get(number)
         merged = 0 if opened is None else opened.log.next_offset
         segments = () if opened is None else opened.log.segments()
-        topic = state.topics.get(known.topic_id)
+        topic = state.topics.by_id.get(known.topic_id)
         name = "" if topic is None else topic.name, str(known.index)
         yield "samelog_committed_records_total", name, known.next_offset
         yield "samelog_merged_records_total", name, merged

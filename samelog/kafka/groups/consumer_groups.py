@@ -393,7 +393,11 @@ class ConsumerGroups:
 
     def _topics(self, group: ConsumerGroup) -> dict[str, Sequence[int]]:
         """The partitions of the topics that are subscribed to, as they are now."""
-        names, topics, known = group.subscriptions(), self._state.topics, self._state.names
+        names, topics, known = (
+            group.subscriptions(),
+            self._state.topics.by_id,
+            self._state.topics.by_name,
+        )
         found: dict[str, Sequence[int]] = {
             name: topics[known[name]].partition_numbers for name in sorted(names & known.keys())
         }

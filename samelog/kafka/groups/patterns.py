@@ -19,7 +19,7 @@ def topics_version(state: State) -> tuple[int, int]:
     """Return what changes with every topic, partition or view that is created or deleted: the first
     number rises with each new one, and between two rises the second only falls.
     """
-    return state.partitions.next_number, len(state.names) + len(state.views.by_id)
+    return state.partitions.next_number, len(state.topics.by_name) + len(state.views.by_id)
 
 
 class TopicPatterns:
@@ -41,7 +41,10 @@ class TopicPatterns:
         found = self._found.get(pattern)
         if found is None:
             expression, found = compiled(pattern), []
-            for name in [*state.names, *(view.name for view in state.views.by_id.values())]:
+            for name in [
+                *state.topics.by_name,
+                *(view.name for view in state.views.by_id.values()),
+            ]:
                 if expression.fullmatch(name):
                     found.append(name)
                 yield

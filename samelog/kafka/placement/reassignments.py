@@ -128,7 +128,7 @@ class _Wishes:
     def _check_may_move(self, number: int) -> None:
         """Raises PlacementRefused."""
         state = self._broker.machine.state
-        topic = state.topics[self._table.partitions[number].topic_id]
+        topic = state.topics.by_id[self._table.partitions[number].topic_id]
         why = why_together(topic, partitions_here(self._broker.parts.data_groups, [number]))
         if why is not None:
             raise PlacementRefused("INVALID_REPLICA_ASSIGNMENT", why, "name all of a group")

@@ -49,7 +49,7 @@ class FeedLog:
     @property
     def feed(self) -> Feed:
         """What is replicated of it."""
-        return self._machine.state.groups.feeds.of(self._topic).get(self._partition, _EMPTY)
+        return self._machine.state.feeds.of(self._topic).get(self._partition, _EMPTY)
 
     # --- as of a merged log -----------------------------------------------------------------------
 

@@ -181,7 +181,9 @@ def _partitions(state: State, numbers: Iterable[int], status: int) -> bytes:
     for number in numbers:
         partition = state.partitions.by_number.get(number)
         if partition is not None:
-            topics.setdefault(state.topics[partition.topic_id].name, []).append(partition.index)
+            topics.setdefault(state.topics.by_id[partition.topic_id].name, []).append(
+                partition.index
+            )
     return _int(len(topics)) + b"".join(_of_topic(topics))
 
 

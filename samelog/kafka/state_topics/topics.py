@@ -51,13 +51,13 @@ class StateTopics:
         """Those in which something was told, as Kafka makes them when they are used first."""
         state = self._machine.state
         for name in StateTopic:
-            if state.groups.feeds.of(name) and name not in state.names:
+            if state.feeds.of(name) and name not in state.topics.by_name:
                 yield TOPICS[name][1]
 
     def topic(self, key: str | UUID) -> Topic | None:
         """One by its name or its id; None: there is no such, or a topic of users has the name."""
         found, state = TOPICS.get(key), self._machine.state
-        if found is None or found[0] in state.names:
+        if found is None or found[0] in state.topics.by_name:
             return None
         return found[1]
 
@@ -73,10 +73,10 @@ class StateTopics:
 
     def end(self, topic: Topic, index: int) -> int:
         """The offset behind all that is told in a partition."""
-        feed = self._machine.state.groups.feeds.of(StateTopic(topic.name)).get(index)
+        feed = self._machine.state.feeds.of(StateTopic(topic.name)).get(index)
         return 0 if feed is None else feed.next_offset
 
 
 def is_reserved(name: str, machine: StateMachine) -> bool:
     """Whether a name is one of theirs: then nobody may do more than MAY."""
-    return name in TOPICS and name not in machine.state.names
+    return name in TOPICS and name not in machine.state.topics.by_name

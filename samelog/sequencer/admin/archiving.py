@@ -33,9 +33,13 @@ def log_history(node: ServedNode, request: LogHistory) -> StepWork[LogHistoryPag
 def _care_of(node: ServedNode, request: LogHistory) -> CareParts:
     """Raises KeptElsewhere or ChangeRefused if other nodes have what is asked for."""
     state = node.logs.machine.state
-    if request.topic is UNSET or request.partition is UNSET or request.topic not in state.names:
+    if (
+        request.topic is UNSET
+        or request.partition is UNSET
+        or request.topic not in state.topics.by_name
+    ):
         return node.care
-    topic = state.topics[state.names[request.topic]]
+    topic = state.topics.by_id[state.topics.by_name[request.topic]]
     if not topic.is_placed or not 0 <= request.partition < topic.partitions:
         return node.care
     number = topic.partition_numbers[request.partition]

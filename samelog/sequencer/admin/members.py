@@ -47,7 +47,7 @@ async def remove_node(node: ServedNode, request: requests.RemoveNode) -> NodeRem
 async def readmit_node(node: ServedNode, request: requests.ReadmitNode) -> NodeAdded:
     """Have a member that lost its directory take part again, under a new number."""
     changes, lives = _as_leader(node), node.peers.lives.met
-    members = node.logs.machine.state.members
+    members = node.logs.machine.state.members.by_number
     sure = {members[n].name for n, life in lives.items() if life.is_sure and n in members}
     try:
         check_readmission(node.placing.look(), request.node, has_all=request.node in sure)

@@ -34,7 +34,7 @@ def placement_status(node: ServedNode, request: GetPlacement) -> StepWork[Placem
         yield
     partitions = yield from _partitions(node, groups)
     state = node.logs.machine.state
-    drained = sorted(state.members.keys() & set(state.placement.draining))
+    drained = sorted(state.members.by_number.keys() & set(state.placement.draining))
     return PlacementStatus(tuple(groups.values()), tuple(partitions), _names(node, drained))
 
 
@@ -78,7 +78,7 @@ def _partitions(
     node: ServedNode, groups: Mapping[int, GroupPlacement]
 ) -> StepWork[list[PartitionPlacement]]:
     state, found = node.logs.machine.state, []
-    for topic in sorted(state.topics.values(), key=attrgetter("name")):
+    for topic in sorted(state.topics.by_id.values(), key=attrgetter("name")):
         for index, number in enumerate(tuple(topic.partition_numbers)):
             group = groups.get(state.placement.group_of(number))
             if group is not None:  # it was not made meanwhile
@@ -193,10 +193,10 @@ def _members(state: State, is_there: Callable[[int], bool], now_ms: int) -> list
             number,
             member.name,
             state.rack_of(number),
-            state.maintenance.get(member.name, 0),
+            state.members.maintenance.get(member.name, 0),
             None if is_there(number) else now_ms,
         )
-        for number, member in state.members.items()
+        for number, member in state.members.by_number.items()
     ]
 
 

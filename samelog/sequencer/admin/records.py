@@ -83,7 +83,7 @@ def _opened(node: ServedNode, request: PeekRecords) -> _Opened:
     """Raises ChangeRefused."""
     state = node.logs.machine.state
     view = state.views.named(request.topic)
-    base = request.topic if view is None else state.topics[view.base_id].name
+    base = request.topic if view is None else state.topics.by_id[view.base_id].name
     number = find_partition(node, base, request.partition)
     logs = parts_here(node, number)[0]
     merged = logs.merging.look(number)

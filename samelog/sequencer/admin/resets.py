@@ -35,7 +35,7 @@ async def reset_cluster(node: ServedNode, request: requests.ResetCluster) -> Clu
     outcome = await node.raft.proposer.propose(command)
     if isinstance(outcome, Rejection) and outcome.code != "RESET_DONE":
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, outcome.message)
-    topics = node.logs.machine.state.topics.values() if request.hard else ()
+    topics = node.logs.machine.state.topics.by_id.values() if request.hard else ()
     return ClusterReset(
         replica.applied_index, tuple(ResetTopic(each.name, each.log_id) for each in topics)
     )

@@ -253,7 +253,7 @@ def find_view(node: ServedNode, name: str) -> View:
 
 def describe_view(node: ServedNode, view: View) -> TopicDescription:
     """One view: where its partitions begin and end, and what of them cannot be read."""
-    base = node.logs.machine.state.topics[view.base_id]
+    base = node.logs.machine.state.topics.by_id[view.base_id]
     partitions = tuple(_view_partition(node, view, number) for number in base.partition_numbers)
     return TopicDescription(view_info(node, view), partitions)
 

@@ -63,7 +63,7 @@ def cluster_status(node: ServedNode, request: GetStatus) -> StepWork[Status]:
         nodes=tuple(node_info(node, member) for member in members.all.values()),
         partitions=tuple(partitions),
         sessions=tuple(sessions),
-        events=tuple(EventInfo(e.at_ms, e.kind, e.text) for e in state.events),
+        events=tuple(EventInfo(e.at_ms, e.kind, e.text) for e in state.events.remembered),
         resources=own_resources(),
     )
 
@@ -80,7 +80,7 @@ def node_info(node: ServedNode, member: Member) -> NodeInfo:
         said, age_s = own_state(node), 0.0
     else:
         said, age_s = node.peers.presence.said(member.number, node.member.clock.now())
-    until_ms = node.logs.machine.state.maintenance.get(member.name, 0)
+    until_ms = node.logs.machine.state.members.maintenance.get(member.name, 0)
     in_maintenance = until_ms > node.member.clock.wall_ms()
     return NodeInfo(
         member.name,

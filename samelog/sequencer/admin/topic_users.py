@@ -48,10 +48,10 @@ def users_in_state(state: State, topic: str) -> Iterator[str]:
     for name, group in state.groups.by_id.items():
         if _uses(group, topic):
             yield f"group {name}"
-    topic_id = state.names.get(topic)
+    topic_id = state.topics.by_name.get(topic)
     if topic_id is None:
         return
-    numbers = frozenset(state.topics[topic_id].partition_numbers)
+    numbers = frozenset(state.topics.by_id[topic_id].partition_numbers)
     if not numbers.isdisjoint(state.mirrors.places):
         yield "its mirror"
     inputs = [each for each in state.sessions.inputs.values() if each.partition in numbers]

@@ -77,13 +77,13 @@ def list_topics(node: ServedNode, request: ListTopics, identity: str) -> StepWor
     rights, state = node.member.rights, node.logs.machine.state
     sees_all = identity == ANONYMOUS or rights.is_admin(identity)
     found = []
-    for topic in tuple(state.topics.values()):
+    for topic in tuple(state.topics.by_id.values()):
         if sees_all or rights.may_subscribe(identity, topic.name):
             found.append(topic_info(topic))
         yield
     for view in views_in(node):
         may = sees_all or rights.may_subscribe(identity, view.name)
-        if may and view.base_id in node.logs.machine.state.topics:
+        if may and view.base_id in node.logs.machine.state.topics.by_id:
             found.append(view_info(node, view))
         yield
     return Topics(tuple(found))
@@ -277,7 +277,7 @@ def views_in(node: ServedNode) -> list[View]:
 def view_info(node: ServedNode, view: View) -> TopicInfo:
     """A view, as topics are told."""
     state = node.logs.machine.state
-    info, base = topic_info(state.topic_of_view(view)), state.topics[view.base_id].name
+    info, base = topic_info(state.topic_of_view(view)), state.topics.by_id[view.base_id].name
     return structs.replace(info, base=base, query=view.query(base))
 
 

@@ -80,7 +80,7 @@ def _describe(node: ServedNode, name: str) -> StepWork[TransactionDescription]:
         if partition is not None:
             opened = state.open_transactions.in_log(number).open.get(known.producer_id)
             first = -1 if opened is None else opened.first_offset
-            topic = state.topics[partition.topic_id].name
+            topic = state.topics.by_id[partition.topic_id].name
             partitions.append(TransactionPartition(topic, partition.index, first))
         yield
     return TransactionDescription(_info(name, known), tuple(partitions), tuple(known.groups))

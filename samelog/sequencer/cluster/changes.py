@@ -104,7 +104,7 @@ class Changes:
             self._place.forget()
             return
         self._note_what_is_needed()
-        if not state.members:
+        if not state.members.by_number:
             self._propose_soon(list(self._members.all.values()))
 
     # --- what the keeper goes by ------------------------------------------------------------------
@@ -112,7 +112,7 @@ class Changes:
     def wanted(self) -> WantedGroup:
         """Who should lead, vote and go, by the member list and the sites."""
         state = self._machine.state
-        may_vote, members = state.placement.sites.may_vote, state.members.values()
+        may_vote, members = state.placement.sites.may_vote, state.members.by_number.values()
         return WantedGroup(
             leaders=self._leaders(),
             promoted=frozenset(
@@ -121,13 +121,13 @@ class Changes:
                 if not each.voter
                 and each.promote
                 and may_vote(each.number)
-                and each.number in state.started
+                and each.number in state.members.started
             ),
             replaced=tuple(
                 (each.replaces, each.number)
                 for each in members
                 if each.voter
-                and each.replaces in state.members
+                and each.replaces in state.members.by_number
                 and self._is_empty(each.replaces)  # replicas move away first
             ),
         )
@@ -159,7 +159,7 @@ class Changes:
         """Make a learner a voter, or remove a member that another one came in place of."""
         rest = self._without(step.member)
         if step.kind is StepKind.PROMOTE:
-            member = self._machine.state.members[step.member]
+            member = self._machine.state.members.by_number[step.member]
             log_event(log, logging.INFO, "learner becomes a voter", node=member.name)
             rest = [*rest, msgspec.structs.replace(member, voter=True)]
         self._propose_soon(rest)
@@ -168,7 +168,7 @@ class Changes:
 
     def _note_what_is_needed(self) -> None:
         """A new leader, or a new membership: what is committed by now has to be on a majority."""
-        version, term = self._machine.state.members_version, self._group.raft.term
+        version, term = self._machine.state.members.version, self._group.raft.term
         if (self._led_term, self._seen_version) != (term, version):
             self._led_term, self._seen_version = term, version
             self._needed = self._offsets()
@@ -189,7 +189,7 @@ class Changes:
         return all(merged.get(n, 0) >= offset for n, offset in wanted.items() if is_here(n))
 
     def _is_step_left(self) -> bool:
-        members = self._machine.state.members.values()
+        members = self._machine.state.members.by_number.values()
         return any(not member.voter or member.replaces is not None for member in members)
 
     def _is_empty(self, number: int) -> bool:
@@ -212,7 +212,7 @@ class Changes:
         """The members but one, and nobody waits to replace that one any more."""
         return [
             msgspec.structs.replace(member, replaces=None) if member.replaces == number else member
-            for member in self._machine.state.members.values()
+            for member in self._machine.state.members.by_number.values()
             if member.number != number
         ]
 
@@ -226,7 +226,7 @@ class Changes:
 
     def _new_cluster_id(self) -> str:
         """Of the first entry of a cluster; empty once it has one."""
-        return "" if self._machine.state.cluster_id else self._lives.own().incarnation
+        return "" if self._machine.state.members.cluster_id else self._lives.own().incarnation
 
     # --- what an operator asks for ----------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class Changes:
         self._check_new(name, address, is_one_more_voter=promote and old is None)
         state = self._machine.state
         member = Member(
-            state.next_member,
+            state.members.next_number,
             name,
             address,
             NODE_PREFIX + name,
@@ -247,11 +247,11 @@ class Changes:
             promote=promote,
             replaces=None if old is None else old.number,
         )
-        await self._propose([*state.members.values(), member])
+        await self._propose([*state.members.by_number.values(), member])
         return member
 
     def _check_new(self, name: str, address: str, *, is_one_more_voter: bool) -> None:
-        members = self._machine.state.members.values()
+        members = self._machine.state.members.by_number.values()
         self._refuse_while_joining()
         for member in members:
             if name == member.name or address == member.address:
@@ -262,12 +262,12 @@ class Changes:
             text = f"a cluster has at most {VOTERS_LIMIT} voters, and any number of learners"
             remedy = f"samelog node add {name} {address} --learner"
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, remedy)
-        if self._machine.state.next_member > MAX_NODE_ID:
+        if self._machine.state.members.next_number > MAX_NODE_ID:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, "the cluster has no node numbers left")
 
     def _count_voters(self) -> int:
         """Also those that are to become voters."""
-        sites, members = self._machine.state.placement.sites, self._machine.state.members
+        sites, members = self._machine.state.placement.sites, self._machine.state.members.by_number
         return sum(
             member.voter or (member.promote and not sites.only_reads(member.number))
             for member in members.values()
@@ -275,7 +275,7 @@ class Changes:
 
     def _refuse_while_joining(self) -> None:
         sites = self._machine.state.placement.sites
-        for member in self._machine.state.members.values():
+        for member in self._machine.state.members.by_number.values():
             is_to_vote = member.promote and not sites.only_reads(member.number)
             if (is_to_vote and not member.voter) or member.replaces is not None:
                 raise ChangeRefused(
@@ -290,7 +290,7 @@ class Changes:
         member = self._named(name)
         if member.voter:
             self._refuse_while_joining()
-            if sum(other.voter for other in self._machine.state.members.values()) == 1:
+            if sum(other.voter for other in self._machine.state.members.by_number.values()) == 1:
                 raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"{name} is the last voter")
             self._check_rest(member)
         if not self._is_empty(member.number):
@@ -325,16 +325,20 @@ class Changes:
         if old.number == self._number:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, f"{name} leads, thus lost nothing")
         new = msgspec.structs.replace(
-            old, number=self._machine.state.next_member, voter=False, promote=True, replaces=None
+            old,
+            number=self._machine.state.members.next_number,
+            voter=False,
+            promote=True,
+            replaces=None,
         )
         await self._propose([*self._without(old.number), new])
         return new
 
     def _named(self, name: str) -> Member:
-        for member in self._machine.state.members.values():
+        for member in self._machine.state.members.by_number.values():
             if member.name == name:
                 return member
-        names = ", ".join(member.name for member in self._machine.state.members.values())
+        names = ", ".join(member.name for member in self._machine.state.members.by_number.values())
         raise ChangeRefused(
             FaultCode.NOT_A_MEMBER, f"no node is called {name!r}", f"there are {names}"
         )
@@ -342,7 +346,7 @@ class Changes:
     async def _until_free(self) -> None:
         """Wait for the end of the last change. Raises ChangeRefused, or NotLeader."""
         deadline = self._clock.now() + FREE_TIMEOUT_S
-        while not (self._machine.state.members and self._is_free()):
+        while not (self._machine.state.members.by_number and self._is_free()):
             if not self._group.is_leader:
                 raise NotLeader(self._group.raft.leader)
             if self._clock.now() > deadline:

@@ -63,8 +63,8 @@ class KeptGroup(Protocol):
 
 def is_in_maintenance(cluster: State, number: int, now_ms: int) -> bool:
     """Return whether a member is in maintenance, by the state of group 0."""
-    member = cluster.members.get(number)
-    return member is not None and cluster.maintenance.get(member.name, 0) > now_ms
+    member = cluster.members.by_number.get(number)
+    return member is not None and cluster.members.maintenance.get(member.name, 0) > now_ms
 
 
 class GroupKeeper:
@@ -151,7 +151,7 @@ class GroupKeeper:
         raft, life, cluster = self._group.raft, self._kept.life(number), self._cluster()
         progress, votes, counts = raft.progress(number), number in raft.voters, raft.counts(number)
         is_sure = life is None or life[1]
-        is_asked = life is not None and number in cluster.members
+        is_asked = life is not None and number in cluster.members.by_number
         if votes and counts and is_sure:
             is_asked = False  # no step depends on it
         return Peer(

@@ -54,15 +54,15 @@ class Members:
     @property
     def version(self) -> int:
         """How new the list is."""
-        return max(self._heard_version, self._machine.state.members_version)
+        return max(self._heard_version, self._machine.state.members.version)
 
     @property
     def all(self) -> Mapping[int, Member]:
         """Number -> member, by the newest list known."""
         state = self._machine.state
-        if self._heard_version > state.members_version:
+        if self._heard_version > state.members.version:
             return self._heard
-        return state.members or self._heard
+        return state.members.by_number or self._heard
 
     def peers(self, own: int) -> dict[int, PeerPlace]:
         """Where to dial the other members: first where this node's configuration says, if it names

@@ -63,7 +63,7 @@ class OwnLife:
         """Of the state; UNDECIDED if an entry names one that may yet be replaced; empty: it has not
         begun.
         """
-        known = self._directory.record.cluster_id or self._machine.state.cluster_id
+        known = self._directory.record.cluster_id or self._machine.state.members.cluster_id
         return known or (UNDECIDED if self._is_named_in_log() else "")
 
     def _is_named_in_log(self) -> bool:
@@ -78,9 +78,9 @@ class OwnLife:
     def settle(self) -> None:
         """The replicated state has changed: go by what it says of this life."""
         record, state = self._directory.record, self._machine.state
-        if state.cluster_id and not record.cluster_id:
-            self._directory.belongs_to(state.cluster_id)
-        sites, members = state.placement.sites, state.members
+        if state.members.cluster_id and not record.cluster_id:
+            self._directory.belongs_to(state.members.cluster_id)
+        sites, members = state.placement.sites, state.members.by_number
         self._directory.knows_far(far_members(sites, members, record.number))
         if not self._group.raft.may_vote and self._is_let_in():
             self._group.raft.regain_trust()
@@ -91,7 +91,7 @@ class OwnLife:
 
     def _is_let_in(self) -> bool:
         record = self._directory.record
-        known = self._machine.state.started.get(record.number)
+        known = self._machine.state.members.started.get(record.number)
         return known is not None and known.let_in == record.incarnation
 
     def is_over(self) -> None:
@@ -124,7 +124,7 @@ class OwnLife:
 
     def recorded(self, number: int) -> KnownLife:
         """The newest life of a member by the replicated state."""
-        known = self._machine.state.started.get(number)
+        known = self._machine.state.members.started.get(number)
         return NEVER_SEEN if known is None else KnownLife(known.boot, known.incarnation)
 
     def acknowledged(self, number: int) -> Acknowledged | None:

@@ -32,13 +32,17 @@ class Upgrade:
     def status(self) -> UpgradeStatus:
         """Where the cluster is, and what stands between it and the newest level."""
         state, told = self._machine.state, self._told()
-        newest = max([state.level, *told.values()])
-        names = {number: state.members[number].name for number in told}
+        newest = max([state.members.level, *told.values()])
+        names = {number: state.members.by_number[number].name for number in told}
         return UpgradeStatus(
-            state.level,
+            state.members.level,
             newest,
             tuple(MemberLevel(names[number], level) for number, level in told.items()),
-            {level: text for level, text in LEVELS.items() if state.level < level <= newest},
+            {
+                level: text
+                for level, text in LEVELS.items()
+                if state.members.level < level <= newest
+            },
             tuple(
                 f"{names[number]} {why}"
                 for number, level in told.items()
@@ -49,7 +53,7 @@ class Upgrade:
     def first_level(self) -> RaiseLevel | None:
         """What a cluster that has just begun begins with: the newest that all members support."""
         state = self._machine.state
-        if state.level or not state.members:
+        if state.members.level or not state.members.by_number:
             return None
         told = self._told()
         lowest = min(told.values())
@@ -59,7 +63,7 @@ class Upgrade:
 
     def _told(self) -> dict[int, int]:
         """The newest level of each member, in its own words; 0: it has said nothing lately."""
-        return {number: self._word_of(number) for number in self._machine.state.members}
+        return {number: self._word_of(number) for number in self._machine.state.members.by_number}
 
     def _word_of(self, number: int) -> int:
         if number == self._presence.number:
@@ -73,5 +77,5 @@ class Upgrade:
             return "is not connected: wait for it, or remove it"
         if level < wanted:
             return f"supports level {level}, not {wanted}: upgrade it"
-        recorded = self._machine.state.started.get(number, MemberLives()).level
+        recorded = self._machine.state.members.started.get(number, MemberLives()).level
         return "has just started: wait until it is ready" if recorded < wanted else ""

@@ -117,7 +117,7 @@ class Compactor:
         known = state.partitions.by_number.get(number)
         if known is None:
             return False
-        policy = state.topics[known.topic_id].settings.get(CLEANUP_POLICY, "")
+        policy = state.topics.by_id[known.topic_id].settings.get(CLEANUP_POLICY, "")
         return known.compacted is not None or is_compacted(policy)
 
     async def _try(self, number: int) -> None:

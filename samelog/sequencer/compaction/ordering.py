@@ -79,7 +79,7 @@ class CompactionOrders:
         voters, now_ms = sorted(self._group.raft.voters), self.now_ms()
         if not self._is_free(here, known, voters, now_ms):
             return
-        settings = self._machine.state.topics[known.topic_id].settings
+        settings = self._machine.state.topics.by_id[known.topic_id].settings
         if not is_compacted(settings.get(CLEANUP_POLICY, "")):
             return
         wanted_bytes = int(settings.get(SEGMENT_BYTES, self._segment_bytes))
@@ -140,7 +140,7 @@ class CompactionOrders:
 
     def _held_from(self, known: Partition) -> int:
         """From where on consumer groups hold records."""
-        rule = hold_of(self._machine.state.topics[known.topic_id].settings)
+        rule = hold_of(self._machine.state.topics.by_id[known.topic_id].settings)
         if rule is None:
             return known.next_offset
         return min(self._members.committed_offset(name, known.number) for name in rule.groups)

@@ -54,7 +54,7 @@ class ComingPartitions:
         passing = self._machine().state.transfers.passing
         if passing is None or passing.partition != number:
             return ()
-        table, members = self._cluster().placement, self._cluster().members
+        table, members = self._cluster().placement, self._cluster().members.by_number
         source = table.group_of(number)
         is_coming = passing.stage in (PassStage.COPYING, PassStage.OPEN)
         if not is_coming or source == self._group:

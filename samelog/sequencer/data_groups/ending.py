@@ -120,7 +120,7 @@ def _is_here(machine: StateMachine, name: str, index: int) -> bool:
 
 def _is_in(cluster: State, group: int, name: str, index: int) -> bool:
     """Whether a group has a partition, by the table."""
-    topic = cluster.topics.get(cluster.names.get(name, ""))
+    topic = cluster.topics.by_id.get(cluster.topics.by_name.get(name, ""))
     if topic is None or not 0 <= index < topic.partitions:
         return False
     return cluster.placement.group_of(topic.partition_numbers[index]) == group
@@ -235,4 +235,4 @@ def _unused(state: State, cluster: StateMachine, session: str, run: Run) -> Iter
 
 def _end(state: State, number: int, roll: int, byte: int) -> RunEnd:
     partition = state.partitions.by_number[number]
-    return RunEnd(state.topics[partition.topic_id].name, partition.index, roll, byte)
+    return RunEnd(state.topics.by_id[partition.topic_id].name, partition.index, roll, byte)

@@ -161,7 +161,7 @@ class DataGroups:
 
     def topic_changed(self, topic_id: str) -> None:
         """A topic has other settings, or is gone."""
-        topic, table = self._host.cluster.topics.get(topic_id), self._host.cluster.placement
+        topic, table = self._host.cluster.topics.by_id.get(topic_id), self._host.cluster.placement
         numbers = () if topic is None or not topic.is_placed else topic.partition_numbers
         self._work_in({table.group_of(number) for number in numbers})
         self.follow()
@@ -246,7 +246,7 @@ class DataGroups:
         there = () if group is None else group.everybody if to_read else group.members
         return [
             Holder(each.name, each.address, cluster.rack_of(each.number))
-            for each in map(cluster.members.get, there)
+            for each in map(cluster.members.by_number.get, there)
             if each is not None
         ]
 
@@ -383,7 +383,7 @@ class DataGroups:
         """To be called about once a second."""
         cluster, wall_ms = self._host.cluster, self._given.clock.wall_ms()
         is_resting = is_in_maintenance(cluster, self._presence.number, wall_ms)
-        known = cluster.level, is_resting, self._presence.is_cut_off
+        known = cluster.members.level, is_resting, self._presence.is_cut_off
         if known != self._known:
             self._known = known
             self._work_in(tuple(self.replicas))

@@ -103,7 +103,7 @@ class RoutedIntake:
         """
         state, own = self._machine.state, self._presence.number
         if state.placement.sites.only_reads(own):
-            voters = (each for each in state.members.values() if each.voter)
+            voters = (each for each in state.members.by_number.values() if each.voter)
             holders = [Holder(each.name, each.address, "") for each in voters]
             raise HeldElsewhere(topic, partition, holders)
 

@@ -230,7 +230,7 @@ def _propose(replica: GroupReplica, command: PassPartition) -> None:
     """What comes of it shows in the state; until then it is asked for again. A group that has just
     been made has no feature level before its first configuration.
     """
-    if replica.logs.machine.state.level < command.needs:
+    if replica.logs.machine.state.members.level < command.needs:
         return
     with suppress(NotLeader, Busy):
         replica.raft.group.propose([command])

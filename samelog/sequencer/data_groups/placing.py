@@ -118,10 +118,10 @@ class Placing:
         table.own, table.leaders[METADATA] = state.partitions.by_number, self._presence.number
         table.follow(state.placement)
         self._notice(state)
-        for number in table.members.keys() - state.members.keys():
+        for number in table.members.keys() - state.members.by_number.keys():
             table.drop_member(number)
-        replaced = {each.replaces for each in state.members.values()}
-        for number, member in state.members.items():
+        replaced = {each.replaces for each in state.members.by_number.values()}
+        for number, member in state.members.by_number.items():
             placed = PlacedMember(
                 number,
                 member.name,
@@ -142,7 +142,7 @@ class Placing:
         """
         if not self._presence.takes_in(member.number, self._clock.now()):
             return NEVER_MS
-        until_ms = state.maintenance.get(member.name, 0) - self._clock.wall_ms()
+        until_ms = state.members.maintenance.get(member.name, 0) - self._clock.wall_ms()
         return self._now_ms() + until_ms if until_ms > 0 else 0
 
     def states(self) -> MemberStates:
@@ -154,12 +154,12 @@ class Placing:
 
     def _notice(self, state: State) -> None:
         """Who is silent, from the first look on that finds it so."""
-        for number in state.members:
+        for number in state.members.by_number:
             if self._presence.is_there(number):
                 self._silent.pop(number, None)
             else:
                 self._silent.setdefault(number, self._now_ms())
-        for number in self._silent.keys() - state.members.keys():
+        for number in self._silent.keys() - state.members.by_number.keys():
             del self._silent[number]
 
     def _propose(self, changes: list[AnyChange]) -> None:

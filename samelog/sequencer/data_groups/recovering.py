@@ -75,7 +75,7 @@ def keep_own_segments(fs: FileSystem, state: State, data: str) -> None:
     for partition in state.partitions.by_number.values():
         if partition.compacted is None:
             continue
-        name = f"{state.topics[partition.topic_id].name}-{partition.index}"
+        name = f"{state.topics.by_id[partition.topic_id].name}-{partition.index}"
         try:
             own = read_compacted(fs, os.path.join(data, "merged", name))
         except CorruptLog as error:

@@ -342,7 +342,7 @@ class DataReplica:
     def settle(self) -> None:
         """Go by what the group says of this life: a suspect that is let in counts again."""
         raft, record = self.raft.raft, self._directory.record
-        known = self.group_replica.logs.machine.state.started.get(record.number)
+        known = self.group_replica.logs.machine.state.members.started.get(record.number)
         if not raft.may_vote and known is not None and known.let_in == record.incarnation:
             raft.regain_trust()
             self.raft.pump()

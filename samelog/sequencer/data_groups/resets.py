@@ -24,7 +24,7 @@ def owed_reset(
     """
     logs = list(_older_logs(here, cluster, contents))
     reset_id = cluster.placement.resetting.get(group)
-    if not logs and (reset_id is None or reset_id in here.resets):
+    if not logs and (reset_id is None or reset_id in here.resets.ids):
         return None
     return reset_id or logs[0].log_id, logs
 
@@ -33,7 +33,7 @@ def _older_logs(here: State, cluster: State, contents: Collection[int]) -> Itera
     """Logs of topics of which group 0 has newer ones than the group."""
     table = cluster.placement.partitions
     for topic_id in sorted({table[each].topic_id for each in contents if each in table}):
-        known, topic = here.topics.get(topic_id), cluster.topics[topic_id]
+        known, topic = here.topics.by_id.get(topic_id), cluster.topics.by_id[topic_id]
         if known is not None and known.partition_numbers[0] < topic.partition_numbers[0]:
             bases = [table[each].epoch_base for each in topic.partition_numbers]
             yield NewLog(topic_id, topic.log_id, list(topic.partition_numbers), bases)
@@ -42,7 +42,7 @@ def _older_logs(here: State, cluster: State, contents: Collection[int]) -> Itera
 def begun_anew(here: State, cluster: State, group: int) -> GroupBegunAnew | None:
     """What group 0 has to be told; None: nothing."""
     reset_id = cluster.placement.resetting.get(group)
-    if reset_id is None or reset_id not in here.resets:
+    if reset_id is None or reset_id not in here.resets.ids:
         return None
     return GroupBegunAnew(group, reset_id, here.epochs.first)
 
@@ -50,7 +50,7 @@ def begun_anew(here: State, cluster: State, group: int) -> GroupBegunAnew | None
 def opening(cluster: State, number: int) -> OpenPartition | OpenNewLog:
     """The command that opens a partition of group 0's table in its group, as it is now."""
     placed = cluster.placement.partitions[number]
-    topic = cluster.topics[placed.topic_id]
+    topic = cluster.topics.by_id[placed.topic_id]
     command = _plain_opening(number, topic)
     if not topic.present_log:
         return command

@@ -71,7 +71,7 @@ class RoutedLogs:
 
     def _open_view(self, view: View, log_id: str | None, partition: int) -> ViewStream:
         state = self._machine.state
-        base, known = state.topics[view.base_id], state.topic_of_view(view)
+        base, known = state.topics.by_id[view.base_id], state.topic_of_view(view)
         if log_id is not None and log_id != view.log_id:
             raise gone_log(view.name, known if log_id in view.former_logs else None)
         source = self._source(base.name, partition)
@@ -102,7 +102,7 @@ class RoutedLogs:
     def _rows(
         self, stream: MergedStream, base: MergedStream, asked: RowsAsked, identity: str
     ) -> RowsHere:
-        topic = self._machine.state.topics[self._machine.state.names[base.topic]]
+        topic = self._machine.state.topics.by_id[self._machine.state.topics.by_name[base.topic]]
         partition = topic.partition_numbers[base.index]
         replica = self._groups.holding(partition) if topic.is_placed else None
         machine = self._machine if replica is None else replica.group_replica.logs.machine

@@ -32,9 +32,9 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.stages import (
     BeginStage,
     SettleUnit,
-    Spanning,
     StagedPart,
     StagedUnit,
+    StagesTable,
     UnitStep,
 )
 from samelog.wire.errors import FaultCode
@@ -69,8 +69,8 @@ class Stages:
         self._asked: dict[int, asyncio.Future[bool]] = {}
 
     @property
-    def _spanning(self) -> Spanning:
-        return self._machine.state.transactions.spanning
+    def _spanning(self) -> StagesTable:
+        return self._machine.state.stages
 
     # --- asked by writers -------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class Stages:
         return (known is not None and known[1].names == names) or self._is_published(request)
 
     def _is_published(self, request: PublishStage) -> bool:
-        known = self._machine.state.stages.get(request.stage)
+        known = self._machine.state.stages.published.get(request.stage)
         return known is not None and request.batch <= known.batch
 
     def _parts(self, request: HoldStage | PublishStage) -> list[StagedPart]:
@@ -247,7 +247,7 @@ class Stages:
         if known is not None and known.unit.is_open:
             raise ChangeRefused(FaultCode.NOT_READY, "a group is not prepared yet", "ask again")
         if self._is_published(request):
-            is_this = self._machine.state.stages[request.stage].unit == number
+            is_this = self._machine.state.stages.published[request.stage].unit == number
             return None if is_this else Rejection("STAGE_PUBLISHED", "another one was faster")
         return Rejection("UNKNOWN_RUN", problem)
 

@@ -88,7 +88,7 @@ class DataGroupUpkeep:
     def is_due(self) -> bool:
         """Whether the leader must propose a command, to its group or to group 0, or must yield."""
         state = self._replica.logs.machine.state
-        is_behind = not state.placement.own or state.level < self._cluster().level
+        is_behind = not state.placement.own or state.members.level < self._cluster().members.level
         is_owing = bool(self._behind_topics()) or bool(self.unconfirmed())
         must_yield = self.keeper.is_to_yield or self._presence.is_cut_off
         return is_behind or is_owing or must_yield
@@ -104,7 +104,7 @@ class DataGroupUpkeep:
         placed = self._group()
         if not state.placement.own:
             self._configure(0, list(placed.replicas))
-        elif state.level < self._cluster().level:
+        elif state.members.level < self._cluster().members.level:
             self._configure(state.placement.version, state.placement.own)
         else:
             self.keeper.tick()
@@ -210,7 +210,7 @@ class DataGroupUpkeep:
 
     def _configure(self, version: int, replicas: list[PlacedReplica], task: str = "") -> None:
         """Propose; whatever comes of it shows in the state."""
-        level = self._cluster().level
+        level = self._cluster().members.level
         command = SetReplicas(self._group().number, level, version, task, replicas)
         with suppress(NotLeader, ChangePending):
             future = self._raft.propose_replicas(command)
@@ -232,11 +232,11 @@ class DataGroupUpkeep:
             return [reset]  # what is opened before would be of the old logs
         commands: list[AnyCommand] = [
             DeleteTopicCommand(topic_id)
-            for topic_id, topic in here.topics.items()
+            for topic_id, topic in here.topics.by_id.items()
             if was_deleted(topic, cluster)
         ]
         for placed in filter(None, map(table.partitions.get, self._contents())):
-            topic = cluster.topics[placed.topic_id]
+            topic = cluster.topics.by_id[placed.topic_id]
             if placed.group == number and not _is_open(here, placed.number, topic):
                 commands.append(opening(cluster, placed.number))
         commands += _new_versions(here, cluster)
@@ -252,7 +252,7 @@ class DataGroupUpkeep:
 
 
 def _is_open(here: State, number: int, topic: Topic) -> bool:
-    known = here.topics.get(topic.topic_id)
+    known = here.topics.by_id.get(topic.topic_id)
     is_same = known is not None and (known.settings, known.partition_numbers) == (
         topic.settings,
         topic.partition_numbers,
@@ -266,13 +266,13 @@ def was_deleted(topic: Topic, cluster: State) -> bool:
     """
     first, skipped = topic.partition_numbers[0], cluster.placement.skipped
     was_made = skipped.has_given("partition", first, cluster.partitions.next_number)
-    return was_made and topic.topic_id not in cluster.topics
+    return was_made and topic.topic_id not in cluster.topics.by_id
 
 
 def _new_versions(here: State, cluster: State) -> Iterator[SetSchemaCommand]:
     """The next version of the schema of each topic that has more of them in group 0."""
-    for topic_id, known in here.topics.items():
-        topic = cluster.topics.get(topic_id)
+    for topic_id, known in here.topics.by_id.items():
+        topic = cluster.topics.by_id.get(topic_id)
         if topic is not None and len(topic.schemas) > len(known.schemas):
             newest = len(known.schemas)
             version = topic.schemas[newest]

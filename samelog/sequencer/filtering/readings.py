@@ -59,7 +59,7 @@ class RowsHere:
     def source(self) -> PieceSource:
         """What pieces are computed from, as the schema is now."""
         partition = self.machine.state.partitions.by_number[self.number]
-        topic = self.machine.state.topics[partition.topic_id]
+        topic = self.machine.state.topics.by_id[partition.topic_id]
         texts = self.machine.state.schema_texts(topic.topic_id, len(topic.schemas))
         schemas = {version: _parsed(text) for version, text in enumerate(texts, 1)}
         is_read, condition = self.asked.version != NO_SCHEMA, self.condition

@@ -127,7 +127,7 @@ class Following:
             return
         state = self._machine.state
         partition = state.partitions.by_number[entry.partition]
-        topic = state.topics[partition.topic_id]
+        topic = state.topics.by_id[partition.topic_id]
         name = SessionRunName(entry.session, topic.name, topic.topic_id, partition.index, entry.run)
         start = ResumePoint(*self._intake.position(entry))
         pull = self._pulls.get(node)

@@ -268,7 +268,7 @@ class Intake(RunIntake):
         fresh = taken.data
         state = self._machine.state
         partition = state.partitions.by_number[entry.partition]
-        topic = state.topics[partition.topic_id]
+        topic = state.topics.by_id[partition.topic_id]
         has_policy = CLEANUP_POLICY in topic.settings
         if has_policy and not taken.has_keys:
             check_keys(topic)

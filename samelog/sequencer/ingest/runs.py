@@ -138,7 +138,7 @@ class RunIntake(ABC):
             entry = state.sessions.inputs.get(number)
             if entry is not None:
                 partition = state.partitions.by_number[entry.partition]
-                name = state.topics[partition.topic_id].name
+                name = state.topics.by_id[partition.topic_id].name
                 ends[name, partition.index] = (roll, byte)
         return OpenedRun(run.number, run.closed, ends)
 
@@ -188,11 +188,11 @@ class RunIntake(ABC):
         """Raise RequestRefused (TOPIC_GONE) if the cluster has deleted the topic; a topic that this
         replica does not know might only be newer than what it has applied.
         """
-        if topic_id is None or topic_id in self._machine.state.topics:
+        if topic_id is None or topic_id in self._machine.state.topics.by_id:
             return
         with answered():
             await self._proposer.catch_up()
-        if topic_id not in self._machine.state.topics:
+        if topic_id not in self._machine.state.topics.by_id:
             raise RequestRefused(FaultCode.TOPIC_GONE, "the topic was deleted", "let it go")
 
     async def open_input(
@@ -247,7 +247,7 @@ class RunIntake(ABC):
             outcome = await self._propose(command)
             if isinstance(outcome, Rejection):
                 raise refused(outcome)
-        topic = self._machine.state.topics.get(command.topic_id)
+        topic = self._machine.state.topics.by_id.get(command.topic_id)
         if topic is None:
             raise RequestRefused(FaultCode.NOT_READY, "the topic is not known here yet", "retry")
         return await self._opened_input(place, topic, listener)

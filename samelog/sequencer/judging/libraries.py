@@ -30,8 +30,8 @@ def why_not_checked(presence: Any, state: Any, formats: Iterable[SchemaFormat]) 
     said = {**presence.lacks, presence.number: lacking()}
     for number, lacks in sorted(said.items()):
         missing = [name for name in lacks if name in wanted]
-        if missing and number in state.members:
-            name = state.members[number].name
+        if missing and number in state.members.by_number:
+            name = state.members.by_number[number].name
             return f"{name} could not check records if it led: it has no {' and '.join(missing)}"
     return ""
 

@@ -79,7 +79,7 @@ class KeyFilter:
         """Record by record, whether it stays; and the keys of those that do, with their offsets."""
         state, offset = self._machine.state, draft.next_offset
         partition = state.partitions.by_number[draft.partition]
-        settings = state.topics[partition.topic_id].settings
+        settings = state.topics.by_id[partition.topic_id].settings
         reach, keyed = horizon_of(settings).records, state.keys.by_partition[draft.partition]
         floor = keyed.floor_at(draft.append_ms, partition.next_offset, settings)
         new: dict[bytes, int] = {}

@@ -127,12 +127,14 @@ class Merging(InLoop):
     def follow(self) -> None:
         """Open what this node has of the group's partitions, or lacks; let go of others."""
         state = self._machine.state
-        successors = {log: each for each in state.topics.values() for log in each.former_logs}
+        successors = {log: each for each in state.topics.by_id.values() for log in each.former_logs}
         for number in [each for each in self.partitions if not self._is_same(each)]:
             self._let_go(number, successors.get(self.partitions[number].topic_id))
         self._take_up_new()
         for number, opened in self.partitions.items():
-            opened.partitions = state.topics[state.partitions.by_number[number].topic_id].partitions
+            opened.partitions = state.topics.by_id[
+                state.partitions.by_number[number].topic_id
+            ].partitions
 
     def _is_same(self, number: int) -> bool:
         """Whether an open partition is in the group, and did not leave and come back meanwhile."""
@@ -160,7 +162,9 @@ class Merging(InLoop):
         found = filter(None, map(state.partitions.by_number.get, numbers))
         for topic_id, of_topic in groupby(found, attrgetter("topic_id")):
             new = [*of_topic]
-            for partition in new if len(new) <= FEW else self._there(state.topics[topic_id], new):
+            for partition in (
+                new if len(new) <= FEW else self._there(state.topics.by_id[topic_id], new)
+            ):
                 self._take_up(partition)
 
     def _there(self, topic: Topic, new: Iterable[Partition]) -> list[Partition]:
@@ -170,7 +174,7 @@ class Merging(InLoop):
 
     def _take_up(self, partition: Partition) -> None:
         """Open it, if it has anything. What has left while this node was away is removed."""
-        topic = self._machine.state.topics[partition.topic_id]
+        topic = self._machine.state.topics.by_id[partition.topic_id]
         owner = merged_owner(topic.log_id, partition.came)
         place = self._path(topic, partition.index), owner, partition.index
         if self._machine.state.has_here(partition.number):
@@ -210,7 +214,7 @@ class Merging(InLoop):
 
     def _made(self, number: int) -> MergedPartition:
         known = self._machine.state.partitions.by_number[number]
-        return self._open(number, self._machine.state.topics[known.topic_id], known.index)
+        return self._open(number, self._machine.state.topics.by_id[known.topic_id], known.index)
 
     def _open(self, number: int, topic: Topic, index: int) -> MergedPartition:
         path, came = self._path(topic, index), self._machine.state.partitions.by_number[number].came
@@ -269,7 +273,7 @@ class Merging(InLoop):
         """
         state, former = self._machine.state, set[str]()
         present = dict[str, Topic]()
-        for topic in state.topics.values():
+        for topic in state.topics.by_id.values():
             former.update(topic.former_logs)
             present[topic.log_id] = topic
 
@@ -289,7 +293,7 @@ class Merging(InLoop):
         self.troubles.pop(number, None)
         self._changed.ready.pop(number, None)
         self._changed.dirty.discard(number)
-        is_moved = successor is None and gone.made_of.topic_id in self._machine.state.topics
+        is_moved = successor is None and gone.made_of.topic_id in self._machine.state.topics.by_id
         gone.fault = moved_log(gone) if is_moved else gone_log(gone.topic, successor)
         gone.changed()
         gone.log.close()

@@ -489,7 +489,7 @@ class Planner:
         """Resolve what remains, segment roll and append time, and move the speculative tail."""
         state, tail, size = self._machine.state, draft.tail, draft.size
         append_ms = draft.append_ms
-        settings = state.topics[state.partitions.by_number[draft.partition].topic_id].settings
+        settings = state.topics.by_id[state.partitions.by_number[draft.partition].topic_id].settings
         limit_bytes, limit_ms = self._limits.segment_bytes, self._limits.segment_ms
         if settings:
             limit_bytes = int(settings.get(SEGMENT_BYTES, limit_bytes))

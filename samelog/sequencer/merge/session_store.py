@@ -308,7 +308,7 @@ class SessionStore:
         """The directory of an input."""
         state = self._machine.state
         partition = state.partitions.by_number[entry.partition]
-        topic = state.topics[partition.topic_id]
+        topic = state.topics.by_id[partition.topic_id]
         return os.path.join(self._directory, entry.session, f"{topic.name}-{partition.index}")
 
     def take_dirty(self, numbers: Iterable[int]) -> RoundFiles:

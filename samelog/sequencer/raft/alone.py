@@ -53,7 +53,7 @@ class Held:
         """(topic, partition, next offset); of those that are in another group nothing is here."""
         state = self.machine.state
         return [
-            (state.topics[partition.topic_id].name, partition.index, partition.next_offset)
+            (state.topics.by_id[partition.topic_id].name, partition.index, partition.next_offset)
             for number, partition in state.partitions.by_number.items()
             if number not in state.placement.partitions
         ]

@@ -295,7 +295,7 @@ class RunCloser:
 
     def _known_ends(self, entry: Input, ends: Ends) -> list[SessionPosition]:
         partition = self._machine.state.partitions.by_number[entry.partition]
-        topic = self._machine.state.topics[partition.topic_id]
+        topic = self._machine.state.topics.by_id[partition.topic_id]
         known = [
             view.places[entry.number]
             for node, view in self._views.items()

@@ -147,7 +147,7 @@ class Replica:
     @property
     def level(self) -> int:
         """The cluster's feature level."""
-        return self.machine.state.level
+        return self.machine.state.members.level
 
     # --- starting and snapshots -------------------------------------------------------------------
 
@@ -215,8 +215,8 @@ class Replica:
         """
         state = self.machine.state
         if gone:
-            moved = [each.number for each in gone if each.topic_id in state.topics]
-            deleted = [each.number for each in gone if each.topic_id not in state.topics]
+            moved = [each.number for each in gone if each.topic_id in state.topics.by_id]
+            deleted = [each.number for each in gone if each.topic_id not in state.topics.by_id]
             self._events.inputs_moved(moved)
             self._events.inputs_deleted(deleted)
             self._forget(gone)
@@ -410,7 +410,7 @@ class Replica:
         if isinstance(command, PassPartition):
             numbers = {command.partition} & state.partitions.by_number.keys()
         elif isinstance(command, DeleteTopicCommand):
-            topic = state.topics.get(command.topic_id)
+            topic = state.topics.by_id.get(command.topic_id)
             numbers = set() if topic is None else set(topic.partition_numbers)
         if not numbers:
             return []
@@ -422,7 +422,7 @@ class Replica:
 
     def _topic_changed(self, command: TopicChange, gone: list[GoneInput]) -> None:
         if isinstance(command, GROWTH):
-            self.merging.grow(self.machine.state.topics[command.topic_id])
+            self.merging.grow(self.machine.state.topics.by_id[command.topic_id])
         else:
             self._events.inputs_deleted([entry.number for entry in gone])
             self._forget(gone)
@@ -493,7 +493,7 @@ class Replica:
 
     def forget_deleted(self) -> None:
         """Everything that was ever committed is applied: what is left of other topics may go."""
-        topics = self.machine.state.topics
+        topics = self.machine.state.topics.by_id
         logs = {log for each in topics.values() for log in (each.log_id, *each.former_logs)}
         self._sessions.forget_deleted()
         self.merging.forget_deleted()
@@ -556,7 +556,7 @@ def read_body(data: bytes, supported: int = SUPPORTED) -> tuple[StateMachine, li
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise OtherVersion(f"unreadable snapshot body: {error}") from error
     machine = StateMachine.decode(body.state)
-    check_level(machine.state.level, supported)
+    check_level(machine.state.members.level, supported)
     return machine, body.pending
 
 

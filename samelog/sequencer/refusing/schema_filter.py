@@ -83,8 +83,9 @@ class SchemaFilter:
         """Topics that cannot be checked here, and why."""
         state = self._machine.state
         found = self._troubles.keys() & state.schemas.enforced.keys()
+        topics = state.topics.by_id
         return [
-            f"records of {state.topics[each].name!r} cannot be checked: {self._troubles[each]}"
+            f"records of {topics[each].name!r} cannot be checked: {self._troubles[each]}"
             for each in sorted(found)
         ]
 
@@ -126,7 +127,7 @@ class SchemaFilter:
 
     def _topic(self, partition: int) -> Topic:
         state = self._machine.state
-        return state.topics[state.partitions.by_number[partition].topic_id]
+        return state.topics.by_id[state.partitions.by_number[partition].topic_id]
 
     async def _ask(
         self,
@@ -176,7 +177,7 @@ class SchemaFilter:
             await self._catch_up()
         except TimeoutError:
             return False
-        known = self._cluster.state.topics.get(topic_id)
+        known = self._cluster.state.topics.by_id.get(topic_id)
         is_current = known is None or not _is_newer(known, by)
         if not is_current:
             await asyncio.sleep(LOOK_S)

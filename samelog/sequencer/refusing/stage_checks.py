@@ -48,7 +48,7 @@ class StageChecks:
             if not self._schemas.concerns(number):
                 continue
             state = self._machine.state
-            topic = state.topics[state.partitions.by_number[number].topic_id]
+            topic = state.topics.by_id[state.partitions.by_number[number].topic_id]
             why = await self._of_topic(topic, parts)
             if why:
                 return f"topic {topic.name!r}: {why}"

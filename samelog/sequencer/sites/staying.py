@@ -27,9 +27,9 @@ class KnownAs(NamedTuple):
 def stays(state: State, cluster_id: str, own: int, other: int, known_as: KnownAs) -> bool | None:
     """Whether the member `other` goes on in the cluster of this id; None: it is not known here."""
     sites = state.placement.sites
-    if state.cluster_id == cluster_id:
+    if state.members.cluster_id == cluster_id:
         known = parse_cluster_id(known_as.cluster_id).promotions
         has_more = sites.has_more(known, known_as.term, known_as.entry)
-        return other in state.members and not has_more
+        return other in state.members.by_number and not has_more
     is_mate = other in sites.members and sites.members[other] == sites.members.get(own)
     return None if is_mate else False

@@ -101,7 +101,7 @@ class Whereabouts:
 
     @property
     def _votes(self) -> bool:
-        own = self._machine.state.members.get(self._number)
+        own = self._machine.state.members.by_number.get(self._number)
         return own is not None and own.voter
 
     def tick(self) -> None:

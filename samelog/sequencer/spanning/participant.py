@@ -90,14 +90,14 @@ class Participant:
 
     def tick(self) -> None:
         """To be called some times a second: bytes that were waited for may have come."""
-        units, own = (each.state.transactions.spanning for each in (self._cluster, self._machine))
+        units, own = (each.state.stages for each in (self._cluster, self._machine))
         if units.units or own.pins:
             self.look()
 
     @property
     def is_busy(self) -> bool:
         """Whether anything is under way, pinned, or to be done."""
-        if self._under_way or self._machine.state.transactions.spanning.pins:
+        if self._under_way or self._machine.state.stages.pins:
             return True
         if not self._group.is_leader:
             return False
@@ -158,7 +158,7 @@ class Participant:
         """Have this group's part pinned, once a majority holds it; refuse it, if that can be no
         more. Raises NotLeader, Busy, ProposalLost, CannotCheck.
         """
-        known = self._cluster.state.transactions.spanning.units[number]
+        known = self._cluster.state.stages.units[number]
         if problem := self._problem(known):
             self._say([SettleUnit(number, self.number, UnitStep.REFUSED, problem)])
             return
@@ -234,8 +234,8 @@ class Participant:
 
     async def _end(self, number: int, *, is_commit: bool) -> None:
         """Have it carried out. Raises NotLeader, Busy, ProposalLost."""
-        spanning = self._machine.state.transactions.spanning
-        over = spanning.known_over(self._cluster.state.transactions.spanning)
+        spanning = self._machine.state.stages
+        over = spanning.known_over(self._cluster.state.stages)
         pin, now_ms = spanning.pins.get(number), self._clock.wall_ms()
         if is_commit and pin is not None:
             ranges = ranges_left(self._machine.state, pin)
@@ -247,7 +247,7 @@ class Participant:
 
             await self._coordinator.propose_stage(ranges, make)
         elif not is_commit:
-            known = self._cluster.state.transactions.spanning.units.get(number)
+            known = self._cluster.state.stages.units.get(number)
             names = pin.runs if pin is not None else self._here(known.names if known else ())
             command = EndStage(number, is_commit, names, [], over, now_ms)
             await self._group.ask([command])[1]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from samelog.sequencer.state.tables.open_transactions import OpenTransactionsTable
-from samelog.sequencer.state.tables.stages import SettleUnit, Spanning, StagedUnit, UnitStep
+from samelog.sequencer.state.tables.stages import SettleUnit, StagedUnit, StagesTable, UnitStep
 from samelog.sequencer.state.tables.transactions import CarriedOut, TransactionsTable
 from samelog.sequencer.state.two_phase import Decision, Step
 from samelog.sequencer.state.types import State
@@ -33,7 +33,7 @@ class UnitSteps:
 
 def next_steps(cluster: State, here: State, group: int) -> UnitSteps:
     """`cluster`: group 0's state, which may be old; `here`: this group's."""
-    units, own = cluster.transactions.spanning, here.transactions.spanning
+    units, own = cluster.stages, here.stages
     found = UnitSteps()
     has_forgotten = bool(here.placement.recovered)
     for number, known in units.units.items():
@@ -58,7 +58,7 @@ def _of_unit(
     found: UnitSteps,
     who: tuple[int, int],
     known: StagedUnit,
-    own: Spanning,
+    own: StagesTable,
     has_forgotten: bool = False,
 ) -> None:
     """`has_forgotten`: the group may have lost what it committed: one replica went on alone."""
@@ -82,7 +82,7 @@ def _was_committed(cluster: State, here: State, number: int) -> bool:
     """Whether group 0 has done with a unit that it committed: then a recovered group has lost that
     it was carried out here, too.
     """
-    stage = cluster.stages.get(here.transactions.spanning.pins[number].stage)
+    stage = cluster.stages.published.get(here.stages.pins[number].stage)
     is_its_last = stage is not None and stage.unit == number
     return bool(here.placement.recovered) and is_its_last
 
@@ -104,7 +104,7 @@ def _tell_markers(
 def groups_concerned(cluster: State) -> set[int]:
     """Who has something to do yet, or to tell."""
     known, group_of = cluster.transactions, cluster.placement.group_of
-    found = {group for each in known.spanning.units.values() for group in each.unit.unfinished()}
+    found = {group for each in cluster.stages.units.values() for group in each.unit.unfinished()}
     if known.deciding:
         found.update(group_of(partition) for partition in known.markers_due())
     return found
@@ -112,7 +112,7 @@ def groups_concerned(cluster: State) -> set[int]:
 
 def lost_groups(cluster: State) -> Iterator[SettleUnit]:
     """In group 0: parts of units in groups that are gone, with all that they had."""
-    for number, known in cluster.transactions.spanning.units.items():
+    for number, known in cluster.stages.units.items():
         for group in known.unit.unfinished():
             if group and group not in cluster.placement.groups:
                 yield SettleUnit(number, group, UnitStep.GONE)

@@ -107,7 +107,7 @@ class StateMachine:
     def reindex(self) -> None:
         """Rebuild the lookups; to be called when `state` was replaced."""
         self.index = SessionIndex.of(self.state.sessions)
-        self._by_log = {topic.log_id: topic.topic_id for topic in self.state.topics.values()}
+        self._by_log = {topic.log_id: topic.topic_id for topic in self.state.topics.by_id.values()}
         self.feeds_moved()
 
     def feeds_moved(self) -> None:
@@ -144,17 +144,17 @@ class StateMachine:
 
     def topic_named(self, name: str) -> Topic | None:
         """The living topic of that name."""
-        topic_id = self.state.names.get(name)
-        return None if topic_id is None else self.state.topics[topic_id]
+        topic_id = self.state.topics.by_name.get(name)
+        return None if topic_id is None else self.state.topics.by_id[topic_id]
 
     def topic_of_log(self, log_id: str) -> Topic | None:
         """The living topic whose present log has that id."""
         topic_id = self._by_log.get(log_id)
-        return None if topic_id is None else self.state.topics[topic_id]
+        return None if topic_id is None else self.state.topics.by_id[topic_id]
 
     def partition_of(self, topic_id: str, index: int) -> Partition | None:
         """The partition of a living topic; None if there is none, or it is in another group."""
-        topic = self.state.topics.get(topic_id)
+        topic = self.state.topics.by_id.get(topic_id)
         if topic is None or not 0 <= index < topic.partitions:
             return None
         return self.state.partitions.by_number.get(topic.partition_numbers[index])
@@ -186,7 +186,7 @@ class StateMachine:
     def _create_topic(
         self, command: CreateTopicCommand | PlaceTopic | CreateMirror
     ) -> Topic | Rejection:
-        known = self.state.topics.get(command.topic_id)
+        known = self.state.topics.by_id.get(command.topic_id)
         if known is not None:  # proposed twice, because its fate was not known
             return known
         problem = problem_with_new(self.state, command)
@@ -200,10 +200,10 @@ class StateMachine:
         problem = why_not_dropped(self.state, command.topic_id)
         if problem is not None:
             return Rejection(*problem)
-        topic = self.state.topics.pop(command.topic_id, None)
+        topic = self.state.topics.by_id.pop(command.topic_id, None)
         if topic is None:
             return Rejection("UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}")
-        del self.state.names[topic.name]
+        del self.state.topics.by_name[topic.name]
         del self._by_log[topic.log_id]
         self.state.schemas.forget(topic.schemas)
         for entry in drop_topic(self.state, topic):
@@ -253,7 +253,7 @@ class StateMachine:
 
     def _close_placed_run(self, command: ClosePlacedRun) -> Run | Rejection:
         run = self.run_of(command.session, command.run_id)
-        spanning = self.state.transactions.spanning
+        spanning = self.state.stages
         stays = run is None or run.closed or spanning.is_pinned(command.session)
         for partition, roll, byte in () if stays else command.ends:
             entry = self.input_of(command.session, partition)
@@ -268,7 +268,7 @@ class StateMachine:
             return Rejection(*problem)
         if run is None:
             return Rejection("RUN_CLOSED", f"session {command.session!r} has no open run")
-        partition = self.state.topics[command.topic_id].partition_numbers[command.partition]
+        partition = self.state.topics.by_id[command.topic_id].partition_numbers[command.partition]
         known = self.input_of(command.session, partition)
         if known is not None:
             return known
@@ -290,7 +290,7 @@ class StateMachine:
         run = self.run_of(command.session, command.run_id)
         if run is None:
             return Rejection("UNKNOWN_RUN", f"{command.session!r} has no run {command.run_id}")
-        if not run.closed and self.state.transactions.spanning.is_pinned(command.session):
+        if not run.closed and self.state.stages.is_pinned(command.session):
             return Rejection("PINNED", f"run {command.run_id} is being published")
         if not run.closed:
             run.close(self.inputs_of(command.session))
@@ -314,11 +314,11 @@ class StateMachine:
         return session
 
     def _node_started(self, command: NodeStarted) -> int | Rejection:
-        known = self.state.started.get(command.number, MemberLives())
+        known = self.state.members.started.get(command.number, MemberLives())
         if command.boot < known.boot:
             return Rejection("STALE_BOOT", f"{command.node} had boot {known.boot} already")
         lives = MemberLives(command.boot, command.incarnation, known.let_in, command.level)
-        self.state.started[command.number] = lives
+        self.state.members.started[command.number] = lives
         return command.boot
 
     def _expire(self, command: Expire) -> list[Input]:
@@ -360,21 +360,21 @@ class StateMachine:
         if problem is not None:
             return Rejection(*problem)
         if isinstance(command, OpenPartition | OpenNewLog):
-            self._by_log[self.state.topics[command.topic_id].log_id] = command.topic_id
+            self._by_log[self.state.topics.by_id[command.topic_id].log_id] = command.topic_id
         elif isinstance(command, PassPartition | BeginAnew):
             self.reindex()
         if isinstance(command, BeginAnew):
-            self.state.remember(event_of(command, len(command.logs)))
+            self.state.events.remember(event_of(command, len(command.logs)))
         return command
 
     def _reset(self, command: ResetCommand) -> ResetCommand | Rejection:
-        is_news = command.reset_id not in self.state.resets
+        is_news = command.reset_id not in self.state.resets.ids
         if isinstance(command, HardReset) and is_news and (why := why_no_hard_reset(self.state)):
             return Rejection(*why)
         if not RESETS[type(command)](self.state, command):
             return Rejection("RESET_DONE", f"reset {command.reset_id} is done already")
         self.reindex()
-        self.state.remember(event_of(command, len(self.state.topics)))
+        self.state.events.remember(event_of(command, len(self.state.topics.by_id)))
         return command
 
     # --- merging ----------------------------------------------------------------------------------
@@ -474,7 +474,7 @@ class StateMachine:
             self.state.keys.by_partition
             and (keyed := self.state.keys.by_partition.get(partition.number)) is not None
         ):
-            settings = self.state.topics[partition.topic_id].settings
+            settings = self.state.topics.by_id[partition.topic_id].settings
             keyed.merged(command.base_offset, command.next_offset, command.append_ms, settings)
         if command.sequences or command.watermarks or command.unwrapped:
             self._learn(command)

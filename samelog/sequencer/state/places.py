@@ -13,16 +13,16 @@ from samelog.sequencer.state.types import State
 
 def named_topic(state: State, name: str) -> Topic | None:
     """A living topic, or a view as one."""
-    topic_id = state.names.get(name)
+    topic_id = state.topics.by_name.get(name)
     if topic_id is not None:
-        return state.topics[topic_id]
+        return state.topics.by_id[topic_id]
     view = state.views.named(name)
     return None if view is None else state.topic_of_view(view)
 
 
 def all_topics(state: State) -> Iterable[Topic]:
     """Topics, and views as topics."""
-    yield from state.topics.values()
+    yield from state.topics.by_id.values()
     yield from map(state.topic_of_view, state.views.by_id.values())
 
 
@@ -30,7 +30,7 @@ def place_of(state: State, number: int) -> tuple[Topic, int] | None:
     """(topic, index) of a partition, or of one of a view; None: it is gone."""
     partition = state.partitions.by_number.get(number)
     if partition is not None:
-        return state.topics[partition.topic_id], partition.index
+        return state.topics.by_id[partition.topic_id], partition.index
     found = state.views.index.by_number.get(number)
     return None if found is None else (state.topic_of_view(found[0]), found[1])
 
@@ -41,13 +41,13 @@ def base_number(state: State, number: int) -> int:
     if found is None:
         return number
     view, place = found
-    return state.topics[view.base_id].partition_numbers[place]
+    return state.topics.by_id[view.base_id].partition_numbers[place]
 
 
 def base_topic(state: State, topic: Topic) -> Topic:
     """The topic that has the records of a topic, or of a view as one."""
     view = state.views.by_id.get(topic.topic_id)
-    return topic if view is None else state.topics[view.base_id]
+    return topic if view is None else state.topics.by_id[view.base_id]
 
 
 class Living:

@@ -19,20 +19,22 @@ from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.instructions import Merge
 from samelog.sequencer.state.tables.access import AccessTable
 from samelog.sequencer.state.tables.epochs import EpochsTable
-from samelog.sequencer.state.tables.events import RecordEvent, ToldEvents
+from samelog.sequencer.state.tables.events import EventsTable
+from samelog.sequencer.state.tables.feeds import Feeds
 from samelog.sequencer.state.tables.groups import GroupsTable
 from samelog.sequencer.state.tables.keys import KeyedPartition, KeysTable, has_keys
-from samelog.sequencer.state.tables.members import Advertised, Member, MemberLives
+from samelog.sequencer.state.tables.members import MemberLives, MembersTable
 from samelog.sequencer.state.tables.mirrors import MirrorsTable
 from samelog.sequencer.state.tables.open_transactions import OpenTransactionsTable
 from samelog.sequencer.state.tables.partitions import GONE, Partition, PartitionsTable
 from samelog.sequencer.state.tables.placement import OpenPartition
 from samelog.sequencer.state.tables.producers import ProducersTable
+from samelog.sequencer.state.tables.resets import ResetsTable
 from samelog.sequencer.state.tables.schemas import SchemasTable
 from samelog.sequencer.state.tables.sessions import SessionsTable
-from samelog.sequencer.state.tables.stages import Stage
+from samelog.sequencer.state.tables.stages import StagesTable
 from samelog.sequencer.state.tables.table import PartitionTable
-from samelog.sequencer.state.tables.topics import Topic
+from samelog.sequencer.state.tables.topics import Topic, TopicsTable
 from samelog.sequencer.state.tables.transactions import TransactionsTable
 from samelog.sequencer.state.tables.transfers import TransfersTable
 from samelog.sequencer.state.tables.views import View, ViewsTable
@@ -42,7 +44,6 @@ from samelog.typed.enforcing import is_judged
 STATE_VERSION = 8
 """Nothing that wrote another one was released."""
 
-EVENTS_REMEMBERED = 256
 
 ELEMENTS_FEW = 10_000
 """Elements that a request may always have."""
@@ -55,8 +56,6 @@ class State(msgspec.Struct):
     """Everything replicated. Its MessagePack encoding is the body of a snapshot."""
 
     version: int = STATE_VERSION
-    topics: dict[str, Topic] = {}
-    names: dict[str, str] = {}
     partitions: PartitionsTable = msgspec.field(default_factory=PartitionsTable)
     sessions: SessionsTable = msgspec.field(default_factory=SessionsTable)
     producers: ProducersTable = msgspec.field(default_factory=ProducersTable)
@@ -65,42 +64,29 @@ class State(msgspec.Struct):
     epochs: EpochsTable = msgspec.field(default_factory=EpochsTable)
     keys: KeysTable = msgspec.field(default_factory=KeysTable)
     transfers: TransfersTable = msgspec.field(default_factory=TransfersTable)
-    cluster_id: str = ""
-    """Empty until the first leader has written it down, with the members."""
-    started: dict[int, MemberLives] = {}
-    """By member; one that is missing never started."""
-    members: dict[int, Member] = {}
-    """Empty until the first leader has written down whom the configuration files name."""
-    members_version: int = 0
-    next_member: int = 0
-    maintenance: dict[str, int] = {}
-    events: list[RecordEvent] = []
-    groups: GroupsTable = msgspec.field(default_factory=GroupsTable)
-    listeners: dict[int, list[Advertised]] = {}
-    """Member -> where Kafka clients reach it."""
-    stages: dict[str, Stage] = {}
-    resets: list[str] = []
-    """The ids of the newest ones: one that is proposed twice is done once."""
     copy_targets: list[str] = []
     """Where copies of archived segments are; histories name them by their place here."""
-    level: int = 0
-    """The feature level; 0 until the first leader has written down what all members support."""
-    access: AccessTable = msgspec.field(default_factory=AccessTable)
-    """What administrators set over the Kafka protocol."""
-    transactions: TransactionsTable = msgspec.field(default_factory=TransactionsTable)
+    members: MembersTable = msgspec.field(default_factory=MembersTable)
+    topics: TopicsTable = msgspec.field(default_factory=TopicsTable)
     schemas: SchemasTable = msgspec.field(default_factory=SchemasTable)
     views: ViewsTable = msgspec.field(default_factory=ViewsTable)
+    groups: GroupsTable = msgspec.field(default_factory=GroupsTable)
+    transactions: TransactionsTable = msgspec.field(default_factory=TransactionsTable)
+    stages: StagesTable = msgspec.field(default_factory=StagesTable)
+    feeds: Feeds = msgspec.field(default_factory=Feeds)
+    """What is told of groups and transactions as topics."""
+    access: AccessTable = msgspec.field(default_factory=AccessTable)
     placement: Placement = msgspec.field(default_factory=Placement)
     """Which data groups there are, and what is in them."""
-    told: ToldEvents = msgspec.field(default_factory=ToldEvents)
-    """What is to be told as records of `__events`."""
     mirrors: MirrorsTable = msgspec.field(default_factory=MirrorsTable)
+    resets: ResetsTable = msgspec.field(default_factory=ResetsTable)
+    events: EventsTable = msgspec.field(default_factory=EventsTable)
 
     def share_names(self) -> None:
         """Have one string for a topic or a session, and one number for a partition, wherever they
         are named: what was decoded has one for each place.
         """
-        names = {name: name for name in (*self.topics, *self.sessions.by_name)}
+        names = {name: name for name in (*self.topics.by_id, *self.sessions.by_name)}
         numbers = {number: number for number in self.partitions.by_number}
         placed = self.placement.partitions
         self.placement.partitions = {numbers.get(n, n): each for n, each in placed.items()}
@@ -109,7 +95,7 @@ class State(msgspec.Struct):
         for each in numbered:
             force_setattr(each, "topic_id", names.get(each.topic_id, each.topic_id))
             force_setattr(each, "number", numbers.get(each.number, each.number))
-        for topic in self.topics.values():
+        for topic in self.topics.by_id.values():
             topic.partition_numbers = [numbers.get(n, n) for n in topic.partition_numbers]
         for entry in self.sessions.inputs.values():
             entry.session = names.get(entry.session, entry.session)
@@ -117,20 +103,16 @@ class State(msgspec.Struct):
     @property
     def elements_max(self) -> int:
         """How many elements a request may have that names what exists."""
-        exist = len(self.topics) + len(self.partitions.by_number)
+        exist = len(self.topics.by_id) + len(self.partitions.by_number)
         exist += len(self.placement.partitions)
         exist += len(self.views.by_id) + len(self.groups.by_id)
         exist += len(self.sessions.by_name) + len(self.sessions.inputs)
         return ELEMENTS_FEW + ELEMENTS_EACH * exist
 
-    def name_cluster(self, cluster_id: str) -> None:
-        """The first name stays."""
-        self.cluster_id = self.cluster_id or cluster_id
-
     def let_in(self, member: int, incarnation: str) -> None:
         """This life of a member counts, whatever it forgot."""
-        known = self.started.get(member, MemberLives())
-        self.started[member] = known._replace(let_in=incarnation)
+        known = self.members.started.get(member, MemberLives())
+        self.members.started[member] = known._replace(let_in=incarnation)
         if not self.placement.own:
             self.placement.let_in(member)
 
@@ -138,14 +120,9 @@ class State(msgspec.Struct):
         """Whether a partition is in this group: of others group 0 knows that they are."""
         return number in self.partitions.by_number and number not in self.placement.partitions
 
-    def remember(self, event: RecordEvent) -> None:
-        """Keep an event, and forget the oldest."""
-        self.events.append(event)
-        del self.events[:-EVENTS_REMEMBERED]
-
     def schema_texts(self, topic_id: str, newest: int) -> tuple[str, ...]:
         """The texts of a topic's schema, from version 1 up to `newest`."""
-        versions = self.topics[topic_id].schemas[:newest]
+        versions = self.topics.by_id[topic_id].schemas[:newest]
         return tuple(self.schemas.texts[each.fingerprint].text for each in versions)
 
     def follow_enforcing(self, topic: Topic) -> None:
@@ -158,26 +135,26 @@ class State(msgspec.Struct):
     def topic_of_view(self, view: View) -> Topic:
         """A view as a topic: of its own name, log and numbers, without partitions in the state."""
         schemas = [] if view.schema is None else [view.schema]
-        is_placed = self.topics[view.base_id].is_placed
+        is_placed = self.topics.by_id[view.base_id].is_placed
         settings: dict[str, str] = {}
         made = view.topic_id, view.name, settings, view.created_ms, view.partition_numbers
         return Topic(*made, view.log_id, view.former_logs, schemas, is_placed)
 
     def rack_of(self, number: int) -> str:
         """Where a member says that it is: its site, and then the rack there."""
-        rack = next((each.rack for each in self.listeners.get(number, ()) if each.rack), "")
+        rack = next((each.rack for each in self.members.listeners.get(number, ()) if each.rack), "")
         site = self.placement.sites.members.get(number, "")
         is_within = not site or rack == site or rack.startswith(f"{site}/")
         return rack if is_within else f"{site}/{rack}".rstrip("/")
 
     def open_partition(self, command: OpenPartition) -> None:
         """A partition of a topic is here, in a data group; the others of the topic may not be."""
-        topic = self.topics.get(command.topic_id)
+        topic = self.topics.by_id.get(command.topic_id)
         if topic is None:
             topic = Topic(command.topic_id, command.name, {}, command.at_ms, [])
             topic.is_placed = True
-            self.topics[command.topic_id] = topic
-            self.names[command.name] = command.topic_id
+            self.topics.by_id[command.topic_id] = topic
+            self.topics.by_name[command.name] = command.topic_id
         topic.settings, topic.partition_numbers = command.settings, command.numbers
         self.follow_enforcing(topic)
         if command.number not in self.partitions.by_number:
@@ -250,7 +227,7 @@ class State(msgspec.Struct):
             table.renumber(moved)
         known = self.partitions.by_number
         for number in moved.values():
-            self._begin_versions(self.topics[known[number].topic_id], (number,))
+            self._begin_versions(self.topics.by_id[known[number].topic_id], (number,))
 
 
 def not_next(partition: Partition, command: Merge) -> Rejection:

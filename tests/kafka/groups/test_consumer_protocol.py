@@ -260,7 +260,9 @@ def test_promises_hold_in_a_random_life(seed: int) -> None:
         check_disjoint(bench, clients)
     wanted = {topic for client in clients for topic in client.topics}
     state = bench.machine.state
-    numbers = [n for t in wanted for n in state.topics[state.names[t]].partition_numbers]
+    numbers = [
+        n for t in wanted for n in state.topics.by_id[state.topics.by_name[t]].partition_numbers
+    ]
     assert sorted(n for client in clients for n in client.owned) == sorted(numbers), f"seed {seed}"
     [described] = finished(bench.answer(bench.coordinator.describe_consumers, ["g"]))
     assert described.state == "Stable"
@@ -337,7 +339,7 @@ class Watchers:
     def beat(self, name: str) -> None:
         """One heartbeat."""
         joins = {"topics": [], "pattern": "t.*"} if self.epochs[name] == 0 else {}
-        known = sorted(self._bench.machine.state.names)
+        known = sorted(self._bench.machine.state.topics.by_name)
         owned = None if joins else sorted(self.owned[name])
         told = beat(
             self._bench,
@@ -361,7 +363,9 @@ class Watchers:
             for name in order:
                 self.beat(name)
         state, hands = self._bench.machine.state, sorted(map(len, self.owned.values()))
-        wanted = [each.partitions for each in state.topics.values() if each.name.startswith("t")]
+        wanted = [
+            each.partitions for each in state.topics.by_id.values() if each.name.startswith("t")
+        ]
         assert sum(hands) == sum(wanted)
         assert hands[-1] - hands[0] <= 1
 

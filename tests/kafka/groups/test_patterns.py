@@ -16,8 +16,8 @@ from samelog.sequencer.state.types import State
 def state_of(*names: str) -> State:
     state = State()
     for name in names:
-        topic = state.topics[name] = Topic(name, name, {}, 0, [])
-        state.names[name] = name
+        topic = state.topics.by_id[name] = Topic(name, name, {}, 0, [])
+        state.topics.by_name[name] = name
         state.add_partitions(topic, 1)
     return state
 
@@ -33,10 +33,10 @@ def test_topics_that_come_and_go_count_at_once() -> None:
     state = state_of("a1")
     patterns = TopicPatterns(lambda: state)
     assert finished(patterns.topics("a.")) == ["a1"]
-    state.names["a2"] = "a2"
+    state.topics.by_name["a2"] = "a2"
     state.add_partitions(Topic("a2", "a2", {}, 0, []), 1)
     assert finished(patterns.topics("a.")) == ["a1", "a2"]
-    del state.names["a1"]
+    del state.topics.by_name["a1"]
     assert finished(patterns.topics("a.")) == ["a2"]
 
 

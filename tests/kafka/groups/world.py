@@ -223,7 +223,7 @@ class World:
         self._elect()
 
     def partition_number(self, index: int) -> int:
-        return self.machine.state.topics["t"].partition_numbers[index]
+        return self.machine.state.topics.by_id["t"].partition_numbers[index]
 
     # --- time -------------------------------------------------------------------------------------
 

@@ -62,14 +62,14 @@ async def list_mirrors(
     await node.raft.proposer.catch_up()
     state, rights = node.logs.machine.state, node.member.rights
     sees_all = identity == ANONYMOUS or rights.is_admin(identity)
-    topics = [state.topics[topic_id] for topic_id in state.mirrors.topics]
+    topics = [state.topics.by_id[topic_id] for topic_id in state.mirrors.topics]
     seen = [each for each in topics if sees_all or rights.may_mirror(identity, each.name)]
     rows = [
         await paced(mirror_info(state, each))
         for each in seen
         if each.topic_id in state.mirrors.topics
     ]
-    return told.MirrorRows(state.cluster_id, tuple(rows))
+    return told.MirrorRows(state.members.cluster_id, tuple(rows))
 
 
 def mirror_info(state: State, topic: Topic) -> StepWork[told.MirrorInfo]:

@@ -34,7 +34,7 @@ async def source_state(node: ServedNode, request: GetSource, identity: str) -> t
         await paced(_source_topic(state, each, _partitions_here(node, each))) for each in placed
     ]
     return told.SourceState(
-        state.cluster_id,
+        state.members.cluster_id,
         tuple(whole),
         tuple(await paced(_positions(state, groups, readable))),
         {topic.name: topic.partitions for topic in placed},
@@ -55,7 +55,7 @@ def _partitions_here(node: ServedNode, topic: Topic) -> Iterable[Partition]:
 
 def _readable(node: ServedNode, identity: str) -> StepWork[list[Topic]]:
     found, rights = [], node.member.rights
-    for each in tuple(node.logs.machine.state.topics.values()):
+    for each in tuple(node.logs.machine.state.topics.by_id.values()):
         if rights.may_subscribe(identity, each.name):
             found.append(each)
         yield

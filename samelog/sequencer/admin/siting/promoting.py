@@ -46,7 +46,7 @@ def standing(node: ServedNode, _request: GetStanding) -> StepWork[Standing]:
     return Standing(
         name(number),
         sites.members.get(number, ""),
-        state.cluster_id,
+        state.members.cluster_id,
         node.raft.group.is_leader,
         raft.leader_silent_s(node.member.clock.now()),
         last,
@@ -54,7 +54,7 @@ def standing(node: ServedNode, _request: GetStanding) -> StepWork[Standing]:
         raft.commit_index,
         tuple(name(each) for each in up if each != number),
         tuple(map(name, mates)),
-        tuple(each.name for each in state.members.values() if each.voter),
+        tuple(each.name for each in state.members.by_number.values() if each.voter),
         tuple(partitions),
         tuple(n for n, each in state.placement.groups.items() if there.isdisjoint(each.everybody)),
     )
@@ -77,11 +77,11 @@ def _partitions(node: ServedNode) -> Iterator[PartitionStanding]:
 def _partitions_of(logs: LogParts) -> Iterator[PartitionStanding]:
     state, merging = logs.machine.state, logs.merging
     for number, partition in tuple(state.partitions.by_number.items()):
-        if not state.has_here(number) or partition.topic_id not in state.topics:
+        if not state.has_here(number) or partition.topic_id not in state.topics.by_id:
             continue  # it is in another group, or gone meanwhile
         here = merging.partitions.get(number)
         end = 0 if here is None else here.log.next_offset
-        topic = state.topics[partition.topic_id].name
+        topic = state.topics.by_id[partition.topic_id].name
         yield PartitionStanding(topic, partition.index, end, partition.next_offset)
 
 

@@ -31,7 +31,10 @@ _SITE_REMEDIES: Mapping[str, str] = {
 
 def list_sites(node: ServedNode, _request: site_requests.ListSites) -> SiteRows:
     """As this node sees it."""
-    sites, members = node.logs.machine.state.placement.sites, node.logs.machine.state.members
+    sites, members = (
+        node.logs.machine.state.placement.sites,
+        node.logs.machine.state.members.by_number,
+    )
     elsewhere = tuple(each.name for n, each in members.items() if n not in sites.members)
     return SiteRows(tuple(_site(node, name) for name in sites.votes), elsewhere)
 
@@ -39,7 +42,7 @@ def list_sites(node: ServedNode, _request: site_requests.ListSites) -> SiteRows:
 def _site(node: ServedNode, name: str) -> SiteInfo:
     state, now = node.logs.machine.state, node.member.clock.now()
     sites, lags = state.placement.sites, node.peers.whereabouts.lags
-    there = [state.members[n] for n, site in sites.members.items() if site == name]
+    there = [state.members.by_number[n] for n, site in sites.members.items() if site == name]
     members = []
     for each in there:
         lag = lags.of_member(each.number, now)

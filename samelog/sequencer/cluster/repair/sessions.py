@@ -133,7 +133,7 @@ class SessionRepair:
             return
         names = self._machine.state
         partition = names.partitions.by_number[entry.partition]
-        topic = names.topics[partition.topic_id]
+        topic = names.topics.by_id[partition.topic_id]
         stream = SessionRunName(
             entry.session, topic.name, topic.topic_id, partition.index, entry.run
         )

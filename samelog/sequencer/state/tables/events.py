@@ -10,6 +10,8 @@ import msgspec
 
 from samelog.sequencer.state.command_base import Command
 
+EVENTS_REMEMBERED = 256
+
 
 class RecordEvent(Command, frozen=True, tag=12):
     """Something an operator must be able to read years later, such as what a recovery may have
@@ -42,12 +44,18 @@ class ToldEvent(msgspec.Struct, frozen=True, array_like=True):
     detail: str
 
 
-class ToldEvents(msgspec.Struct):
-    """What is to be told. `term`: of the newest election that was; `untold`: how many events were
-    not kept, because too many waited.
+class EventsTable(msgspec.Struct):
+    """What is remembered, and what is to be written to the topic. `term`: of the newest election
+    that was; `untold`: how many events were not kept, because too many waited.
     """
 
+    remembered: list[RecordEvent] = []
     next_number: int = 0
     waiting: list[ToldEvent] = []
     term: int = 0
     untold: int = 0
+
+    def remember(self, event: RecordEvent) -> None:
+        """Keep an event, and forget the oldest."""
+        self.remembered.append(event)
+        del self.remembered[:-EVENTS_REMEMBERED]

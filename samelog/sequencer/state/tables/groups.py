@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from samelog.sequencer.state.command_base import Command
-from samelog.sequencer.state.tables.feeds import Feeds
 
 
 class Phase(IntEnum):
@@ -220,8 +219,6 @@ class GroupsTable(msgspec.Struct):
     """All consumer groups by their ids."""
 
     by_id: dict[str, ConsumerGroupRecord] = {}
-    feeds: Feeds = msgspec.field(default_factory=Feeds)
-    """What is told of them, and of transactions, as topics."""
 
     def committed(self, group: str, partition: int) -> int:
         """The offset that a group has committed; 0: none."""

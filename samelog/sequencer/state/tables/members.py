@@ -106,4 +106,26 @@ class SetListeners(Command, frozen=True, tag=20):
     listeners: list[Advertised]
 
 
+class MembersTable(msgspec.Struct):
+    """The cluster and its members. A member that is missing in `started` never started."""
+
+    cluster_id: str = ""
+    """Empty until the first leader has written it down, with the members."""
+    level: int = 0
+    """The feature level; 0 until the first leader has written down what all members support."""
+    by_number: dict[int, Member] = {}
+    """Empty until the first leader has written down whom the configuration files name."""
+    version: int = 0
+    next_number: int = 0
+    started: dict[int, MemberLives] = {}
+    maintenance: dict[str, int] = {}
+    """Name -> until when the member is worked on (wall clock, ms)."""
+    listeners: dict[int, list[Advertised]] = {}
+    """Member -> where Kafka clients reach it."""
+
+    def name_cluster(self, cluster_id: str) -> None:
+        """Give the cluster its id; the first one stays."""
+        self.cluster_id = self.cluster_id or cluster_id
+
+
 MemberCommand = SetMembers | NodeStarted | LetIn | SetMaintenanceCommand | RaiseLevel | SetListeners

@@ -6,7 +6,11 @@ Invariant: applying a command needs nothing but the state; field order is the fo
 
 from __future__ import annotations
 
+import msgspec
+
 from samelog.sequencer.state.command_base import Command
+
+RESETS_REMEMBERED = 64
 
 
 class SoftReset(Command, frozen=True, tag=30):
@@ -30,3 +34,17 @@ class HardReset(Command, frozen=True, tag=31):
 
 
 ResetCommand = SoftReset | HardReset
+
+
+class ResetsTable(msgspec.Struct):
+    """The ids of the newest resets: one that is proposed twice is done once."""
+
+    ids: list[str] = []
+
+    def note(self, reset_id: str) -> bool:
+        """Remember a reset; return whether it is news."""
+        if reset_id in self.ids:
+            return False
+        self.ids.append(reset_id)
+        del self.ids[:-RESETS_REMEMBERED]
+        return True

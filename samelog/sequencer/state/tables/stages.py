@@ -135,9 +135,11 @@ class StagedUnit(msgspec.Struct):
         return self.unit.is_open and (self.stage, self.writer, self.batch) == (stage, writer, batch)
 
 
-class Spanning(msgspec.Struct):
-    """Of one group."""
+class StagesTable(msgspec.Struct):
+    """What one group knows of staged batches."""
 
+    published: dict[str, Stage] = {}
+    """Stage -> the last batch that was published of it."""
     last: int = 0
     """The number of the newest unit; in group 0."""
     units: dict[int, StagedUnit] = {}
@@ -195,6 +197,6 @@ class Spanning(msgspec.Struct):
         self.pins.pop(number, None)
         self.ended = [each for each in self.ended if each not in over] + [number]
 
-    def known_over(self, units: Spanning) -> list[int]:
+    def known_over(self, units: StagesTable) -> list[int]:
         """Units that this group has carried out and that group 0, here, has forgotten."""
         return [each for each in self.ended if each <= units.last and each not in units.units]

@@ -79,4 +79,12 @@ class AddPartitions(Command, frozen=True, tag=22):
     partitions: Unsigned32
 
 
+class TopicsTable(msgspec.Struct):
+    """All living topics."""
+
+    by_id: dict[str, Topic] = {}
+    by_name: dict[str, str] = {}
+    """Name -> topic id."""
+
+
 TopicCommand = CreateTopicCommand | DeleteTopicCommand | AlterTopicCommand | AddPartitions

@@ -20,7 +20,6 @@ from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.instructions import End
 from samelog.sequencer.state.tables.groups import CommittedOffset
 from samelog.sequencer.state.tables.open_transactions import JoinedInLog, TakePart
-from samelog.sequencer.state.tables.stages import Spanning
 from samelog.sequencer.state.two_phase import Decision, TwoPhase
 
 NO_PRODUCER = -1
@@ -201,8 +200,6 @@ class TransactionsTable(msgspec.Struct):
     """The ids whose transaction is open -> when it began."""
     deciding: list[str] = []
     """The ids whose transaction is decided and not carried out everywhere."""
-    spanning: Spanning = msgspec.field(default_factory=Spanning)
-    """What was staged in several groups."""
 
     def of_producer(self, producer_id: int) -> Transaction | None:
         """What a producer id belongs to."""

@@ -68,20 +68,20 @@ Happened = tuple[int, str, str, str]
 
 def topic_of_events(state: State) -> Topic | None:
     """The topic, if there is one."""
-    topic_id = state.names.get(EVENTS_TOPIC)
-    return None if topic_id is None else state.topics[topic_id]
+    topic_id = state.topics.by_name.get(EVENTS_TOPIC)
+    return None if topic_id is None else state.topics.by_id[topic_id]
 
 
 def untold(state: State, topic: Topic) -> list[ToldEvent]:
     """What the topic does not have yet."""
     batches = state.producers.batches.get(EVENTS_PRODUCER, {}).get(topic.partition_numbers[0], ())
     last = batches[-1].last if batches else NOT_SAID
-    return [each for each in state.told.waiting if each.number > last]
+    return [each for each in state.events.waiting if each.number > last]
 
 
 def note_events(state: State, found: Iterable[Happened]) -> None:
     """These are to be told."""
-    told, topic = state.told, topic_of_events(state)
+    told, topic = state.events, topic_of_events(state)
     if topic is None:
         told.waiting.clear()
         return
@@ -96,8 +96,8 @@ def note_events(state: State, found: Iterable[Happened]) -> None:
 
 def is_elected(state: State, command: NoteElection) -> bool:
     """Whether an election is news, which it is not any more."""
-    is_news = command.term > state.told.term
-    state.told.term = max(state.told.term, command.term)
+    is_news = command.term > state.events.term
+    state.events.term = max(state.events.term, command.term)
     return is_news
 
 
@@ -109,21 +109,21 @@ class HasState(Protocol):
 
 def note_election(machine: HasState, command: NoteElection) -> None:
     """What is told of elections is that of the newest term."""
-    machine.state.told.term = max(machine.state.told.term, command.term)
+    machine.state.events.term = max(machine.state.events.term, command.term)
 
 
 # --- by command -----------------------------------------------------------------------------------
 
 
 def _name(state: State, topic_id: str) -> str:
-    topic = state.topics.get(topic_id)
+    topic = state.topics.by_id.get(topic_id)
     return "" if topic is None else topic.name
 
 
 def _made(
     state: State, command: CreateTopicCommand | PlaceTopic | CreateMirror
 ) -> Iterable[Happened]:
-    if command.topic_id not in state.topics:  # it is not asked for again
+    if command.topic_id not in state.topics.by_id:  # it is not asked for again
         text = counted(command.partitions, "partition")
         yield command.at_ms, "topic created", command.name, text
 
@@ -170,7 +170,7 @@ def _emptied(state: State, command: ArchiveCommand) -> Iterable[Happened]:
 
 
 def _joined(state: State, command: SetMembers) -> Iterable[Happened]:
-    before = {number: member.name for number, member in state.members.items()}
+    before = {number: member.name for number, member in state.members.by_number.items()}
     after = {member.number: member.name for member in command.members}
     for number in sorted(after.keys() - before.keys()):
         yield NOT_SAID, "member added", after[number], f"member {number}"
@@ -183,7 +183,7 @@ def _started(state: State, command: NodeStarted) -> Iterable[Happened]:
 
 
 def _let_in(state: State, command: LetIn) -> Iterable[Happened]:
-    member = state.members.get(command.number)
+    member = state.members.by_number.get(command.number)
     yield NOT_SAID, "member let in", "" if member is None else member.name, "it had forgotten"
 
 
@@ -244,14 +244,14 @@ def _left_gap(state: State, command: MirrorGap) -> Iterable[Happened]:
 
 def _promoted(state: State, command: PromoteMirrors) -> Iterable[Happened]:
     for topic_id in dict.fromkeys(command.topic_ids):
-        if topic_id in state.topics and state.mirrors.of_topic(topic_id) is not None:
-            topic = state.topics[topic_id]
+        if topic_id in state.topics.by_id and state.mirrors.of_topic(topic_id) is not None:
+            topic = state.topics.by_id[topic_id]
             event = promotion_event(state, topic, command)
             yield event.at_ms, event.kind, topic.name, event.text
 
 
 def _elected(state: State, command: NoteElection) -> Iterable[Happened]:
-    if command.term > state.told.term:
+    if command.term > state.events.term:
         yield command.at_ms, "election", command.node, f"leads in term {command.term}"
 
 

@@ -22,7 +22,7 @@ def note_groups(state: State, keys: Iterable[Key], *, is_new: bool = True) -> No
     """These of groups are perhaps new, or others (`is_new`), or gone."""
     for key in keys:
         name, number = key
-        group, feed = state.groups.by_id.get(name), state.groups.feeds.feed(OFFSETS, name)
+        group, feed = state.groups.by_id.get(name), state.feeds.feed(OFFSETS, name)
         if group is None or (number != ITSELF and number not in group.offsets):
             topic, index = _place(state, number)
             feed.deleted(key, topic, index)
@@ -39,7 +39,7 @@ def note_commits(state: State, command: CommitOffsets) -> None:
 def note_transactions(state: State, names: Iterable[str], *, is_new: bool = True) -> None:
     """The same of transactional ids."""
     for name in names:
-        feed = state.groups.feeds.feed(StateTopic.TRANSACTIONS, name)
+        feed = state.feeds.feed(StateTopic.TRANSACTIONS, name)
         known = state.transactions.by_id.get(name)
         if known is None:
             feed.deleted((name, ITSELF))
@@ -66,7 +66,7 @@ def _note_lost_offsets(state: State, gone: NamedPlaces) -> None:
     for name, group in state.groups.by_id.items():
         for number in group.offsets:
             if number in gone:
-                state.groups.feeds.feed(OFFSETS, name).deleted((name, number), *gone[number])
+                state.feeds.feed(OFFSETS, name).deleted((name, number), *gone[number])
 
 
 def _place(state: State, number: int) -> tuple[str, int]:

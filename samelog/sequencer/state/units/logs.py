@@ -91,8 +91,8 @@ def void_records(state: State, command: VoidRecordsCommand) -> VoidRecordsComman
         return known
     for table in state.partition_tables.values():
         table.give_up(command)
-    name = f"{state.topics[partition.topic_id].name}-{partition.index}"
-    state.remember(void_event(name, command))
+    name = f"{state.topics.by_id[partition.topic_id].name}-{partition.index}"
+    state.events.remember(void_event(name, command))
     return command
 
 

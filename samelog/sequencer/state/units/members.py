@@ -23,15 +23,23 @@ from samelog.sequencer.state.types import State
 
 def _set_members(state: State, command: SetMembers) -> WhyNot:
     """Raft has accepted them already, so there is nothing to refuse."""
-    state.name_cluster(command.cluster_id)
-    state.members = {member.number: member for member in command.members}
-    state.members_version += 1
-    state.next_member = max([state.next_member, *(number + 1 for number in state.members)])
-    state.started = {n: life for n, life in state.started.items() if n in state.members}
-    state.listeners = {n: there for n, there in state.listeners.items() if n in state.members}
-    state.placement.keep(state.members)
+    state.members.name_cluster(command.cluster_id)
+    state.members.by_number = {member.number: member for member in command.members}
+    state.members.version += 1
+    state.members.next_number = max(
+        [state.members.next_number, *(number + 1 for number in state.members.by_number)]
+    )
+    state.members.started = {
+        n: life for n, life in state.members.started.items() if n in state.members.by_number
+    }
+    state.members.listeners = {
+        n: there for n, there in state.members.listeners.items() if n in state.members.by_number
+    }
+    state.placement.keep(state.members.by_number)
     names = {member.name for member in command.members}
-    state.maintenance = {n: until for n, until in state.maintenance.items() if n in names}
+    state.members.maintenance = {
+        n: until for n, until in state.members.maintenance.items() if n in names
+    }
     return None
 
 
@@ -41,42 +49,43 @@ def _let_in(state: State, command: LetIn) -> WhyNot:
 
 
 def _record_event(state: State, command: RecordEvent) -> WhyNot:
-    state.remember(command)
+    state.events.remember(command)
     return None
 
 
 def _set_maintenance(state: State, command: SetMaintenanceCommand) -> WhyNot:
-    if command.node not in {member.name for member in state.members.values()}:
+    if command.node not in {member.name for member in state.members.by_number.values()}:
         return "UNKNOWN_NODE", f"no node is called {command.node!r}"
     if command.until_ms:
-        state.maintenance[command.node] = command.until_ms
+        state.members.maintenance[command.node] = command.until_ms
     else:
-        state.maintenance.pop(command.node, None)
+        state.members.maintenance.pop(command.node, None)
     return None
 
 
 def _raise_level(state: State, command: RaiseLevel) -> WhyNot:
     """Learners count too: they apply what voters do."""
-    if state.level != command.since or command.level <= command.since:
-        return "LEVEL_MOVED", f"the feature level is {state.level}"
+    if state.members.level != command.since or command.level <= command.since:
+        return "LEVEL_MOVED", f"the feature level is {state.members.level}"
     older = [
         member.name
-        for member in state.members.values()
-        if member.number not in state.started or state.started[member.number].level < command.level
+        for member in state.members.by_number.values()
+        if member.number not in state.members.started
+        or state.members.started[member.number].level < command.level
     ]
-    if older or not state.members:
+    if older or not state.members.by_number:
         return "LEVEL_UNSUPPORTED", f"not known to support level {command.level}: {older}"
-    state.level = command.level
+    state.members.level = command.level
     if command.since:
         text = f"the cluster's feature level was raised from {command.since} to {command.level}"
-        state.remember(RecordEvent(command.at_ms, "level-raised", text))
+        state.events.remember(RecordEvent(command.at_ms, "level-raised", text))
     return None
 
 
 def _set_listeners(state: State, command: SetListeners) -> WhyNot:
-    if state.members and command.node not in state.members:
+    if state.members.by_number and command.node not in state.members.by_number:
         return "UNKNOWN_NODE", f"no node has the number {command.node}"
-    state.listeners[command.node] = command.listeners
+    state.members.listeners[command.node] = command.listeners
     return None
 
 

@@ -58,7 +58,7 @@ def why_no_mirror_input(state: State, session: str, partition: Partition) -> Why
     is_mirror = partition.number in state.mirrors.places
     if is_mirror is is_mirror_session(session):
         return None
-    topic = state.topics[partition.topic_id]
+    topic = state.topics.by_id[partition.topic_id]
     text = why_only_source(state, topic) or f"topic {topic.name!r} is no mirror"
     return MIRROR, text
 
@@ -80,7 +80,7 @@ def take_mirrored(state: State, merge: Merge, mirrored: Mirrored) -> None:
     place.take(merge, mirrored)
     behind = place.top_epoch - merge.epoch
     if behind > 0:
-        topic = state.topics[state.partitions.by_number[merge.partition].topic_id]
+        topic = state.topics.by_id[state.partitions.by_number[merge.partition].topic_id]
         base = bases.get(merge.partition, 0) + behind
         for number in topic.partition_numbers:  # clients are told one epoch of all of them
             bases[number] = base
@@ -118,7 +118,7 @@ def owed_ends(state: State) -> dict[int, list[End]]:
 
 def _topic_with(state: State, number: int) -> Topic | None:
     partition = state.partitions.by_number.get(number)
-    return None if partition is None else state.topics.get(partition.topic_id)
+    return None if partition is None else state.topics.by_id.get(partition.topic_id)
 
 
 def _no_mirror(topic: Topic | None) -> str:
@@ -171,11 +171,11 @@ def _void(state: State, partition: Partition, command: MirrorGap) -> None:
     partition.next_offset = command.next_offset
     partition.voids = (*partition.voids, void_of(state, partition, command))
     partition.checked_offset, partition.checked_sum = partition.next_offset, None
-    state.remember(_gap_event(state, partition, command))
+    state.events.remember(_gap_event(state, partition, command))
 
 
 def _gap_event(state: State, partition: Partition, command: MirrorGap) -> RecordEvent:
-    name = f"{state.topics[partition.topic_id].name}-{partition.index}"
+    name = f"{state.topics.by_id[partition.topic_id].name}-{partition.index}"
     offsets = f"offsets {command.base_offset} to {command.next_offset - 1}"
     text = f"{name}: {offsets} are void, since its source has none: {command.text}"
     return RecordEvent(command.at_ms, "mirror-gap", text[:1000])
@@ -234,11 +234,11 @@ def open_before_gap(state: State, number: int) -> int | None:
 
 def _promote(state: State, command: PromoteMirrors) -> WhyNot:
     for topic_id in command.topic_ids:
-        if topic_id not in state.topics or topic_id not in state.mirrors.topics:
-            return MIRROR, _no_mirror(state.topics.get(topic_id))
+        if topic_id not in state.topics.by_id or topic_id not in state.mirrors.topics:
+            return MIRROR, _no_mirror(state.topics.by_id.get(topic_id))
     for topic_id in command.topic_ids:
         if state.mirrors.of_topic(topic_id) is not None:  # else it is promoted already
-            _promote_topic(state, state.topics[topic_id], command)
+            _promote_topic(state, state.topics.by_id[topic_id], command)
     return None
 
 
@@ -268,7 +268,7 @@ def _promote_topic(state: State, topic: Topic, command: PromoteMirrors) -> None:
         for number in topic.partition_numbers:
             copied.pop(number, None)
     known.promoted_ms = command.at_ms
-    state.remember(promotion_event(state, topic, command))
+    state.events.remember(promotion_event(state, topic, command))
 
 
 # --- what comes along -----------------------------------------------------------------------------

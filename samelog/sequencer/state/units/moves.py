@@ -61,7 +61,7 @@ class Carried(msgspec.Struct, frozen=True, array_like=True):
 
 def carry(state: State, number: int, *, is_sealed: bool, history: bytes = b"") -> bytes:
     """What the target is given of a partition of this group; `history`: of what was archived."""
-    topic = state.topics[state.partitions.by_number[number].topic_id]
+    topic = state.topics.by_id[state.partitions.by_number[number].topic_id]
     texts = state.schema_texts(topic.topic_id, len(topic.schemas))
     carried = Carried(
         topic.topic_id,
@@ -97,7 +97,7 @@ def _seal(state: State, command: PassPartition) -> WhyNot:
         return "KEYED", f"keys of partition {number} count once: it moves with its group only"
     if state.open_transactions.stable_offset(number, known.next_offset) < known.next_offset:
         return "TRANSACTION_OPEN", f"a transaction is open in partition {number}"
-    if state.transactions.spanning.pins_partition(number):
+    if state.stages.pins_partition(number):
         return "PINNED", f"a batch is being published in partition {number}"
     if state.sessions.holds_staged({number}):
         return "STAGED", f"records of partition {number} are staged, and not published"
@@ -121,7 +121,7 @@ def why_together(topic: Topic, here: Iterable[Partition]) -> str | None:
 
 
 def _policy_of(state: State, partition: Partition) -> str:
-    return state.topics[partition.topic_id].settings.get(CLEANUP_POLICY, "")
+    return state.topics.by_id[partition.topic_id].settings.get(CLEANUP_POLICY, "")
 
 
 def _forbid(state: State, command: PassPartition) -> WhyNot:
@@ -208,12 +208,12 @@ def decoded(command: PassPartition) -> Carried:
 
 
 def _take_up(state: State, carried: Carried, command: PassPartition) -> None:
-    if carried.topic_id not in state.topics:
+    if carried.topic_id not in state.topics.by_id:
         topic = Topic(carried.topic_id, carried.name, carried.settings, carried.created_ms, [])
         topic.is_placed = True
         topic.present_log, topic.former_logs = carried.log_id, carried.former_logs
-        state.topics[topic.topic_id] = topic
-        state.names[topic.name] = topic.topic_id
+        state.topics.by_id[topic.topic_id] = topic
+        state.topics.by_name[topic.name] = topic.topic_id
         topic.partition_numbers = carried.numbers
         state.follow_enforcing(topic)
     number = command.partition
@@ -223,7 +223,7 @@ def _take_up(state: State, carried: Carried, command: PassPartition) -> None:
 
 
 def _has_room_for_schemas(state: State, carried: Carried) -> bool:
-    topic = state.topics[carried.topic_id]
+    topic = state.topics.by_id[carried.topic_id]
     texts = [text for text, _ in carried.schemas[len(topic.schemas) :]]
     return state.schemas.size_bytes + sum(len(each.encode()) for each in texts) <= TEXTS_BYTES_MOST
 
@@ -232,7 +232,7 @@ def _take_up_schemas(state: State, carried: Carried, number: int) -> None:
     """The topic has as many versions as in the group that knows of more; what is behind the move is
     of the newest one.
     """
-    topic = state.topics[carried.topic_id]
+    topic = state.topics.by_id[carried.topic_id]
     others = [each for each in topic.partition_numbers if each in state.partitions.by_number]
     for version, (text, set_ms) in enumerate(carried.schemas, 1):
         if version > len(topic.schemas):

@@ -72,7 +72,7 @@ def place(table: Placement, command: PlaceTopic | PlacePartitions, numbers: Sequ
 
 
 def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:
-    topic = state.topics.get(command.topic_id)
+    topic = state.topics.by_id.get(command.topic_id)
     if topic is None:
         return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
     if not topic.is_placed or topic.partitions + len(command.groups) != command.partitions:
@@ -99,7 +99,7 @@ def _problem_with(state: State, wanted: NewGroup) -> str | None:
         return f"a group has 1 to {REPLICAS_MOST} replicas, not {len(wanted.members)}"
     if len(set(wanted.members)) < len(wanted.members):
         return f"a member has one replica of a group, at most: {wanted.members}"
-    strangers = [number for number in wanted.members if number not in state.members]
+    strangers = [number for number in wanted.members if number not in state.members.by_number]
     if strangers:
         return f"no members have the numbers {strangers}"
     if wanted.preferred not in wanted.members:
@@ -125,7 +125,7 @@ def _change(state: State, command: ChangePlacement) -> WhyNot:
 
 def _set_replicas(state: State, command: SetReplicas) -> WhyNot:
     """Raft has accepted them already, so there is nothing to refuse."""
-    state.level = max(state.level, command.level)
+    state.members.level = max(state.members.level, command.level)
     state.placement.version = command.version + 1
     state.placement.own = command.replicas
     return None
@@ -137,7 +137,7 @@ def _open_partition(state: State, command: OpenPartition) -> WhyNot:
     """
     if command.number in state.transfers.left:
         return "LEFT", f"partition {command.number} went to another group"
-    known = state.topics.get(command.topic_id)
+    known = state.topics.by_id.get(command.topic_id)
     if known is not None and known.partition_numbers[0] != command.numbers[0]:
         return "OVERTAKEN", f"the log of topic {command.name!r} is another one"
     state.open_partition(command)
@@ -149,7 +149,7 @@ def _open_new_log(state: State, command: OpenNewLog) -> WhyNot:
     is_new = opening.number not in state.partitions.by_number
     problem = _open_partition(state, opening)
     if problem is None:
-        topic = state.topics[opening.topic_id]
+        topic = state.topics.by_id[opening.topic_id]
         topic.present_log, topic.former_logs = command.log_id, list(command.former_logs)
         if is_new:
             state.epochs.by_partition[opening.number] = command.epoch_base

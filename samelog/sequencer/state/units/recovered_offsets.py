@@ -47,7 +47,7 @@ def lower_offsets(machine: LoweringMachine, command: LowerOffsets) -> LowerOffse
         _lower(state.groups.by_id[name].offsets, number, end)
     _lower_undecided(state, ends)
     for event in events:
-        state.remember(event)
+        state.events.remember(event)
     if moved:
         note_groups(state, [(name, number) for name, number, _, _ in moved])
         machine.feeds_moved()
@@ -65,7 +65,9 @@ def recovery_events(state: State, command: LowerOffsets) -> list[RecordEvent]:
         f"group {command.group} went on with one replica alone. Records that others acknowledged "
         f"after that may be lost. Partitions: {ends or 'none'}"
     )
-    is_known = any((each.kind, each.text) == (LOST, text[:TEXT_MOST]) for each in state.events)
+    is_known = any(
+        (each.kind, each.text) == (LOST, text[:TEXT_MOST]) for each in state.events.remembered
+    )
     lost = [] if is_known else [RecordEvent(command.at_ms, LOST, text[:TEXT_MOST])]
     found = [
         f"{name} in {_name(state, number)} from {offset} to {end}"

@@ -30,23 +30,21 @@ from samelog.sequencer.state.units.views import begin_views_anew
 EPOCH_STEP = 1000
 """A node that has not heard of a reset cannot have come so many terms further."""
 
-RESETS_REMEMBERED = 64
-
 
 def soft_reset(state: State, command: SoftReset) -> bool:
     """Apply a soft reset. Returns False if it was applied before."""
-    return _is_news(state, command.reset_id)
+    return state.resets.note(command.reset_id)
 
 
 def hard_reset(state: State, command: HardReset) -> bool:
     """Apply a hard reset. Returns False if it was applied before."""
-    if not _is_news(state, command.reset_id):
+    if not state.resets.note(command.reset_id):
         return False
     state.epochs.base += EPOCH_STEP
     state.epochs.first = state.epochs.base + command.term
     moved: dict[int, int] = {}
     places: dict[int, tuple[str, int]] = {}
-    for topic in state.topics.values():
+    for topic in state.topics.by_id.values():
         places |= places_of(topic)
         moved |= _begin_anew(state, topic, command.reset_id)
     state.restart_logs(moved)
@@ -66,7 +64,7 @@ def why_no_hard_reset(state: State) -> WhyNot:
     if moves or table.moves:
         text = f"partitions move (tasks {', '.join(moves) or 'to come'}): wait, or cancel that"
         return "MOVING", text
-    if state.transactions.spanning.units:
+    if state.stages.units:
         return "UNITS", "a staged batch is being published: try again in a moment"
     return None
 
@@ -74,13 +72,13 @@ def why_no_hard_reset(state: State) -> WhyNot:
 def begin_group_anew(state: State, command: BeginAnew) -> WhyNot:
     """A hard reset, in a data group: of the topics that are older here."""
     logs = [each for each in command.logs if _is_older(state, each)]
-    if not _is_news(state, command.reset_id) and not logs:
+    if not state.resets.note(command.reset_id) and not logs:
         return "RESET_DONE", f"reset {command.reset_id} is done already"
     state.epochs.first = max(state.epochs.first, command.term)
     moved: dict[int, int] = {}
     bases: dict[int, int] = {}
     for each in logs:
-        moved |= _renumber(state, state.topics[each.topic_id], each)
+        moved |= _renumber(state, state.topics.by_id[each.topic_id], each)
         bases |= zip(each.numbers, each.epoch_bases, strict=True)
     state.restart_logs(moved)
     state.epochs.by_partition.update((number, bases[number]) for number in moved.values())
@@ -88,7 +86,7 @@ def begin_group_anew(state: State, command: BeginAnew) -> WhyNot:
 
 
 def _is_older(state: State, log: NewLog) -> bool:
-    topic = state.topics.get(log.topic_id)
+    topic = state.topics.by_id.get(log.topic_id)
     return topic is not None and topic.partition_numbers[0] < log.numbers[0]
 
 
@@ -106,14 +104,6 @@ def event_of(command: SoftReset | HardReset | BeginAnew, topics: int) -> RecordE
         return RecordEvent(command.at_ms, "soft-reset", "Raft's log was restarted on every node")
     text = f"the logs of {topics} topics were restarted; the old ones are set aside on every node"
     return RecordEvent(command.at_ms, "hard-reset", text)
-
-
-def _is_news(state: State, reset_id: str) -> bool:
-    if reset_id in state.resets:
-        return False
-    state.resets.append(reset_id)
-    del state.resets[:-RESETS_REMEMBERED]
-    return True
 
 
 def _begin_anew(state: State, topic: Topic, reset_id: str) -> dict[int, int]:

@@ -24,7 +24,7 @@ def mode_of(settings: Mapping[str, str]) -> Compatibility:
 
 
 def _set_schema(state: State, command: SetSchemaCommand) -> tuple[str, str] | None:
-    topic = state.topics.get(command.topic_id)
+    topic = state.topics.by_id.get(command.topic_id)
     if topic is None:
         return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
     try:

@@ -40,7 +40,7 @@ def _add_site(state: State, command: AddSite) -> WhyNot:
     except InvalidName as error:
         return "INVALID_NAME", str(error)
     sites.votes[name] = command.votes
-    state.remember(site_event(command))
+    state.events.remember(site_event(command))
     return None
 
 
@@ -50,17 +50,19 @@ def _remove_site(state: State, command: RemoveSite) -> WhyNot:
         return _unknown(sites, name)
     there = [number for number, site in sites.members.items() if site == name]
     if there:
-        names = ", ".join(state.members[each].name for each in there if each in state.members)
+        names = ", ".join(
+            state.members.by_number[each].name for each in there if each in state.members.by_number
+        )
         return "SITE_IN_USE", f"site {name!r} has members: {names}"
     del sites.votes[name]
     sites.let_lead(name, leads=False)
-    state.remember(site_event(command))
+    state.events.remember(site_event(command))
     return None
 
 
 def _set_site(state: State, command: SetSiteCommand) -> WhyNot:
     sites, site = state.placement.sites, command.site
-    member = state.members.get(command.member)
+    member = state.members.by_number.get(command.member)
     if member is None:
         return "UNKNOWN_NODE", f"no node has the number {command.member}"
     if not site:
@@ -81,14 +83,14 @@ def _promote_site(state: State, command: PromoteSiteCommand) -> WhyNot:
         return _unknown(sites, command.site)
     if sites.members.get(command.member) != command.site:
         return "NOT_IN_SITE", f"member {command.member} is not in site {command.site!r}"
-    if not state.cluster_id:
+    if not state.members.cluster_id:
         return "NOT_BEGUN", "the cluster has no id yet"
     ends = {number: each.next_offset for number, each in state.partitions.by_number.items()}
     place = command.member, command.entry, command.term
     sites.promote(Promotion(command.site, *place, command.at_ms, ends))
-    sites.keep(state.members)
-    state.cluster_id = promoted_id(state.cluster_id, command.promotion)
-    state.remember(site_event(command))
+    sites.keep(state.members.by_number)
+    state.members.cluster_id = promoted_id(state.members.cluster_id, command.promotion)
+    state.events.remember(site_event(command))
     return None
 
 
@@ -96,7 +98,7 @@ def _set_votes(state: State, command: SetSiteVotes) -> WhyNot:
     sites, name = state.placement.sites, command.name
     if name not in sites.votes:
         return _unknown(sites, name)
-    there = [state.members[n] for n, site in sites.members.items() if site == name]
+    there = [state.members.by_number[n] for n, site in sites.members.items() if site == name]
     voters = [each.name for each in there if each.voter]
     if voters and not command.votes:
         return "SITE_IN_USE", f"members of site {name!r} vote: {', '.join(voters)}"
@@ -104,7 +106,7 @@ def _set_votes(state: State, command: SetSiteVotes) -> WhyNot:
         sites.votes[name] = command.votes
         if not command.votes:
             sites.let_lead(name, leads=False)
-        state.remember(site_event(command))
+        state.events.remember(site_event(command))
     return None
 
 
@@ -116,7 +118,7 @@ def _set_leads(state: State, command: SetSiteLeads) -> WhyNot:
         return "SITE_ONLY_READS", f"site {name!r} only reads: nobody leads there"
     if (name in sites.leads) != command.leads:
         sites.let_lead(name, leads=command.leads)
-        state.remember(site_event(command))
+        state.events.remember(site_event(command))
     return None
 
 

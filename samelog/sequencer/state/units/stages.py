@@ -61,7 +61,7 @@ def refused_batch(state: State, stage: str, writer: str, batch: int) -> Rejectio
     """Why no batch of this number is published: it is already, or a writer has started over
     under a name of which later batches are published.
     """
-    known = state.stages.get(stage)
+    known = state.stages.published.get(stage)
     if known is None or batch > known.batch:
         return None
     if known.writer == writer:
@@ -107,7 +107,9 @@ def release_runs(machine: RunLookups, command: PublishStageCommand) -> list[Run]
     runs = [run for name, _ in command.runs if (run := machine.open_run_of(name)) is not None]
     for run in runs:
         run.published = True
-    machine.state.stages[command.stage] = Stage(command.writer, command.batch, command.at_ms)
+    machine.state.stages.published[command.stage] = Stage(
+        command.writer, command.batch, command.at_ms
+    )
     return runs
 
 
@@ -132,7 +134,7 @@ SessionRuns = Sequence[tuple[str, str]]
 
 
 def _begin(machine: UnitMachine, command: BeginStage) -> StagedUnit | Rejection:
-    state, spanning = machine.state, machine.state.transactions.spanning
+    state, spanning = machine.state, machine.state.stages
     asked = command.stage, command.writer, command.batch
     refused = refused_batch(state, *asked)
     if refused is not None:
@@ -171,7 +173,7 @@ def _places(state: State, runs: Sequence[StagedPart]) -> dict[int, int]:
 
 def _settle(machine: UnitMachine, command: SettleUnit) -> SettleUnit:
     state, number, group = machine.state, command.number, command.group
-    spanning = state.transactions.spanning
+    spanning = state.stages
     known = spanning.units.get(number)
     if known is None:
         return command
@@ -186,7 +188,7 @@ def _settle(machine: UnitMachine, command: SettleUnit) -> SettleUnit:
     if known.unit.is_open and Step.JOINED not in known.unit.participants.values():
         known.unit.decide(Decision.COMMIT)
         at_ms = known.unit.began_ms
-        state.stages[known.stage] = Stage(known.writer, known.batch, at_ms, number)
+        state.stages.published[known.stage] = Stage(known.writer, known.batch, at_ms, number)
     spanning.forget_done(number)
     return command
 
@@ -195,7 +197,7 @@ def _settle(machine: UnitMachine, command: SettleUnit) -> SettleUnit:
 
 
 def _pin(machine: UnitMachine, command: PinStage) -> PinStage | Rejection:
-    spanning = machine.state.transactions.spanning
+    spanning = machine.state.stages
     if command.number in spanning.pins:
         return command
     if command.number in spanning.ended:
@@ -236,7 +238,7 @@ def _unpublishable(machine: UnitMachine, command: PinStage) -> Rejection | None:
 
 
 def _end(machine: UnitMachine, command: EndStage) -> EndStage | Rejection:
-    spanning = machine.state.transactions.spanning
+    spanning = machine.state.stages
     if command.number in spanning.ended:
         return Rejection("STAGE_ENDED", f"unit {command.number} is carried out")
     problem = _not_as_pinned(machine, command) if command.is_commit else None
@@ -251,7 +253,7 @@ def _end(machine: UnitMachine, command: EndStage) -> EndStage | Rejection:
 
 
 def _not_as_pinned(machine: UnitMachine, command: EndStage) -> Rejection | None:
-    pin = machine.state.transactions.spanning.pins.get(command.number)
+    pin = machine.state.stages.pins.get(command.number)
     if pin is None:
         return Rejection("NOT_PINNED", f"nothing of unit {command.number} is pinned")
     merged: dict[int, list[Range]] = {}
@@ -274,7 +276,7 @@ def _publish(machine: UnitMachine, command: EndStage) -> None:
             run.published = True
     for merge in command.merges:
         machine.merge(merge)
-    known = machine.state.transactions.spanning.units.get(command.number)
+    known = machine.state.stages.units.get(command.number)
     for part in () if known is None else known.runs:
         _note_ends(machine, part)
 

@@ -37,7 +37,7 @@ def name_moved(state: State, change: AnyChange) -> None:
     known = state.partitions.by_number.get(task.partition)
     if known is None or known.number in table.partitions:
         return
-    state.topics[known.topic_id].is_placed = True
+    state.topics.by_id[known.topic_id].is_placed = True
     table.partitions[known.number] = PlacedPartition(
         known.number,
         known.topic_id,
@@ -66,7 +66,7 @@ def stub_of(state: State, number: int) -> Stub:
 def keep_stub(state: State, stub: Stub) -> None:
     """Put back what group 0 keeps of a partition that has left it."""
     known, inputs = stub
-    state.add_empty(state.topics[known.topic_id], known.number, known.index)
+    state.add_empty(state.topics.by_id[known.topic_id], known.number, known.index)
     for entry in inputs:
         entry.refused = []
         state.sessions.inputs[entry.number] = entry

@@ -35,7 +35,7 @@ def problem_with_new(
     state: State, command: CreateTopicCommand | PlaceTopic | CreateMirror
 ) -> WhyNot:
     """Why there cannot be such a topic; None if there can."""
-    if command.name in state.names or state.views.named(command.name) is not None:
+    if command.name in state.topics.by_name or state.views.named(command.name) is not None:
         return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
     if command.name in RESERVED_NAMES:
         return "RESERVED_TOPIC", f"topic {command.name!r} is made of the cluster's state"
@@ -43,7 +43,10 @@ def problem_with_new(
         return "INVALID_TOPIC", f"topic {command.name!r} would have no partitions"
     if (why := problem_with_keys(None, command.settings)) is not None:
         return "INVALID_TOPIC", why
-    if isinstance(command, CreateMirror) and root_of(state.cluster_id) in command.source.origins:
+    if (
+        isinstance(command, CreateMirror)
+        and root_of(state.members.cluster_id) in command.source.origins
+    ):
         text = f"the records of {command.source.topic!r} come from this cluster"
         return "MIRROR", text
     if not isinstance(command, PlaceTopic):
@@ -59,8 +62,8 @@ def add_topic(
 ) -> Topic:
     """A topic that can be made is."""
     state.add_partitions(topic, command.partitions)
-    state.topics[topic.topic_id] = topic
-    state.names[topic.name] = topic.topic_id
+    state.topics.by_id[topic.topic_id] = topic
+    state.topics.by_name[topic.name] = topic.topic_id
     state.follow_enforcing(topic)
     if isinstance(command, PlaceTopic):
         topic.is_placed = True
@@ -108,7 +111,7 @@ def on_its_way(state: State, number: int) -> WhyNot:
 
 
 def _alter_topic(state: State, command: AlterTopicCommand) -> WhyNot:
-    topic = state.topics.get(command.topic_id)
+    topic = state.topics.by_id.get(command.topic_id)
     if topic is None:
         return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
     problem = problem_with_settings(state, command.topic_id, command.settings)
@@ -127,7 +130,7 @@ def _alter_topic(state: State, command: AlterTopicCommand) -> WhyNot:
 
 
 def _add_partitions(state: State, command: AddPartitions) -> WhyNot:
-    topic = state.topics.get(command.topic_id)
+    topic = state.topics.by_id.get(command.topic_id)
     if topic is None:
         return "UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}"
     if command.partitions < topic.partitions:

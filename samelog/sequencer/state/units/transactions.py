@@ -275,7 +275,7 @@ def _offsets_of(
             yield group, list(offsets.items())
         elif offsets:
             text = f"offsets of transaction {name!r} are left out: group {group!r} has members"
-            state.remember(RecordEvent(at_ms, "offsets-left-out", text))
+            state.events.remember(RecordEvent(at_ms, "offsets-left-out", text))
 
 
 def _decide(state: State, name: str, known: Transaction, wanted: Decision, at_ms: int) -> None:

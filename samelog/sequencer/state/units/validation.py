@@ -24,7 +24,7 @@ def why_unchecked(state: State, partition: Partition, command: Merge) -> str | N
     extras = command.extras or NO_EXTRAS
     if partition.topic_id not in state.schemas.enforced or extras.mirrored is not None:
         return None
-    newest = len(state.topics[partition.topic_id].schemas)
+    newest = len(state.topics.by_id[partition.topic_id].schemas)
     if extras.version is not None:
         is_judged = extras.version == newest
         return None if is_judged else f"judged by version {extras.version}, there is {newest}"

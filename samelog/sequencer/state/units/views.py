@@ -41,14 +41,14 @@ def _create_view(state: State, command: CreateViewCommand) -> WhyNot:
     if schema is not None and not state.schemas.keep(schema):
         text = f"all schemas together have {TEXTS_BYTES_MOST} bytes, no more"
         return "TOO_MANY_SCHEMAS", text
-    base = state.topics[command.base_id]
+    base = state.topics.by_id[command.base_id]
     state.views.put(_view(state, command, base, schema))
     return None
 
 
 def _problem_with(state: State, command: CreateViewCommand) -> WhyNot:
-    base = state.topics.get(command.base_id)
-    if command.name in state.names or state.views.named(command.name) is not None:
+    base = state.topics.by_id.get(command.base_id)
+    if command.name in state.topics.by_name or state.views.named(command.name) is not None:
         return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
     if command.name in RESERVED_NAMES or command.name == EVENTS_TOPIC:
         return "RESERVED_TOPIC", f"the name {command.name!r} is not for views"
@@ -125,7 +125,7 @@ def why_not_dropped(state: State, topic_id: str) -> WhyNot:
     names = sorted(view.name for view in state.views.of_topic(topic_id))
     if not names:
         return None
-    base, first = state.topics[topic_id].name, names[0]
+    base, first = state.topics.by_id[topic_id].name, names[0]
     views = f"topic {base!r} has views: {', '.join(names[:VIEWS_NAMED])}"
     more = f" and {len(names) - VIEWS_NAMED} more" if len(names) > VIEWS_NAMED else ""
     command = f"samelog topic delete {first} --confirm {first}"

@@ -11,6 +11,8 @@ on two connections of each protocol to each node; each has as many elements as a
 
 Every node, the hostile process and the other client have a scheduling group each, with equal
 shares: on a host of few processors the hostile process takes no more of them than any other.
+`--kind busy` sends nothing, but computes on two processors in that group: what is left of the ratio
+then is the price of a busy host, not of requests.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ def bombs(address: Address, frame: bytes, sent: list[int]) -> None:
 
 def protocols_of(kind: str) -> Sequence[str]:
     """The protocols of a kind of hostile client."""
-    return PROTOCOLS if kind == "requests" else (kind,)
+    return {"requests": PROTOCOLS, "bombs": (), "busy": ()}.get(kind, (kind,))
 
 
 class Hostility(NamedTuple):
@@ -87,6 +89,14 @@ def be_hostile(
     bomb = packed(Codec.ZSTD, bytes(BOMB_BYTES)) if what.kind == "bombs" else b""
     frame = request(PRODUCE, VERSION, produce_tree(TOPIC, bomb))
     go.wait()
+    if what.kind == "busy":
+        counts.value = 1
+        parent = os.getpid()
+        if os.fork():
+            parent = os.getppid()
+        while os.getppid() == parent:
+            pass
+        os._exit(0)
     if what.kind != "bombs":
         send_all(config, protocols_of(what.kind), sent, what.worst)
         addresses = []
@@ -185,7 +195,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each half of a round")
-    parser.add_argument("--kind", choices=("bombs", "requests", *PROTOCOLS), default="bombs")
+    parser.add_argument(
+        "--kind", choices=("bombs", "busy", "requests", *PROTOCOLS), default="bombs"
+    )
     parser.add_argument("--rate", type=int, default=100, help="records per second")
     parser.add_argument("--json", action="store_true", help="as one object")
     options = parser.parse_args()

@@ -64,7 +64,7 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
     memory = IdleMemory(
         clock.now(),
         tails=TailMemory(config.limits.tail_bytes),
-        sessions=TailMemory(config.limits.session_memory_bytes),
+        sessions=TailMemory(config.limits.session_memory_bytes, copies_large=False),
     )
     shared = *paces, NodeQuotas(config.quotas), memory
     return MemberParts(*made, MemberStatus(), *kept, *shared)

@@ -106,9 +106,14 @@ def judge_native_batches() -> Iterator[None]:
     """Batches of native sessions are judged by sequences, like those of Kafka's producers."""
 
     def take(
-        self: Planner, entry: Input, place: SessionPosition, data: bytes, scan: object, draft: Any
+        self: Planner,
+        entry: Input,
+        place: SessionPosition,
+        read: tuple[bytearray, object],
+        draft: Any,
+        source: object,
     ) -> int:
-        return self._take_judged(entry, place, data, draft) if data else 0
+        return self._take_judged(entry, place, read[0], draft) if read[0] else 0
 
     def judge(self: Planner, entry: Input, facts: Any, draft: Any, batch: bytes) -> Any:
         verdict, detail = self._judge_producer(entry, facts, draft)

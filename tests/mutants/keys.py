@@ -280,7 +280,7 @@ def overtake_what_is_put_off() -> Iterator[None]:
     """What follows a batch that cannot be judged yet is planned in its place."""
     original = Planner._take_judged
 
-    def take(self: Planner, entry: Any, place: Any, data: bytes, draft: Any) -> int:
+    def take(self: Planner, entry: Any, place: Any, data: bytearray, draft: Any) -> int:
         taken = original(self, entry, place, data, draft)
         if taken or not self._filters_of(entry.partition):
             return taken

@@ -21,8 +21,8 @@ def keep_what_was_cut() -> Iterator[None]:
     """Bytes in memory stay there when the log is cut, and newer ones follow them."""
     wrote, read = LogTail.wrote, LogTail.read
 
-    def write_on(self: LogTail, layout: int, *place: Any) -> None:
-        wrote(self, 0, *place)
+    def write_on(self: LogTail, layout: int, *place: Any, **how: Any) -> None:
+        wrote(self, 0, *place, **how)
 
     def read_all(self: LogTail, layout: int, *place: Any) -> bytes | None:
         return read(self, 0, *place)
@@ -49,11 +49,11 @@ def keep_bytes_of_what_is_given_up() -> Iterator[None]:
 def believe_memory_always() -> Iterator[None]:
     """Bytes in memory that have another digest count as damage at once."""
 
-    def read(self: InputLog, *args: Any, from_file: bool = False) -> int:
+    def copy(self: InputLog, *args: Any, from_file: bool = False) -> bytearray:
         return original(self, *args)
 
-    original = InputLog.read_into
-    with patch.object(InputLog, "read_into", read):
+    original = InputLog.copy
+    with patch.object(InputLog, "copy", copy):
         yield
 
 

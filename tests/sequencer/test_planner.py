@@ -87,8 +87,8 @@ class Bytes:
         key = (number, place.run, place.roll)
         return len(self.files[key]) if key in self.sealed else None
 
-    def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
-        return self.files[number, place.run, place.roll][place.byte : stop]
+    def read(self, number: int, place: SessionPosition, stop: int) -> bytearray:
+        return bytearray(self.files[number, place.run, place.roll][place.byte : stop])
 
 
 class World:
@@ -362,7 +362,7 @@ def test_an_input_that_cannot_be_read_does_not_hold_up_the_others() -> None:
     world.bytes.put(2, records(b"y"))
     read = world.bytes.read
 
-    def failing(number: int, place: SessionPosition, stop: int) -> bytes:
+    def failing(number: int, place: SessionPosition, stop: int) -> bytearray:
         if number == 1:
             raise DiskFault("log.0.0", "read", errno.EIO)
         return read(number, place, stop)
@@ -385,7 +385,7 @@ def test_several_inputs_that_cannot_be_read_are_each_left_out() -> None:
         world.bytes.put(number, records(b"x"))
     read = world.bytes.read
 
-    def failing(number: int, place: SessionPosition, stop: int) -> bytes:
+    def failing(number: int, place: SessionPosition, stop: int) -> bytearray:
         if number < 3:
             raise DiskFault("log.0.0", "read", errno.EIO)
         return read(number, place, stop)

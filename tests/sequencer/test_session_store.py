@@ -524,16 +524,16 @@ def compare_with_files(log: InputLog) -> None:
     for file in log.files():
         for start in (0, 1, file.size // 2):
             found = log.read(file.run, file.roll, start, file.size)
-            whole = bytearray(len(found))
-            count = log.read_into(whole, file.run, file.roll, start, from_file=True)
-            assert (found, len(found)) == (bytes(whole), count)
+            for from_file in (False, True):
+                copied = log.copy(file.run, file.roll, start, file.size, from_file=from_file)
+                assert copied == found
 
 
 @given(st.integers(0, 1 << 32))
 @settings(max_examples=12, deadline=None)
 def test_unmerged_bytes_are_read_as_they_were_written_whatever_was_done(seed: int) -> None:
     source = random.Random(seed)
-    memory = TailMemory(source.choice([3000, 40_000]))
+    memory = TailMemory(source.choice([3000, 40_000]), copies_large=source.random() < 0.5)
     with TemporaryDirectory() as directory:
         log = store_with_memory(Path(directory), memory).log(1)
         for number in range(40):

@@ -137,9 +137,7 @@ class Model:
         assert log.read(number, roll, file.begin, file.end + 99) == file.data
         assert log.sealed_length(number, roll) == (file.end if file.sealed else None)
         middle = file.begin + len(file.data) // 2
-        buffer = bytearray(len(file.data) + 9)
-        count = log.read_into(buffer, number, roll, middle)
-        assert bytes(buffer[:count]) == file.data[middle - file.begin :]
+        assert log.copy(number, roll, middle, file.end + 9) == file.data[middle - file.begin :]
         if file.begin > 0:
             assert log.read(number, roll, file.begin - 1, file.end) == b""
 

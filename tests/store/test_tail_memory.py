@@ -5,6 +5,7 @@ than the limit.
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samelog.format.batch import HEADER_BYTES
-from samelog.store.disk.tail_memory import PIECE_COST_BYTES, TailMemory
+from samelog.store.disk.tail_memory import PIECE_COST_BYTES, TailMemory, is_lasting
 from samelog.store.merged.log import MergedLog
 from tests.store.merged_parts import ONE, THREE, TWO, merge
 from tests.store.storage import batches, open_merged, sync_merged
@@ -118,6 +119,28 @@ def test_a_log_that_was_cut_is_not_read_as_it_was(tmp_path: Path) -> None:
     merge(log, TWO)
     assert log.read(0, 0, 1 << 20) == from_file(log, 0, 0, 1 << 20) != b""
     log.close()
+
+
+def test_much_that_lasts_is_kept_without_a_copy_and_what_would_be_copied_is_not_kept() -> None:
+    memory = TailMemory(LIMIT, copies_large=False)
+    log = memory.new_log()
+    assert log is not None
+    large, buffer = bytes(memory.large_bytes), bytearray(memory.large_bytes)
+    given_away, part = memoryview(bytearray(large)).toreadonly(), memoryview(large * 2)[1:-1]
+    assert [is_lasting(x) for x in (large, given_away, part)] == [True, True, True]
+    assert [is_lasting(x) for x in (buffer, memoryview(buffer), part[: len(large)])] == [False] * 3
+    before = sys.getrefcount(large)
+    log.wrote(0, 0, 0, large, is_final=is_lasting(large))
+    assert sys.getrefcount(large) > before
+    log.wrote(0, 0, len(large), b"ab", is_final=True)
+    log.wrote(0, 0, len(large) + 2, b"c")
+    assert log.copy(0, 0, 1, len(large) + 2) == bytearray(large[1:] + b"abc")
+    log.wrote(0, 0, len(large) + 3, buffer, is_final=is_lasting(buffer))
+    assert log.read(0, 0, len(large) + 3, len(buffer)) is None
+    assert log.read(0, 0, 0, 1) is None  # what is kept of a log has no gap
+    assert memory.held_bytes <= 4 * PIECE_COST_BYTES
+    log.wrote(0, 0, len(large) + 3 + len(buffer), b"d")
+    assert log.read(0, 0, len(large) + 3 + len(buffer), 1) == b"d"
 
 
 @pytest.mark.parametrize("limit", [0])

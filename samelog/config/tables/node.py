@@ -206,7 +206,7 @@ class ConnectionLimits(ConfigTable):
         "Memory for the newest session bytes that are not merged on a majority; older ones are "
         "read from files",
         size(0, DISK_BYTES_MAX),
-    ] = 64 << 20
+    ] = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -314,17 +314,18 @@ class Planner:
 
     def _read(
         self, entry: Input, place: SessionPosition, size: int, source: SessionBytes
-    ) -> tuple[bytes, kernels.Scan]:
+    ) -> tuple[bytearray, kernels.Scan]:
         """Whole batches from `place`, at most `size` bytes; empty when the first one is larger."""
         data = source.read(entry.number, place, place.byte + size)
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES)
         if scan.error is not None and scan.end == 0:
             self.damaged[entry.number] = scan.error
-        return data[: scan.end], scan
+        del data[scan.end :]
+        return data, scan
 
     def _read_one(
         self, entry: Input, place: SessionPosition, stop: int, source: SessionBytes
-    ) -> tuple[bytes, kernels.Scan]:
+    ) -> tuple[bytearray, kernels.Scan]:
         """The one batch at `place`, however large."""
         size = told_size(source.read(entry.number, place, place.byte + LENGTH_PREFIX_BYTES))
         size = min(stop - place.byte, size)
@@ -332,13 +333,14 @@ class Planner:
         scan = kernels.scan(data, max_batch_bytes=HELD_BATCH_BYTES, max_batches=1)
         if scan.end == 0:
             self.damaged[entry.number] = scan.error or f"no whole batch at {place}"
-        return data[: scan.end], scan
+        del data[scan.end :]
+        return data, scan
 
     def _take_batches(
         self,
         entry: Input,
         place: SessionPosition,
-        read: tuple[bytes, kernels.Scan],
+        read: tuple[bytearray, kernels.Scan],
         draft: Draft,
         source: SessionBytes,
     ) -> int:
@@ -348,7 +350,7 @@ class Planner:
         data, scan = read
         mirrors = self._machine.state.mirrors
         if mirrors.topics and self._mirrored.concerns(entry):
-            taken = self._mirrored.take(entry, place, data, draft)
+            taken = self._mirrored.take(entry, place, bytes(data), draft)
         elif scan.has_producer or (self._active and self._filters_of(entry.partition)):
             taken = self._take_judged(entry, place, data, draft)
         else:
@@ -356,7 +358,7 @@ class Planner:
                 stop = place.byte + scan.end
                 part = Range(entry.number, *place, stop, scan.records, scan.end, scan.digest)
                 draft.add(part)
-                source.checked.keep(part, bytearray(data))
+                source.checked.keep(part, data)
             return scan.end
         if taken:
             keep_taken(draft.ranges[-1], taken, read, source)
@@ -364,7 +366,9 @@ class Planner:
 
     # --- dedup ------------------------------------------------------------------------------------
 
-    def _take_judged(self, entry: Input, place: SessionPosition, data: bytes, draft: Draft) -> int:
+    def _take_judged(
+        self, entry: Input, place: SessionPosition, data: bytearray, draft: Draft
+    ) -> int:
         """Plan batches that carry a producer id, each with its verdict; alike neighbours share a
         range.
         """
@@ -373,11 +377,12 @@ class Planner:
         most_size = draft.size + draft.most_bytes
         headers = kernels.batch_headers(data, 0, len(data))[: self._limits.entry_sequences]
         if filters:
-            look_ahead(filters, draft, entry, data, headers)
+            look_ahead(filters, draft, entry, bytes(data), headers)
         for header in headers:
             start, size, crc = header[0], header[1], header[9]
             facts = BatchFacts(header[2], *header[6:9], header[3] & TRANSACTIONAL != 0)
-            batch, at, runs = data[start : start + size], place.byte + start, list[int]()
+            batch = bytes(memoryview(data)[start : start + size])
+            at, runs = place.byte + start, list[int]()
             try:
                 if filters:
                     given = GivenBatch(entry, place.roll, at, batch, header[6])
@@ -388,7 +393,7 @@ class Planner:
                 if not isinstance(error, CannotJudge):
                     self.damaged[entry.number] = str(error)
                 elif not isinstance(error, InputWaits):
-                    look_behind(filters, draft, data[start + size :])
+                    look_behind(filters, draft, bytes(data[start + size :]))
                 break
             where = entry.number, place.run, place.roll, at, at + size
             append_joined(draft, Range(*where, *output, crc + 1, int(verdict), detail), runs)

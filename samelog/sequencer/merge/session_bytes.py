@@ -22,15 +22,17 @@ class SessionBytes(Protocol):
     def sealed_length(self, number: int, place: SessionPosition) -> int | None:
         """The length of the file of `place`, if it will never grow."""
 
-    def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
-        """Bytes [place.byte, stop) of the file `place` is in; fewer where the file is shorter."""
+    def read(self, number: int, place: SessionPosition, stop: int) -> bytearray:
+        """Bytes [place.byte, stop) of the file `place` is in; fewer where the file is shorter. The
+        caller may change them.
+        """
 
 
 def keep_taken(
-    part: Range, taken: int, read: tuple[bytes, kernels.Scan], source: SessionBytes
+    part: Range, taken: int, read: tuple[bytearray, kernels.Scan], source: SessionBytes
 ) -> None:
     """What was taken whole, as one range, is merged from what was read."""
     data, scan = read
     is_whole = taken == len(data) == part.stop - part.start == part.size
     if not scan.has_producer and is_whole:
-        source.checked.keep(part, bytearray(data))
+        source.checked.keep(part, data)

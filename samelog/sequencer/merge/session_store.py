@@ -465,10 +465,12 @@ class SessionStore:
         log = self._held(number)
         return None if log is None else log.sealed_length(place.run, place.roll)
 
-    def read(self, number: int, place: SessionPosition, stop: int) -> bytes:
-        """Bytes [place.byte, stop) of the file `place` is in; fewer where they are not held."""
+    def read(self, number: int, place: SessionPosition, stop: int) -> bytearray:
+        """Bytes [place.byte, stop) of the file `place` is in; fewer where they are not held. The
+        caller may change them.
+        """
         log = self.opened.get(number) or self._held(number)
-        return b"" if log is None else log.read(place.run, place.roll, place.byte, stop)
+        return bytearray() if log is None else log.copy(*place, stop)
 
     def read_range(self, part: Range, *, from_file: bool = False) -> bytearray | None:
         """The range's bytes; None when this node does not hold all of them. `from_file`: what is in
@@ -477,16 +479,16 @@ class SessionStore:
         if part.input not in self._machine.state.sessions.inputs:
             return None
         self.used.awake[part.input] = None
-        buffer = bytearray(part.stop - part.start)
+        place = part.run, part.roll, part.start, part.stop
         try:
             log = self._held(part.input)
             if log is None:
                 return None
-            got = log.read_into(buffer, part.run, part.roll, part.start, from_file=from_file)
+            data = log.copy(*place, from_file=from_file)
         except LogFormatError as error:  # peers have the bytes, or what became of them
             self._say_once(part.input, f"session bytes cannot be read: {error}")
             return None
-        return buffer if got == len(buffer) else None
+        return data if len(data) == part.stop - part.start else None
 
     def _say_once(self, number: int, trouble: str) -> None:
         if self._troubles.get(number) != trouble:

@@ -34,10 +34,20 @@ class _TailPiece:
         self.log: LogTail | None = log
         """None: it is not read any more, and waits for its turn to go."""
         self.place = segment, byte
-        self.data = bytearray()
+        self.data: bytearray | memoryview = bytearray()
+        """What was large when it was written is a view, and does not grow."""
 
 
 _PLACE = attrgetter("place")
+
+
+def is_lasting(data: Bytes) -> bool:
+    """Whether these bytes never change, and keep little else in memory: a view that is read-only
+    was given away by whoever wrote the bytes.
+    """
+    if not isinstance(data, memoryview):
+        return isinstance(data, bytes)
+    return data.readonly and 4 * len(data) >= 3 * memoryview(data.obj).nbytes
 
 
 class HasTail(Protocol):
@@ -49,13 +59,18 @@ class HasTail(Protocol):
 class TailMemory:
     """Of all logs of a node."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        """`limit_bytes` 0: nothing is kept."""
+    def __init__(self, limit_bytes: int, *, copies_large: bool = True) -> None:
+        """`limit_bytes` 0: nothing is kept. `copies_large`: much that is written at once is kept
+        even if it has to be copied. Where it is read once, the file's pages have it as cheaply.
+        """
         self.limit_bytes = limit_bytes
+        self.copies_large = copies_large
         self.held_bytes = 0
         self.reads = 0
         """Answered from here."""
         self.piece_bytes = min(PIECE_BYTES, limit_bytes // 8)
+        self.large_bytes = self.piece_bytes // 8
+        """What is written at once and is as large is a piece of its own."""
         self._pieces: deque[_TailPiece] = deque()
         """In the order in which they were begun."""
 
@@ -98,21 +113,37 @@ class LogTail:
         self._layout = -1
         self._pieces: list[_TailPiece] = []
 
-    def wrote(self, layout: int, segment: int, byte: int, data: Bytes) -> None:
-        """These bytes stand in the file of a segment, from a byte on."""
+    def wrote(
+        self, layout: int, segment: int, byte: int, data: Bytes, *, is_final: bool = False
+    ) -> None:
+        """These bytes stand in the file of a segment, from a byte on. `is_final`: `data` is never
+        changed, so it need not be copied.
+        """
         memory = self._memory
+        is_large = len(data) >= memory.large_bytes
+        if is_large and not is_final and not memory.copies_large:
+            self.clear()
+            return
+        piece = self._piece_of(layout, segment, byte, is_large=is_large)
+        if is_large:
+            piece.data = memoryview(data if is_final else bytes(data))
+        elif isinstance(piece.data, bytearray):
+            piece.data += data
+        memory.held_bytes += len(data)
+        if memory.held_bytes > memory.limit_bytes:
+            memory.trim()
+
+    def _piece_of(self, layout: int, segment: int, byte: int, *, is_large: bool) -> _TailPiece:
         newest = self._pieces[-1] if self._pieces and self._layout == layout else None
         size = 0 if newest is None else len(newest.data)
         if newest is None or (byte and newest.place != (segment, byte - size)):
             self.clear()
             self._layout = layout
-            newest = self._begin(segment, byte)
-        elif byte == 0 or size >= memory.piece_bytes:
-            newest = self._begin(segment, byte)
-        newest.data += data
-        memory.held_bytes += len(data)
-        if memory.held_bytes > memory.limit_bytes:
-            memory.trim()
+            return self._begin(segment, byte)
+        can_grow = isinstance(newest.data, bytearray) and size < self._memory.piece_bytes
+        if byte == 0 or is_large or not can_grow:
+            return self._begin(segment, byte)
+        return newest
 
     def _begin(self, segment: int, byte: int) -> _TailPiece:
         piece = _TailPiece(self, segment, byte)
@@ -122,6 +153,15 @@ class LogTail:
 
     def read(self, layout: int, segment: int, byte: int, size: int) -> bytes | None:
         """So many bytes of a segment from a byte on; None if not all of them are here."""
+        parts = self._parts(layout, segment, byte, size)
+        return None if parts is None else b"".join(parts)
+
+    def copy(self, layout: int, segment: int, byte: int, size: int) -> bytearray | None:
+        """As `read`, into a buffer that the caller may change."""
+        parts = self._parts(layout, segment, byte, size)
+        return None if parts is None else bytearray().join(parts)
+
+    def _parts(self, layout: int, segment: int, byte: int, size: int) -> list[memoryview] | None:
         if layout != self._layout:
             return None
         number = bisect_right(self._pieces, (segment, byte), key=_PLACE) - 1
@@ -135,10 +175,10 @@ class LogTail:
             start = byte + size - missing - piece.place[1]
             part = memoryview(piece.data)[start : start + missing]
             missing -= len(part)
+            parts.append(part)
             if not missing:
                 self._memory.reads += 1
-                return b"".join((*parts, part)) if parts else bytes(part)
-            parts.append(part)
+                return parts
         return None
 
     def forget(self, layout: int, segment: int, byte: int) -> None:

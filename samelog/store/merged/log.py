@@ -178,6 +178,7 @@ class MergedLog(MergedReader):
 
     def append(self, data: Bytes, *, base_offset: int, leader_epoch: int | None) -> int:
         """Give whole batches their offsets (None: they have them), and write them; the next offset.
+        The caller changes `data` no more.
 
         Raises:
             NotContiguous: `base_offset` is not the next offset.
@@ -189,7 +190,8 @@ class MergedLog(MergedReader):
             raise NotContiguous(
                 f"{self.path}: records for offset {base_offset}, the next is {growing.next_offset}"
             )
-        return self._write(data, growing.assign(data, len(data), leader_epoch))
+        growth = growing.assign(data, len(data), leader_epoch)
+        return self._write(data, growth, is_final=True)
 
     def append_copy(self, segment_base: int, byte: int, data: Bytes) -> int:
         """Write batches that have their offsets, as another copy of this log has them.
@@ -216,7 +218,7 @@ class MergedLog(MergedReader):
             )
         return self._write(data, growing.measure(data, size))
 
-    def _write(self, data: Bytes, growth: Growth) -> int:
+    def _write(self, data: Bytes, growth: Growth, *, is_final: bool = False) -> int:
         growing, known = self._chain.growing, self._chain.transactions
         if known.offset != growing.next_offset:
             known = self._transactions.catch_up()
@@ -234,7 +236,8 @@ class MergedLog(MergedReader):
         self._unsynced[growing.base_offset] = None
         self._dirty.files[writer.file] = None
         if self.recent is not None:
-            self.recent.wrote(self._chain.layout, growing.base_offset, position, data)
+            place = self._chain.layout, growing.base_offset, position
+            self.recent.wrote(*place, data, is_final=is_final)
         return growth.next_offset
 
     def _store_aborted(self, base: int, position: int, data: bytes) -> None:

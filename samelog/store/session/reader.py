@@ -114,29 +114,23 @@ class InputReader:
         file = self._files.find((run, roll)) or self._open_file(run, roll)
         return file.pread(count, start)
 
-    def read_into(
-        self,
-        buffer: bytearray | memoryview,
-        run: int,
-        roll: int,
-        start: int,
-        *,
-        from_file: bool = False,
-    ) -> int:
-        """Fill `buffer`; the bytes read, fewer where they are not held. `from_file`: what is in
-        memory is not believed. Raises as `read`.
+    def copy(
+        self, run: int, roll: int, start: int, stop: int, *, from_file: bool = False
+    ) -> bytearray:
+        """As `read`, into a buffer that the caller may change. `from_file`: what is in memory is
+        not believed. Raises as `read`.
         """
-        view = memoryview(buffer)
-        count = self._held_from(run, roll, start, start + view.nbytes)
+        count = self._held_from(run, roll, start, stop)
         if count <= 0:
-            return 0
+            return bytearray()
         if self.recent is not None and not from_file:
-            data = self.recent.read(run, roll, start, count)
+            data = self.recent.copy(run, roll, start, count)
             if data is not None:
-                view[:count] = data
-                return count
+                return data
         file = self._files.find((run, roll)) or self._open_file(run, roll)
-        return file.pread_into(view[:count], start)
+        buffer = bytearray(count)
+        del buffer[file.pread_into(buffer, start) :]
+        return buffer
 
     def _held_from(self, run: int, roll: int, start: int, stop: int) -> int:
         """How many of the bytes [start, stop) are held, from the first one on."""

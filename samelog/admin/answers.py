@@ -190,6 +190,8 @@ class Status(AdminAnswer, frozen=True):
     sessions: tuple[SessionInfo, ...]
     events: tuple[EventInfo, ...] = ()
     resources: Resources | None = None
+    warnings: tuple[str, ...] = ()
+    """What the loss of one node would stop."""
 
 
 class SessionDecided(AdminAnswer, frozen=True):
@@ -262,7 +264,8 @@ class GroupPlacement(AdminAnswer, frozen=True):
     """A Raft group: who has a replica, who leads (None: nobody is known to), how many replicas it
     shall have, how many entries each member lacks, by the node that leads it (else empty), whether
     it has yet to restart its logs for a hard reset, of the replica at the node that
-    answers, by its name: newest term and index, and that it counts for nothing; who only reads it.
+    answers, by its name: newest term and index, and that it counts for nothing; who only reads it;
+    how many replicas vote.
     """
 
     group: int
@@ -274,6 +277,7 @@ class GroupPlacement(AdminAnswer, frozen=True):
     newest: dict[str, tuple[int, int]] = {}
     suspect: tuple[str, ...] = ()
     readers: tuple[str, ...] = ()
+    voters: int = 0
 
 
 class PartitionPlacement(AdminAnswer, frozen=True):
@@ -294,6 +298,18 @@ class PlacementStatus(AdminAnswer, frozen=True):
     groups: tuple[GroupPlacement, ...]
     partitions: tuple[PartitionPlacement, ...]
     drained: tuple[str, ...] = ()
+    default_copies: int = 0
+    """The goal of topics created without a number; 0: one copy on every node."""
+    warnings: tuple[str, ...] = ()
+    """What the loss of one node would stop."""
+
+
+class ClusterSettings(AdminAnswer, frozen=True):
+    """Settings of the cluster. `default_replication_factor`: how many copies a topic gets that is
+    created without a number; 0: one on every node.
+    """
+
+    default_replication_factor: int
 
 
 class ResetTopic(AdminAnswer, frozen=True):

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
-from samelog.admin.answers import PlacementStatus
+from samelog.admin.answers import ClusterSettings, PlacementStatus
 from samelog.admin.requests import AdminRequest, ConfirmedRequest, NodeName
 from samelog.admin.task_answers import TaskRows
 
@@ -53,6 +53,15 @@ class DrainNode(AdminRequest[TaskRows], frozen=True):
 
 class BalanceCluster(AdminRequest[TaskRows], frozen=True):
     """Even out replicas and leaders of data groups, also what was cancelled before."""
+
+
+class AlterCluster(AdminRequest[ClusterSettings], frozen=True):
+    """Change settings of the cluster."""
+
+    default_replication_factor: Annotated[
+        int,
+        Meta(ge=0, le=7, description="Copies of topics created without a number; 0: as shipped."),
+    ]
 
 
 class RecoverDataGroup(ConfirmedRequest[TaskRows], frozen=True):

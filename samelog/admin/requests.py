@@ -200,7 +200,8 @@ class CreateTopic(AdminRequest[TopicMade], frozen=True):
     settings: Annotated[dict[str, str], Meta(description="Settings that differ from the defaults.")]
     replication_factor: (
         Annotated[
-            int, Meta(ge=1, le=7, description="How many nodes have each partition; absent: all.")
+            int,
+            Meta(ge=1, le=7, description="How many copies of each partition; absent: the default."),
         ]
         | UnsetType
     ) = UNSET

@@ -277,6 +277,9 @@ OPERATIONS = (
         place.RecoverDataGroup,
     ),
     _change("/balance", "Even out replicas and leaders.", place.BalanceCluster, repeatable=True),
+    _change(
+        "/cluster/alter", "Change settings of the cluster.", place.AlterCluster, repeatable=True
+    ),
     _change("/sites", "Let the cluster have one more site.", site.CreateSite),
     _change("/sites/{site}/remove", "Remove a site without members.", site.DropSite),
     _change("/sites/{site}/alter", "Let members of a site vote, or only read.", site.AlterSite),

@@ -39,7 +39,10 @@ from samelog.kafka.producer_log import ProducerLog
 from samelog.kafka.state_topics.topics import MAY, RESERVED, StateTopics, is_reserved
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
 from samelog.kafka.views import KafkaViews
+from samelog.placement.defaults import goal_of_topic
+from samelog.placement.tasks import PlacementRefused
 from samelog.runtime.slices import paced
+from samelog.sequencer.admin.new_topics import create, goal_of
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.judging import libraries
 from samelog.sequencer.merge.merged_partition import MergedPartition
@@ -351,6 +354,11 @@ class Broker(AnyBroker):
         copies = [len(table.groups[each].in_order) for each in groups if each in table.groups]
         return min(copies, default=1) // 2 + 1
 
+    def goal_of(self, topic: Topic) -> int:
+        """How many copies a topic is to have; 0: one on every node."""
+        table, base = self.machine.state.placement, base_topic(self.machine.state, topic)
+        return goal_of_topic(table, base.partition_numbers)
+
     def nodes_of(self, topic: Topic, index: int) -> Sequence[int]:
         base = base_topic(self.machine.state, topic)
         return self.placed.members(base, index) if topic.is_placed else self.nodes()
@@ -414,8 +422,17 @@ class Broker(AnyBroker):
         self, name: str, topic_id: UUID, partitions: int, settings: dict[str, str]
     ) -> None:
         """Create a topic, and wait until this node knows it. Raises ApiError."""
-        now_ms = self.clock.wall_ms()
-        await self.propose(CreateTopicCommand(topic_id.hex, name, partitions, settings, now_ms))
+        now_ms, state = self.clock.wall_ms(), self.machine.state
+        command = CreateTopicCommand(topic_id.hex, name, partitions, settings, now_ms)
+        copies = goal_of(state, name, None, len(self.nodes()))
+        try:
+            outcome = await create(self.parts.raft, self.parts.peers, command, copies)
+        except TimeoutError as error:
+            raise ApiError(ErrorCode.request_timed_out, NOT_CONFIRMED) from error
+        except PlacementRefused as error:
+            raise ApiError(ErrorCode.invalid_replication_factor, str(error)) from error
+        if isinstance(outcome, Rejection):
+            raise _error_of(outcome)
 
     async def create_by_default(self, name: str) -> None:
         """Make a topic, known here afterwards, because somebody asked for it. Raises ApiError."""

@@ -34,6 +34,8 @@ from samelog.config.tables.kafka import (
 )
 from samelog.config.tables.node import NodeConfig
 from samelog.kafka.broker import Broker
+from samelog.placement.defaults import AS_SHIPPED, DEFAULT_COPIES
+from samelog.placement.values import REPLICAS_MOST
 from samelog.sequencer.state.tables.access import HEARTBEAT_MS, SESSION_MS
 from samelog.sequencer.state.tables.feeds import PARTITIONS as FEED_PARTITIONS
 from samelog.sequencer.state.tables.keys import DEDUP_KEY, DEDUP_KEY_HORIZON, NONE, UNLIMITED
@@ -60,6 +62,7 @@ class ConfigSource(IntEnum):
     """Where a value comes from (DescribeConfigsResponse.ConfigSource)."""
 
     TOPIC = 1
+    CLUSTER = 3
     FILE = 4
     DEFAULT = 5
     GROUP = 8
@@ -86,6 +89,8 @@ class ConfigEntry(NamedTuple):
     read_only: bool
 
 
+GOAL = "samelog.goal"
+"""How many copies each partition of a topic is to have: fewer where hosts are lacking."""
 LISTS = (
     CLEANUP_POLICY,
     "leader.replication.throttled.replicas",
@@ -153,7 +158,8 @@ _TYPES: Mapping[str, ConfigType] = {
     "delete.topic.enable": ConfigType.BOOLEAN,
     "broker.id": ConfigType.INT,
     "node.id": ConfigType.INT,
-    "default.replication.factor": ConfigType.INT,
+    DEFAULT_COPIES: ConfigType.INT,
+    GOAL: ConfigType.INT,
     **dict.fromkeys((*GROUP_SETTINGS, HEARTBEAT_MS, SESSION_MS), ConfigType.INT),
     "connections.max.idle.ms": ConfigType.LONG,
     "group.coordinator.rebalance.protocols": ConfigType.LIST,
@@ -226,7 +232,7 @@ def of_topic(broker: Broker, topic: Topic) -> list[ConfigEntry]:
         own[MIN_INSYNC] = defaults[MIN_INSYNC]
     if MAX_MESSAGE_BYTES in own:
         own[MAX_MESSAGE_BYTES] = str(broker.max_message_bytes(topic))
-    return [
+    found = [
         _entry(
             key,
             own.get(key, default),
@@ -235,16 +241,31 @@ def of_topic(broker: Broker, topic: Topic) -> list[ConfigEntry]:
         )
         for key, default in sorted(defaults.items())
     ]
+    if goal := broker.goal_of(topic):
+        found.append(_entry(GOAL, str(goal), ConfigSource.DEFAULT, read_only=True))
+    return found
+
+
+def cluster_defaults(broker: Broker) -> dict[str, str]:
+    """The settings of a cluster whose operators set none."""
+    return {DEFAULT_COPIES: str(AS_SHIPPED or len(broker.nodes()))}
+
+
+def of_cluster(broker: Broker) -> list[ConfigEntry]:
+    """The settings that operators gave to all nodes at once."""
+    copies = broker.machine.state.placement.default_copies
+    if not copies:
+        return []
+    return [_entry(DEFAULT_COPIES, str(copies), ConfigSource.CLUSTER, read_only=False)]
 
 
 def of_node(broker: Broker) -> list[ConfigEntry]:
-    """What this node's configuration file says, under Kafka's names."""
+    """What this node's file says, under Kafka's names, and the settings of the cluster."""
     config: NodeConfig = broker.config
     values = {
         AUTO_CREATE: str(broker.auto_creates).lower(),
         "broker.id": str(broker.number),
         "node.id": str(broker.number),
-        "default.replication.factor": str(len(broker.nodes())),
         "delete.topic.enable": "true",
         "inter.broker.protocol.version": PROTOCOL_VERSION,
         "log.dir": config.data,
@@ -258,7 +279,13 @@ def of_node(broker: Broker) -> list[ConfigEntry]:
     }
     if config.kafka.rack:
         values[RACK] = config.kafka.rack
-    return [_entry(key, value, ConfigSource.FILE, read_only=True) for key, value in values.items()]
+    found = [_entry(key, each, ConfigSource.FILE, read_only=True) for key, each in values.items()]
+    return found + (of_cluster(broker) or _as_shipped(broker))
+
+
+def _as_shipped(broker: Broker) -> list[ConfigEntry]:
+    defaults = cluster_defaults(broker).items()
+    return [_entry(key, each, ConfigSource.DEFAULT, read_only=False) for key, each in defaults]
 
 
 def _bounds(config: NodeConfig) -> dict[str, str]:
@@ -299,6 +326,8 @@ def _group_limits(limits: GroupLimits) -> dict[str, str]:
     return {name: str(getattr(limits, field)) for name, field in GROUP_SETTINGS.items()}
 
 
+CLUSTER_BOUNDS: Mapping[str, range] = {DEFAULT_COPIES: range(1, REPLICAS_MOST + 1)}
+"""What operators may set for all nodes at once."""
 GROUP_BOUNDS: Mapping[str, range] = {
     HEARTBEAT_MS: range(10, 1 << 31),
     SESSION_MS: range(100, 1 << 31),

@@ -17,6 +17,7 @@ from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, T
 from samelog.placement.values import (
     EPOCHS_PER_MOVE,
     METADATA,
+    REPLICAS_MOST,
     NewGroup,
     PlacedGroup,
     PlacedPartition,
@@ -141,6 +142,12 @@ class RecoverGroup(TableChange, frozen=True, tag=15):
     member: Unsigned32
 
 
+class SetDefaultCopies(TableChange, frozen=True, tag=16):
+    """Topics created without a number have this goal from now on; 0: the one of samelog."""
+
+    copies: Unsigned32
+
+
 AnyChange = (
     StartTask
     | TurnTask
@@ -157,6 +164,7 @@ AnyChange = (
     | DrainMember
     | GroupBegunAnew
     | RecoverGroup
+    | SetDefaultCopies
 )
 
 
@@ -495,6 +503,13 @@ def _recover(placement: Placement, change: RecoverGroup) -> None:
         _turn(placement, TurnTask(task.number, TaskState.CANCELLED, "its group was recovered"))
 
 
+def _set_default_copies(placement: Placement, change: SetDefaultCopies) -> None:
+    if change.copies > REPLICAS_MOST:
+        text = f"{change.copies} copies; there can be up to {REPLICAS_MOST}"
+        raise PlacementRefused("INVALID_REPLICATION_FACTOR", text)
+    placement.default_copies = change.copies
+
+
 _APPLY: Mapping[type, Callable[[Placement, Any], None]] = {
     StartTask: _start,
     TurnTask: _turn,
@@ -511,4 +526,5 @@ _APPLY: Mapping[type, Callable[[Placement, Any], None]] = {
     DrainMember: _drain,
     GroupBegunAnew: _begun_anew,
     RecoverGroup: _recover,
+    SetDefaultCopies: _set_default_copies,
 }

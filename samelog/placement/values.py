@@ -201,7 +201,14 @@ class BegunAnew(OwnPlacement):
     skipped: NumbersLeftOut = msgspec.field(default_factory=NumbersLeftOut)
 
 
-class Placement(BegunAnew):
+class TopicRules(BegunAnew):
+    """What operators say of where topics are."""
+
+    default_copies: int = 0
+    """The goal of topics created without a number; 0: the one of samelog."""
+
+
+class Placement(TopicRules):
     """The whole of it: a part of the replicated state of group 0. Partitions that are not named
     here are in group 0 itself.
     """

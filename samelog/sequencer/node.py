@@ -15,6 +15,7 @@ import logging
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from samelog.admin.answers import NodeState
@@ -25,6 +26,7 @@ from samelog.runtime.log import log_event
 from samelog.runtime.network.transport import Connection, Handler, Server, serve
 from samelog.sequencer.admin.parts import MembersDesk, NodeServices, parts_of
 from samelog.sequencer.admin.status import tell_state
+from samelog.sequencer.admin.topics import create_by_default
 from samelog.sequencer.building import Seat
 from samelog.sequencer.cluster.agreed_clock import AgreedClock
 from samelog.sequencer.cluster.changes import Changes
@@ -129,9 +131,13 @@ class Node:
         self.data_groups = DataGroups(
             given, self, self.member, links, presence=presence, lives=lives
         )
-        self._intake = RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups, presence)
+        self._intake = self._new_intake(presence)
         self.placing = self._new_placing(presence, links)
         self.stages = self._new_stages(links)
+
+    def _new_intake(self, presence: Presence) -> RoutedIntake:
+        self.logs.intake.create_topic = partial(create_by_default, self)
+        return RoutedIntake(self.logs.intake, self.logs.machine, self.data_groups, presence)
 
     def _new_keeper(self, changes: Changes, presence: Presence) -> GroupKeeper:
         return GroupKeeper(

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from msgspec import structs
-from msgspec.structs import asdict
 
 from samelog.admin import client as admin_client
 from samelog.admin.answers import (
@@ -48,6 +47,7 @@ from samelog.admin.topic_answers import TopicMade
 from samelog.cli.main import main
 from samelog.http.routes import HttpProblem, problem_of
 from samelog.wire.errors import FaultCode
+from samelog.wire.plain import to_json
 from tests.cli.fake_nodes import Answer, FakeCluster
 
 FLIGHTS = TopicInfo("flights", "a" * 32, 2, {"segment.bytes": "65536"})
@@ -100,7 +100,7 @@ def test_create(cluster: FakeCluster) -> None:
     answer_all(cluster, MADE)
     arguments = ["topic", "create", "flights", "--partitions", "2"]
     created = run_json(cluster, *arguments, "--set", "segment.bytes=65536")
-    assert created == asdict(MADE)
+    assert created == to_json(MADE)
     settings = {"segment.bytes": "65536"}
     assert cluster.nodes[0].asked == [CreateTopic("flights", 2, settings)]
     result = run(cluster, *arguments)

@@ -48,6 +48,7 @@ from tests.mutants.confirmation import CONFIRMATION
 from tests.mutants.converting import CONVERTING
 from tests.mutants.data_groups import DATA_GROUPS
 from tests.mutants.deciding import DECIDING
+from tests.mutants.defaults import DEFAULTS
 from tests.mutants.elections import PATIENCE
 from tests.mutants.enforcing import ENFORCING
 from tests.mutants.forgetting import FORGETTING
@@ -432,6 +433,7 @@ PLANTED = (
             *PLACES,
             *PLACING,
             *SCARCITY,
+            *DEFAULTS,
             *CLOCKS,
             *KEEPING,
             *DATA_GROUPS,

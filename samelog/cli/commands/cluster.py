@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
-from samelog.admin.answers import NodeInfo, Status, UpgradeStatus
+from samelog.admin.answers import ClusterSettings, NodeInfo, Status, UpgradeStatus
 from samelog.admin.client import all_statuses, ask
 from samelog.admin.errors import AdminError
-from samelog.admin.placement_requests import BalanceCluster, GetPlacement
+from samelog.admin.placement_requests import AlterCluster, BalanceCluster, GetPlacement
 from samelog.admin.requests import FinalizeUpgrade, GetUpgrade, ResetCluster
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.look.status import partitions_of
@@ -41,6 +41,7 @@ from samelog.cli.output import (
     wants_json,
 )
 from samelog.config.tables.client import ClientConfig
+from samelog.format.nouns import counted
 
 LOOK_S = 0.2
 MAINTENANCE, WAIT_S = "15m", 600
@@ -96,6 +97,36 @@ def balance(config: ClientConfig) -> None:
       samelog cluster balance --config client.toml
     """
     show(ask(config, BalanceCluster()))
+
+
+@command.command()
+@click.option(
+    "--default-replication-factor",
+    "copies",
+    type=click.IntRange(min=0, max=7),
+    required=True,
+    help="Copies of topics created without a number; 0: as shipped.",
+)
+@client_option
+@json_option
+def alter(config: ClientConfig, *, copies: int) -> None:
+    """Change how many copies a topic gets that is created without a number.
+
+    The number is stored with each topic when it is created: topics that exist keep theirs. As
+    shipped, such a topic has a copy on every node. `samelog placement` shows the setting.
+
+    \b
+    Example:
+      samelog cluster alter --default-replication-factor 3 --config client.toml
+    """
+    found = ask(config, AlterCluster(copies))
+    report(found, f"topics created without a number get {copies_of(found)}")
+
+
+def copies_of(settings: ClusterSettings) -> str:
+    """How many copies topics get that are created without a number."""
+    copies = settings.default_replication_factor
+    return counted(copies, "copy", "copies") if copies else "a copy on every node"
 
 
 @command.command()

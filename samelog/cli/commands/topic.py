@@ -39,6 +39,7 @@ from samelog.cli.output import (
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 from samelog.format.nouns import counted
+from samelog.placement.defaults import risk_of
 
 KEYED = frozenset(("dedup.key", "cleanup.policy"))
 """Settings of topics whose leaders compare keys with partitions."""
@@ -62,7 +63,7 @@ def command() -> None:
     "--replication-factor",
     "copies",
     type=click.IntRange(min=1, max=7),
-    help="How many nodes have each partition.  [default: all]",
+    help="How many copies each partition has.  [default: see samelog placement]",
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
 @replaced_option("--setting", "--set KEY=VALUE", takes_value=True)
@@ -97,7 +98,7 @@ def create(
     body = CreateTopic(name, partitions, _settings(settings, "--set"), wanted)
     topic = ask(config, body)
     count = counted(topic.partitions, "partition")
-    said = f"created topic {topic.name} with {count}{_risk(copies)}"
+    said = "; ".join([f"created topic {topic.name} with {count}", *topic.warnings])
     report(topic, said + _kept(topic.retention_ms) + ORIGINS.get(topic.retention_from, ""))
 
 
@@ -124,13 +125,6 @@ def _kept(retention_ms: int) -> str:
 def _create_view(config: ClientConfig, name: str, query: str) -> None:
     view = ask(config, CreateView(name, query))
     report(view, f"created view {view.name}: {view.query}")
-
-
-def _risk(copies: int | None) -> str:
-    """What so few copies mean; nothing for three or more."""
-    if copies == 1:
-        return "; with one copy, a node that is lost takes its partitions along"
-    return "; with two copies, a partition stands still while a node is away" * (copies == 2)
 
 
 @command.command("add-partitions")
@@ -269,7 +263,8 @@ def alter(
     topic = ask(config, body)
     moves = ""
     if copies is not None:
-        moves = f", {counted(copies, 'copy', 'copies')}: samelog tasks list{_risk(copies)}"
+        risk = f"; {risk_of(copies)}" if risk_of(copies) else ""
+        moves = f", {counted(copies, 'copy', 'copies')}: samelog tasks list{risk}"
     report(topic, f"topic {topic.name}: {_shown(topic) or 'only defaults'}{moves}")
 
 

@@ -1,4 +1,4 @@
-"""Settings of topics and groups are changed: AlterConfigs, IncrementalAlterConfigs."""
+"""Settings of topics, groups and the cluster are changed: AlterConfigs, IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,23 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody
 from samelog.kafka.parts import Parts
-from samelog.kafka.settings import GROUP_BOUNDS, LISTS, group_defaults, topic_defaults
+from samelog.kafka.settings import (
+    CLUSTER_BOUNDS,
+    GROUP_BOUNDS,
+    LISTS,
+    cluster_defaults,
+    group_defaults,
+    topic_defaults,
+)
+from samelog.placement.changes import SetDefaultCopies
+from samelog.placement.defaults import DEFAULT_COPIES
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.tables.access import HEARTBEAT_MS, SESSION_MS, AlterGroup
+from samelog.sequencer.state.tables.placement import ChangePlacement
 from samelog.sequencer.state.tables.topics import AlterTopicCommand
 
 GROUP_CHARACTERS_MAX = 256
+_IN_FILES = "; those of one node are in its configuration file"
 THROTTLES = {
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
@@ -61,10 +72,17 @@ RESOURCES = Parts(("resources",), ("responses",))
 
 
 @kafka_api(
-    33, "AlterConfigs", 0, 2, flexible_from=2, parts=RESOURCES, notes="Topics and groups only."
+    33,
+    "AlterConfigs",
+    0,
+    2,
+    flexible_from=2,
+    parts=RESOURCES,
+    notes="Topics, groups and the cluster only.",
 )
 async def alter_configs(call: NodeCall, request: Any) -> AlterConfigsResponse:
-    """Replaces all settings of topics and groups; those not named get their default again.
+    """Replaces all settings of topics, groups or the cluster; those that are not named get their
+    default again.
 
     The older of two ways, see IncrementalAlterConfigs (44). The settings of one are changed all or
     not at all.
@@ -103,9 +121,11 @@ def _alterable(call: NodeCall, resource: Any) -> Altered:
         return _topic(call, resource.resource_name)
     if resource.resource_type == ResourceType.GROUP:
         return _group(call, resource.resource_name)
+    if resource.resource_type == ResourceType.BROKER:
+        return _cluster(call)
     if resource.resource_type == CLIENT_METRICS:
         raise ApiError(ErrorCode.invalid_request, "telemetry is off: nobody wants clients' metrics")
-    text = "a node's settings are in its configuration file"
+    text = "only topics, groups and brokers have settings that can be changed"
     raise ApiError(ErrorCode.invalid_request, text)
 
 
@@ -170,12 +190,37 @@ def _group(call: NodeCall, name: str) -> Altered:
     return Altered(own, defaults, check_group_settings, change)
 
 
+def _cluster(call: NodeCall) -> Altered:
+    """The same whichever node is named, as by clients that cannot name none. Raises ApiError."""
+    if not call.broker.may(call.client, AclOperation.ALTER_CONFIGS):
+        raise ApiError(ErrorCode.cluster_authorization_failed, "for administrators only")
+    copies = call.broker.machine.state.placement.default_copies
+
+    def change(settings: dict[str, str], unset: list[str]) -> ChangePlacement:
+        kept = 0 if DEFAULT_COPIES in unset else copies
+        return ChangePlacement(-1, [SetDefaultCopies(int(settings.get(DEFAULT_COPIES, kept)))])
+
+    own = {DEFAULT_COPIES: str(copies)} if copies else {}
+    return Altered(own, cluster_defaults(call.broker), _checked_for_all, change)
+
+
+def _checked_for_all(settings: Mapping[str, str | None]) -> dict[str, str]:
+    """The settings of the cluster, without those that are null. Raises ApiError."""
+    return _checked(settings, CLUSTER_BOUNDS, "cluster", _IN_FILES)
+
+
 def check_group_settings(settings: Mapping[str, str | None]) -> dict[str, str]:
     """The settings, without those that are null (their default). Raises ApiError."""
+    return _checked(settings, GROUP_BOUNDS, "group")
+
+
+def _checked(
+    settings: Mapping[str, str | None], known: Mapping[str, range], whose: str, more: str = ""
+) -> dict[str, str]:
     for key, value in settings.items():
-        bounds = GROUP_BOUNDS.get(key)
+        bounds = known.get(key)
         if bounds is None:
-            text = f"unknown group setting {key!r}, known are {', '.join(GROUP_BOUNDS)}"
+            text = f"unknown {whose} setting {key!r}, known are {', '.join(known)}{more}"
             raise ApiError(ErrorCode.invalid_config, text)
         is_number = value is not None and value.isascii() and value.isdigit()
         if value is not None and not (is_number and int(value) in bounds):
@@ -206,7 +251,7 @@ class ConfigOperation(IntEnum):
     1,
     flexible_from=1,
     parts=RESOURCES,
-    notes="Topics and groups only.",
+    notes="Topics, groups and the cluster only.",
 )
 async def incremental_alter_configs(call: NodeCall, request: Any) -> AlterConfigsResponse:
     """Sets some settings, gives them back their default, or changes lists."""

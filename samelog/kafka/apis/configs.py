@@ -17,6 +17,7 @@ from samelog.kafka.settings import (
     ConfigEntry,
     ConfigSource,
     ConfigType,
+    of_cluster,
     of_group,
     of_node,
     of_topic,
@@ -85,10 +86,11 @@ class DescribeConfigsResponse(ResponseBody, frozen=True):
     4,
     flexible_from=4,
     parts=Parts(("resources",), ("results",)),
-    notes="Settings of topics and groups. Those of the node that is asked are read-only.",
+    notes="Settings of topics, groups and the cluster. A node's own are read-only.",
 )
 async def describe_configs(call: NodeCall, request: Any) -> DescribeConfigsResponse:
-    """The settings of topics, of the node that is asked, and of groups.
+    """The settings of topics, of groups, of the node that is asked, and of the cluster (the broker
+    without a name).
 
     Those of a node come from its configuration file, thus can be read of that node only, and not
     changed; so do those that a group does not set itself.
@@ -169,4 +171,4 @@ def _of_node(call: NodeCall, name: str) -> list[ConfigEntry]:
         raise ApiError(ErrorCode.cluster_authorization_failed, "for administrators only")
     if name not in ("", str(broker.number)):
         raise ApiError(ErrorCode.invalid_request, f"ask node {name} itself")
-    return of_node(broker) if name else []
+    return of_node(broker) if name else of_cluster(broker)

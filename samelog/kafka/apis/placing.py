@@ -1,6 +1,6 @@
 """Where the partitions of a new topic go: into group 0, on all nodes, or into data groups.
 
-Invariant: a topic that asks for as many copies as there are nodes, or for nothing, is in group 0.
+Invariant: `samelog.placement.defaults` decides, as for topics that are created natively.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from samelog.format.steps import mapped
 from samelog.kafka.broker import NOT_CONFIRMED, Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
+from samelog.placement.defaults import EVERYWHERE, default_copies
 from samelog.placement.tasks import PlacementRefused
 from samelog.runtime.slices import paced
+from samelog.sequencer.admin.new_topics import goal_of
 from samelog.sequencer.admin.placement import PlacementPlan, Plan
 from samelog.sequencer.state.commands import AnyCommand
 
 PreparedT = TypeVar("PreparedT")
 
+DEFAULT = -1
+"""The request names no number of copies."""
 LONGEST_S = 60.0
 """No request may wait longer."""
 _CODES = {
@@ -51,13 +55,16 @@ async def in_time(work: Awaitable[ApiError | None], over_at: float) -> ApiError 
 
 def placement_of(broker: Broker, wanted: Any) -> Plan | None:
     """What a topic of CreateTopics asks for; None: to be in group 0."""
-    nodes = broker.nodes()
+    nodes, table = broker.nodes(), broker.machine.state.placement
     if wanted.assignments:
         by_index = sorted(wanted.assignments, key=lambda each: each.partition_index)
         lists = [list(each.broker_ids) for each in by_index]
-        return None if all(sorted(each) == nodes for each in lists) else lists
-    copies = int(wanted.replication_factor)
-    return None if copies == -1 or copies >= len(nodes) else copies
+        are_everywhere = all(sorted(each) == nodes for each in lists)
+        return None if are_everywhere and default_copies(table) == EVERYWHERE else lists
+    asked = int(wanted.replication_factor)
+    given = None if asked == DEFAULT else asked
+    copies = goal_of(broker.machine.state, wanted.name, given, len(nodes))
+    return None if copies == EVERYWHERE else copies
 
 
 def _planned(

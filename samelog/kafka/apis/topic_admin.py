@@ -93,12 +93,12 @@ class CreateTopicsResponse(ResponseBody, frozen=True):
     7,
     flexible_from=5,
     creates=True,
-    notes="Without a replication factor every node holds every partition. A smaller factor, or an "
-    "assignment, means what it says: groups.md.",
+    notes="Without a replication factor, `default.replication.factor` counts. A factor, or an "
+    "assignment, means what it says: placement.md.",
 )
 async def create_topics(call: NodeCall, request: Any) -> CreateTopicsResponse:
-    """Makes topics. Any node takes the request. With fewer replicas than nodes, by a number or an
-    assignment, a topic's partitions are in data groups.
+    """Makes topics. Any node takes the request. `samelog.placement.defaults` says whether a topic's
+    partitions are in data groups.
     """
     counts = Counter(topic.name for topic in request.topics)
 

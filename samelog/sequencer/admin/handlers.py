@@ -88,6 +88,7 @@ HANDLERS: Mapping[type[ask.AdminRequest[Any]], AdminHandler] = {
     place.CancelTask: tasks.cancel_task,
     place.DrainNode: tasks.drain_node,
     place.BalanceCluster: tasks.balance_cluster,
+    place.AlterCluster: tasks.alter_cluster,
     place.RecoverDataGroup: tasks.recover_group,
     site.ListSites: sites.list_sites,
     site.CreateSite: sites.create_site,

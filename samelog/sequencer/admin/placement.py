@@ -15,6 +15,7 @@ from samelog.consensus import Raft
 from samelog.format.steps import StepWork
 from samelog.placement.changes import AnyChange
 from samelog.placement.converting import change_copies
+from samelog.placement.defaults import default_copies, is_pair, risk_of_pairs
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.topics import PlannedTable, TopicPlacement, place_by_hand, place_topic
@@ -35,7 +36,13 @@ def placement_status(node: ServedNode, request: GetPlacement) -> StepWork[Placem
     partitions = yield from _partitions(node, groups)
     state = node.logs.machine.state
     drained = sorted(state.members.by_number.keys() & set(state.placement.draining))
-    return PlacementStatus(tuple(groups.values()), tuple(partitions), _names(node, drained))
+    return PlacementStatus(
+        tuple(groups.values()),
+        tuple(partitions),
+        _names(node, drained),
+        default_copies(state.placement),
+        warnings_of(node),
+    )
 
 
 def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
@@ -47,6 +54,7 @@ def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
         _names(node, everybody),
         len(everybody),
         {_name(node, number): lag for number, lag in raft.lag.items()},
+        voters=len(raft.raft.voters),
     )
     here = {number: parts.group.raft for number, _, parts in node.data_groups.here}
     for number, group in sorted(state.placement.groups.items()):
@@ -60,7 +68,17 @@ def _groups(node: ServedNode) -> Iterator[GroupPlacement]:
             number in state.placement.resetting,
             *_replica_here(node, here.get(number)),
             _names(node, (each.member for each in group.readers)),
+            len(group.voters),
         )
+
+
+def warnings_of(node: ServedNode) -> tuple[str, ...]:
+    """What the loss of one node would stop: groups that have two voters."""
+    groups = node.logs.machine.state.placement.groups.values()
+    pairs = [each.number for each in groups if is_pair(len(each.voters))]
+    if is_pair(len(node.raft.group.raft.voters)):
+        pairs.append(METADATA)
+    return (risk_of_pairs(pairs),) if pairs else ()
 
 
 def _replica_here(

@@ -15,6 +15,7 @@ from samelog.format.steps import StepWork
 from samelog.runtime.descriptors import descriptors, open_descriptors, shortage
 from samelog.runtime.resources import memory, threads
 from samelog.sequencer.admin.parts import ServedNode, groups_here, parts_of
+from samelog.sequencer.admin.placement import warnings_of
 from samelog.sequencer.admin.sessions import (
     damaged_records,
     held_records,
@@ -65,6 +66,7 @@ def cluster_status(node: ServedNode, request: GetStatus) -> StepWork[Status]:
         sessions=tuple(sessions),
         events=tuple(EventInfo(e.at_ms, e.kind, e.text) for e in state.events.remembered),
         resources=own_resources(),
+        warnings=warnings_of(node),
     )
 
 

@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import UNSET
 
 from samelog.admin import placement_requests as place
+from samelog.admin.answers import ClusterSettings
 from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.consensus import NotLeader
 from samelog.format.names import EVENTS_TOPIC
 from samelog.placement import operations
-from samelog.placement.changes import AnyChange, PauseTasks
+from samelog.placement.changes import AnyChange, PauseTasks, SetDefaultCopies
+from samelog.placement.defaults import default_copies
 from samelog.placement.needs import Need
 from samelog.placement.tasks import PlacementRefused, PlacementTask
 from samelog.sequencer.admin.parts import PlacementDesk, ServedNode
@@ -93,6 +95,13 @@ async def drain_node(node: ServedNode, request: place.DrainNode) -> TaskRows:
 async def balance_cluster(node: ServedNode, _request: place.BalanceCluster) -> TaskRows:
     """See pause_task."""
     return await _change(node, lambda desk: operations.balance())
+
+
+async def alter_cluster(node: ServedNode, request: place.AlterCluster) -> ClusterSettings:
+    """See pause_task."""
+    copies = request.default_replication_factor
+    await _change(node, lambda desk: [SetDefaultCopies(copies)])
+    return ClusterSettings(default_copies(node.logs.machine.state.placement))
 
 
 async def convert_topic(node: ServedNode, topic: Topic, copies: int) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from msgspec import UNSET, structs
 
@@ -38,9 +39,12 @@ from samelog.archiver.policy import retention_from, rules_of
 from samelog.config.authorisation import ANONYMOUS
 from samelog.format.nouns import counted
 from samelog.format.steps import StepWork
+from samelog.placement.defaults import goal_of_topic, risk_of
 from samelog.placement.tasks import PlacementRefused
+from samelog.replicator.interfaces import RequestRefused
+from samelog.sequencer.admin.new_topics import create, goal_of, place
 from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of, where
-from samelog.sequencer.admin.placement import PlacementPlan, may_hold
+from samelog.sequencer.admin.placement import PlacementPlan
 from samelog.sequencer.admin.tasks import convert_topic
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.ingest.key_placement import REMEDY
@@ -51,14 +55,13 @@ from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.places import place_of
 from samelog.sequencer.state.tables import topics as topic_table
-from samelog.sequencer.state.tables.placement import PlacePartitions, PlaceTopic
+from samelog.sequencer.state.tables.placement import PlacePartitions
 from samelog.sequencer.state.tables.topics import Topic
 from samelog.sequencer.state.tables.views import View
 from samelog.sequencer.state.topic_settings import problem_with
 from samelog.sequencer.state.units.mirrors import why_only_source
 from samelog.wire.errors import FaultCode
 
-PLACE_S = 10.0
 _CODES = {
     "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
     "TOPIC_EXISTS": FaultCode.ALREADY_EXISTS,
@@ -113,53 +116,65 @@ def _misplaced_keys(node: ServedNode, index: int, number: int) -> Iterator[Mispl
 async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     """Have it created. Raises ChangeRefused, TimeoutError."""
     check_partitions(request.partitions)
-    asked, everywhere = request.replication_factor, len(node.peers.members.all)
-    copies = 0 if asked is UNSET or asked == everywhere else asked
+    asked = None if request.replication_factor is UNSET else request.replication_factor
+    state, nodes = node.logs.machine.state, len(node.peers.members.all)
+    copies = goal_of(state, request.topic, asked, nodes)
     check_settings(node, request.settings, copies)
     wanted = request.topic, request.partitions, request.settings
     check_libraries(node, request.settings)
     now_ms = node.member.clock.wall_ms()
     command = topic_table.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms)
     longer_s = request.partitions * PARTITION_S
-    if not copies:
-        await _propose(node, command, longer_s=longer_s)
-        return _new_topic(node, request.topic)
-
-    def make() -> PlaceTopic:
-        state, now_ms = node.logs.machine.state, node.member.clock.wall_ms()
-        return PlacementPlan(state, may_hold(node), now_ms).topic(command, copies)
-
-    await _place(node, make, longer_s)
-    return _new_topic(node, request.topic)
+    await _made(create(node.raft, node.peers, command, copies, longer_s))
+    return _new_topic(node, request.topic, asked)
 
 
-def _new_topic(node: ServedNode, name: str) -> TopicMade:
-    """With how long its records are kept."""
+async def create_by_default(node: ServedNode, command: topic_table.CreateTopicCommand) -> None:
+    """Create a topic because a publisher opens it. Raises RequestRefused, TimeoutError."""
+    state, nodes = node.logs.machine.state, len(node.peers.members.all)
+    copies = goal_of(state, command.name, None, nodes)
+    try:
+        await create(node.raft, node.peers, command, copies)
+    except PlacementRefused as error:
+        raise RequestRefused(FaultCode.NOT_READY, error.message, error.remedy) from error
+
+
+def _new_topic(node: ServedNode, name: str, asked: int | None) -> TopicMade:
+    """With how long its records are kept, and what its number of copies means."""
     topic = find_topic(node, name)
     policy = node.care.archive.policy.policy
     rules = rules_of(policy, topic.settings)
     kept_ms = -1 if rules.time_ms is None else rules.time_ms
     made = structs.asdict(topic_info(topic))
     origin = retention_from(policy, topic.settings)
-    return TopicMade(**made, retention_ms=kept_ms, retention_from=origin)
+    state = node.logs.machine.state
+    copies = goal_of_topic(state.placement, topic.partition_numbers)
+    wanted = min(copies, state.hosts)
+    warnings = [_lacking(copies, wanted)] if asked == copies > wanted else []
+    warnings += filter(None, [risk_of(wanted)])
+    return TopicMade(
+        **made,
+        retention_ms=kept_ms,
+        retention_from=origin,
+        copies=copies,
+        warnings=tuple(warnings),
+    )
 
 
-async def _place(
-    node: ServedNode, make: Callable[[], PlaceTopic | PlacePartitions], longer_s: float
-) -> None:
-    """Create partitions in data groups; each attempt plans them again. Raises ChangeRefused."""
-    loop = asyncio.get_running_loop()
-    over_at = loop.time() + PLACE_S + longer_s
-    while True:
-        try:
-            placed = make()
-        except PlacementRefused as error:
-            raise ChangeRefused(FaultCode.OUT_OF_RANGE, str(error), error.remedy) from error
-        outcome = await node.raft.proposer.propose(placed, longer_s=longer_s)
-        if not isinstance(outcome, Rejection):
-            return
-        if outcome.code != "PLACEMENT_MOVED" or loop.time() > over_at:
-            raise _refused(outcome)
+def _lacking(asked: int, wanted: int) -> str:
+    """What it means that there are fewer hosts than copies were asked for."""
+    there = counted(wanted, "node")
+    return f"{asked} copies were asked for and {there} can have one: more are made when nodes join"
+
+
+async def _made(creation: Awaitable[Any]) -> None:
+    """Raises ChangeRefused, TimeoutError."""
+    try:
+        outcome = await creation
+    except PlacementRefused as error:
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, str(error), error.remedy) from error
+    if isinstance(outcome, Rejection):
+        raise _refused(outcome)
 
 
 async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicInfo:
@@ -176,14 +191,12 @@ async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicIn
         command = topic_table.AddPartitions(topic.topic_id, request.partitions)
         await _propose(node, command, longer_s=longer_s)
     elif topic.partitions < request.partitions:
-        await _place(node, partial(_more, node, request), longer_s)
+        await _made(place(node.raft, node.peers, partial(_more, node, request), longer_s))
     return topic_info(find_topic(node, request.topic))
 
 
-def _more(node: ServedNode, request: CreatePartitions) -> PlacePartitions:
-    state, now_ms = node.logs.machine.state, node.member.clock.wall_ms()
-    topic = find_topic(node, request.topic)
-    return PlacementPlan(state, may_hold(node), now_ms).partitions(topic, request.partitions)
+def _more(node: ServedNode, request: CreatePartitions, plan: PlacementPlan) -> PlacePartitions:
+    return plan.partitions(find_topic(node, request.topic), request.partitions)
 
 
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:

@@ -81,6 +81,8 @@ class RoutedIntake:
         known = self._machine.topic_named(check_topic_name(topic))
         if known is None or not self._is_placed(known, partition):
             self._check_takes(topic, partition)
+            known = await self._cluster.find_topic(topic, partition)
+        if not self._is_placed(known, partition):
             return await self._cluster.open_input(
                 identity=identity,
                 session=session,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from samelog.format.names import check_session_name, check_topic_name
@@ -64,6 +64,8 @@ class RunIntake(ABC):
         self._quotas = quotas
         self._events = events
         self._auto_create_topics = auto_create_topics
+        self.create_topic: Callable[[CreateTopicCommand], Awaitable[object]] = proposer.propose
+        """Of group 0, where the member knows where a new topic goes."""
         self.watchers = Watchers()
         """Of the member, which all its intakes share."""
         self.first_input = 0
@@ -175,7 +177,7 @@ class RunIntake(ABC):
         """How many partitions a topic has, created with so many if it may be, and whether what is
         published to it is to be checked. Raises RequestRefused.
         """
-        known = await self._topic(check_topic_name(topic), max(partitions, 1) - 1)
+        known = await self.find_topic(check_topic_name(topic), max(partitions, 1) - 1)
         return known.partitions, is_checked(known.settings)
 
     def check_session(self, session: str, session_id: str) -> None:
@@ -208,7 +210,7 @@ class RunIntake(ABC):
     ) -> OpenedInput:
         """One partition of a run, the topic created if it may be. Raises RequestRefused."""
         await self.check_topic(topic_id)
-        known = await self._topic(check_topic_name(topic), partition)
+        known = await self.find_topic(check_topic_name(topic), partition)
         if not 0 <= partition < known.partitions:
             count = counted(known.partitions, "partition")
             message = f"topic {topic!r} has {count}, no partition {partition}"
@@ -279,7 +281,8 @@ class RunIntake(ABC):
             end=end,
         )
 
-    async def _topic(self, name: str, partition: int) -> Topic:
+    async def find_topic(self, name: str, partition: int) -> Topic:
+        """Return a topic, created if it may be and is not there. Raises RequestRefused."""
         topic = self._machine.topic_named(name)
         self._refuse_view(name)
         if topic is None or partition >= topic.partitions:
@@ -290,7 +293,8 @@ class RunIntake(ABC):
             command = CreateTopicCommand(
                 uuid.uuid4().hex, name, partition + 1, {}, self._proposer.clock.wall_ms()
             )
-            await self._propose(command)
+            with answered():
+                await self.create_topic(command)
             topic = self._machine.topic_named(name)
         if topic is None:
             message = f"there is no topic {name!r}, and topics are not created by publishing"

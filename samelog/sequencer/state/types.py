@@ -140,6 +140,11 @@ class State(msgspec.Struct):
         made = view.topic_id, view.name, settings, view.created_ms, view.partition_numbers
         return Topic(*made, view.log_id, view.former_logs, schemas, is_placed)
 
+    @property
+    def hosts(self) -> int:
+        """How many members may hold replicas of data groups that vote; at least one."""
+        return max(1, sum(map(self.placement.may_hold, self.members.by_number)))
+
     def rack_of(self, number: int) -> str:
         """Where a member says that it is: its site, and then the rack there."""
         rack = next((each.rack for each in self.members.listeners.get(number, ()) if each.rack), "")

@@ -16,6 +16,7 @@ from samelog.admin.placement_requests import GetPlacement
 from samelog.cli.output import client_option, json_option, part, print_json, print_table, wants_json
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
+from samelog.format.nouns import counted
 
 
 @click.command()
@@ -66,6 +67,12 @@ def _print(found: PlacementStatus) -> None:
         [(each.group, each.leader or "-", _members(each), _lag(each)) for each in found.groups],
         title=f"drained nodes: {', '.join(found.drained)}" if found.drained else None,
     )
+    for warning in found.warnings:
+        click.echo(f"warning: {warning}")
+    if found.default_copies:
+        part()
+        copies = counted(found.default_copies, "copy", "copies")
+        click.echo(f"Topics created without a number of copies get {copies}.")
     part()
     print_table(
         ("topic", "partition", "group", "leader", "replicas"),

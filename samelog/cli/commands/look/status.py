@@ -68,6 +68,7 @@ def combine(cluster: str, nodes: Sequence[AskedNode], answers: Sequence[Answer])
         "partitions": [_partition(row, given) for row in partitions_of(given)],
         "sessions": [to_json(session) for session in (best.sessions if best else ())],
         "events": [to_json(event) for event in (best.events if best else ())],
+        "warnings": list(best.warnings if best else ()),
     }
 
 
@@ -128,6 +129,8 @@ def _print(found: dict[str, Any]) -> None:
         [_node_row(node) for node in found["nodes"]],
         title=f"cluster {found['cluster']}, leader {found['leader'] or 'none'}",
     )
+    for warning in found["warnings"]:
+        click.echo(f"warning: {warning}")
     part()
     print_table(
         ("topic", "partition", "end", "merged", "checksum", "copies", "trouble"),

@@ -64,8 +64,8 @@ def use_offsets_again() -> Iterator[None]:
     """An instruction does not know of the offsets of the one that is still under way."""
     original = Planner._finish
 
-    def finish(self: Planner, draft: Any, **options: Any) -> Merge:
-        merge = original(self, draft, **options)
+    def finish(self: Planner, draft: Any, *term: Any, **options: Any) -> Merge:
+        merge = original(self, draft, *term, **options)
         self._tails.pop(draft.partition, None)
         return merge
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 from samelog.sequencer.merge.transaction_view import TransactionView
@@ -32,9 +33,9 @@ def prepared_by_word() -> Iterator[None]:
     original = steps._of_unit
 
     def of_unit(
-        found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: StagesTable
+        found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: StagesTable, *rest: Any
     ) -> None:
-        original(found, who, known, own)
+        original(found, who, known, own, *rest)
         if known.unit.participants[who[1]] is Step.JOINED and known.unit.is_open:
             found.tell.append(SettleUnit(*who, UnitStep.PREPARED))
 
@@ -107,9 +108,9 @@ def done_by_word() -> Iterator[None]:
     original = steps._of_unit
 
     def of_unit(
-        found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: StagesTable
+        found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: StagesTable, *rest: Any
     ) -> None:
-        original(found, who, known, own)
+        original(found, who, known, own, *rest)
         if known.unit.decision is Decision.COMMIT:
             found.tell.append(SettleUnit(*who, UnitStep.DONE))
             found.end = [each for each in found.end if each[0] != who[0]]

@@ -32,7 +32,7 @@ from samelog.subscriber.tail_reader import TailReader
 @contextmanager
 def win_though_it_was_aborted() -> Iterator[None]:
     """A record of an aborted transaction is the newest of its key."""
-    with patch.object(MergedReader, "aborted", lambda self, first, stop: []):
+    with patch.object(MergedReader, "aborted", lambda self, first, stop, most=None: []):
         yield
 
 

@@ -14,8 +14,8 @@ from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state import expiry
 from samelog.sequencer.state.instructions import MergeExtras, Verdict
 from samelog.sequencer.state.tables.groups import CommitOffsets
-from samelog.sequencer.state.tables.open_transactions import LogTransactions
-from samelog.sequencer.state.tables.transactions import Transaction, TransactionsTable
+from samelog.sequencer.state.tables.open_transactions import LogTransactions, OpenTransactionsTable
+from samelog.sequencer.state.tables.transactions import Transaction
 from samelog.sequencer.state.two_phase import Decision
 from samelog.sequencer.state.types import State
 from samelog.sequencer.state.units import transactions
@@ -50,10 +50,12 @@ def go_by_what_is_over() -> Iterator[None]:
 def end_again() -> Iterator[None]:
     """A marker that comes twice is written twice."""
 
-    def problem_with(self: TransactionsTable, partition: int, extras: MergeExtras) -> str | None:
+    def problem_with(
+        self: OpenTransactionsTable, partition: int, extras: MergeExtras
+    ) -> str | None:
         return None
 
-    with patch.object(TransactionsTable, "problem_with", problem_with):
+    with patch.object(OpenTransactionsTable, "problem_with", problem_with):
         yield
 
 

@@ -131,7 +131,7 @@ def stage_rows_unmarked() -> Iterator[None]:
 @contextmanager
 def judge_any_mark_by_the_newest() -> Iterator[None]:
     """A mark that is no version counts as none."""
-    with patch.object(judging, "_marks", lambda columns: {}):
+    with patch.object(judging, "_marks", lambda columns, schemas: {}):
         yield
 
 

@@ -194,7 +194,7 @@ def forget_keys_with_the_horizon() -> Iterator[None]:
 @contextmanager
 def keep_digests_of_void_records() -> Iterator[None]:
     """What was agreed of blocks whose records were given up stays agreed."""
-    with patch.object(KeyedPartition, "forget", lambda self, void: None):
+    with patch.object(KeyedPartition, "forget", lambda self, base, stop: None):
         yield
 
 

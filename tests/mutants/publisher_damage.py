@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 from samelog.format import checked_json
@@ -107,9 +108,9 @@ def forget_damage_above_the_mark() -> Iterator[None]:
     """A restarted node takes damage above the mark for the loss of bytes that were not synced."""
     original = SessionStore._open_log
 
-    def open_log(self: SessionStore, number: int) -> InputLog:
+    def open_log(self: SessionStore, *made: Any, **how: Any) -> InputLog:
         self._lost_power = True
-        return original(self, number)
+        return original(self, *made, **how)
 
     with patch.object(SessionStore, "_open_log", open_log):
         yield

@@ -115,7 +115,7 @@ def look_at_all_each_poll() -> Iterator[None]:
     def due(self: PushConnections) -> list[LookedAt]:
         return [*self._sessions]
 
-    with patch.object(PushConnections, "_due", due):
+    with patch.object(PushConnections, "_due_soon", due):
         yield
 
 

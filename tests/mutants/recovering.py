@@ -35,7 +35,7 @@ def go_on_with_what_is_new() -> Iterator[None]:
 def recover_what_has_a_majority() -> Iterator[None]:
     """A group goes on with whichever replica an operator names."""
 
-    def recover(table: PlacementTable, name: str, group: int) -> Sequence[AnyChange]:
+    def recover(table: PlacementTable, name: str, group: int, *suspect: Any) -> Sequence[AnyChange]:
         member = table.named(name)
         return [RecoverGroup(group, 0 if member is None else member.number)]
 
@@ -110,7 +110,7 @@ def take_what_is_left_out_for_gone() -> Iterator[None]:
 @contextmanager
 def give_lost_numbers_again() -> Iterator[None]:
     """A recovered group 0 gives the numbers again that lost entries had given."""
-    with patch.object(recovery, "_leave_numbers_out", lambda state: None):
+    with patch.object(recovery, "leave_numbers_out", lambda state: None):
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 from samelog.replicator.push.session_tail import RunTail
@@ -80,9 +81,9 @@ def skip_sessions_being_made() -> Iterator[None]:
     """Inputs of a session that is being opened when gaps are looked for are never checked."""
     original = SessionStore._open_log
 
-    def open_log(self: SessionStore, number: int, *, is_durable: bool = False) -> InputLog:
+    def open_log(self: SessionStore, *made: Any, **how: Any) -> InputLog:
         self.used.unchecked.clear()
-        return original(self, number, is_durable=is_durable)
+        return original(self, *made, **how)
 
     with patch.object(SessionStore, "_open_log", open_log):
         yield

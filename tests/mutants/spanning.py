@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 from samelog.sequencer.spanning import steps
@@ -45,12 +46,12 @@ def tell_what_is_not_there() -> Iterator[None]:
     original = steps._of_unit
 
     def of_unit(
-        found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: StagesTable
+        found: UnitSteps, who: tuple[int, int], known: StagedUnit, own: StagesTable, *rest: Any
     ) -> None:
         if known.unit.decision is Decision.COMMIT and who[0] not in own.pins:
             found.tell.append(SettleUnit(*who, UnitStep.DONE))
         else:
-            original(found, who, known, own)
+            original(found, who, known, own, *rest)
 
     with patch.object(steps, "_of_unit", of_unit):
         yield

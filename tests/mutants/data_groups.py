@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -23,6 +23,7 @@ from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.sessions import Input, OpenPlacedInput, Run, Session
+from samelog.sequencer.state.tables.stages import StagesTable
 from samelog.sequencer.state.types import State
 from samelog.wire.bounds import Holder, RunEnd
 from samelog.wire.member_beats import MemberBeats, Silence
@@ -284,6 +285,41 @@ def let_go_of_what_is_not_known() -> Iterator[None]:
 
 
 @contextmanager
+def keep_what_is_forgotten() -> Iterator[None]:
+    """A held run whose session group 0 does not know stays open."""
+    original = ending._is_over
+    is_over = lambda known, run: known is not None and original(known, run)  # noqa: E731
+    with patch.object(ending, "_is_over", is_over):
+        yield
+
+
+@contextmanager
+def give_up_new_runs() -> Iterator[None]:
+    """Held runs are given up by what a leader knows of group 0 before it has caught up."""
+
+    async def give_up(replica: Any, cluster: object, found: Mapping[str, str], _: object) -> None:
+        for each in found.items():
+            ending.give_up_held(replica, *each)
+
+    with patch.object(ending, "give_up_forgotten", give_up):
+        yield
+
+
+@contextmanager
+def give_up_unheld_runs() -> Iterator[None]:
+    """Any run whose session group 0 does not know is taken for one that holds nothing."""
+    with patch.object(Run, "is_held", property(lambda run: True)):
+        yield
+
+
+@contextmanager
+def give_up_what_was_decided() -> Iterator[None]:
+    """Held runs of a batch that was decided are given up where the group has lost its pin."""
+    with patch.object(StagesTable, "has_in_a_unit", lambda self, session: False):
+        yield
+
+
+@contextmanager
 def look_at_runs_once() -> Iterator[None]:
     """Runs in which nothing was to be told are not looked at again when they change."""
     with patch.object(ending.UnsettledRuns, "note", lambda self, session: None):
@@ -410,6 +446,7 @@ _WORKING = "tests/sequencer/test_working.py::"
 _CONTENTS = "tests/sequencer/test_contents.py::"
 _NODES = "tests/sequencer/test_data_groups.py::"
 _ENDING = "tests/sequencer/test_ending.py::"
+_FORGOTTEN = _ENDING + "test_a_held_run_that_group_0_has_forgotten_is_given_up"
 _UPKEEP = "tests/sequencer/test_group_upkeep.py::"
 _RECEIVER = "tests/wire/test_push_receiver.py::"
 
@@ -473,6 +510,14 @@ DATA_GROUPS = (
         "sessions.50",
         look_among_all_inputs,
         _ENDING + "test_the_end_of_a_run_costs_the_same_with_any_number_of_other_sessions",
+    ),
+    ("sessions.58", keep_what_is_forgotten, _FORGOTTEN),
+    ("sessions.58", give_up_unheld_runs, _FORGOTTEN),
+    ("sessions.58", give_up_new_runs, _ENDING + "test_a_held_run_that_is_new_goes_on"),
+    (
+        "sessions.58",
+        give_up_what_was_decided,
+        _ENDING + "test_a_held_run_of_a_unit_that_group_0_has_yet_to_end_goes_on",
     ),
     ("sessions.9", end_what_goes_on, _ENDING + "test_what_is_open_in_group_0_goes_on"),
     (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from samelog.format.positions import SessionPosition
 from samelog.placement.values import NewGroup
+from samelog.sequencer.data_groups import ending
 from samelog.sequencer.data_groups.ending import (
     ALL_S,
     UnsettledRuns,
@@ -30,7 +33,9 @@ from samelog.sequencer.state.tables.sessions import (
     OpenPlacedInput,
     OpenRunCommand,
 )
+from samelog.sequencer.state.tables.stages import StagedPart, StagedUnit
 from samelog.sequencer.state.tables.topics import CreateTopicCommand
+from samelog.sequencer.state.two_phase import TwoPhase
 from samelog.sequencer.state.types import State
 
 SESSION, TOPIC = "s", "t" * 32
@@ -61,10 +66,10 @@ def data_group() -> StateMachine:
     return machine
 
 
-def begin(machine: StateMachine, number: int) -> Any:
+def begin(machine: StateMachine, number: int, stage: str | None = None) -> Any:
     """The run begins in the data group."""
     return machine.apply(
-        OpenPlacedInput(SESSION, "d", "i", number, number, str(number), None, None, None, TOPIC, 0)
+        OpenPlacedInput(SESSION, "d", "i", number, number, str(number), None, None, stage, TOPIC, 0)
     )
 
 
@@ -223,6 +228,50 @@ def test_what_is_open_in_group_0_goes_on() -> None:
     assert [*overtaken(here.state, cluster.state, [SESSION])] == [(SESSION, "0")]
 
 
+def given_up(
+    cluster: StateMachine, replica: Replica, meanwhile: Callable[[], object] = lambda: None
+) -> bool:
+    """Whether the leader closes the run, if this happens while it waits for group 0."""
+    found = dict(overtaken(replica.machine.state, cluster.state, [SESSION]))
+
+    async def catch_up() -> None:
+        meanwhile()
+
+    here: Any = replica
+    asyncio.run(ending.give_up_forgotten(here, cluster, found, catch_up))
+    return replica.machine.open_run_of(SESSION) is None
+
+
+@pytest.mark.parametrize("stage", [None, "stage"])
+def test_a_held_run_that_group_0_has_forgotten_is_given_up(stage: str | None) -> None:
+    replica = Replica()
+    begin(replica.machine, 0, stage)
+    assert given_up(StateMachine(), replica) is (stage is not None)
+
+
+def test_a_held_run_that_is_new_goes_on() -> None:
+    """Group 0's copy here lagged when the run was found, or the run began afterwards."""
+    replica, cluster, empty = Replica(), StateMachine(), StateMachine()
+    begin(replica.machine, 0, "stage")
+    assert not given_up(cluster, replica, lambda: setattr(cluster, "state", group_0().state))
+    later = Replica()
+    assert not given_up(empty, later, lambda: begin(later.machine, 1, "stage"))
+
+
+def test_a_held_run_of_a_unit_that_group_0_has_yet_to_end_goes_on() -> None:
+    """A recovered group has lost its pin, and group 0 has closed the run."""
+    replica, cluster = Replica(), group_0()
+    begin(replica.machine, 0, "stage")
+    cluster.apply(CloseRun(SESSION, "0", 2))
+    staged = StagedUnit("stage", "w", 0, [StagedPart(SESSION, "0", [])], TwoPhase(1))
+    cluster.state.stages.units[1] = staged
+    assert not [*overtaken(replica.machine.state, cluster.state, [SESSION])]
+    del cluster.state.sessions.by_name[SESSION]
+    assert not given_up(cluster, replica)
+    del cluster.state.stages.units[1]
+    assert given_up(cluster, replica)
+
+
 def test_a_part_that_is_closed_is_told_until_group_0_has_closed_the_run() -> None:
     cluster, here = group_0(), data_group()
     begin(here, 0)
@@ -242,6 +291,7 @@ class Replica:
         self.raft = SimpleNamespace(
             group=SimpleNamespace(propose=self._propose),
             coordinator=SimpleNamespace(run_ended=lambda *told: self.ended.append(told[2])),
+            proposer=SimpleNamespace(clock=SimpleNamespace(wall_ms=lambda: 7)),
         )
 
     def _propose(self, commands: list[Any]) -> None:

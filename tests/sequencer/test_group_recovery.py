@@ -28,7 +28,11 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.open_transactions import LogTransactions, OpenInLog
 from samelog.sequencer.state.tables.placement import OpenPartition, SetReplicas
 from samelog.sequencer.state.tables.resets import HardReset
-from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.sessions import (
+    OpenInputCommand,
+    OpenPlacedInput,
+    OpenRunCommand,
+)
 from samelog.sequencer.state.tables.stages import UnitStep
 from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.sequencer.state.tables.transactions import (
@@ -243,6 +247,34 @@ def test_the_leader_of_an_idle_group_aborts_what_is_forgotten(
             return not state.open_transactions.by_partition[number].open
 
         await until(lambda: all(map(is_over, states)), "all have merged the marker")
+
+    run_with(tmp_path, 3, body)
+
+
+def test_the_leader_of_a_group_gives_up_held_runs_that_are_forgotten(
+    tmp_path: Path, run_with: RunWith
+) -> None:
+    """Group 0 does not know the sessions. Whatever they wrote is of no run that has ended there."""
+    run = 0, 0, "r", None, None
+
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2])
+        await until(lambda: led(nodes, 1) == [nodes[0]], "leads")
+        await place(nodes[0], 1)
+        [number] = nodes[0].cluster.topics["f" * 32].partition_numbers
+        found = [node.data_groups.replicas[1].group_replica for node in nodes]
+        machines = [each.logs.machine for each in found]
+        has = lambda each: number in each.state.partitions.by_number  # noqa: E731
+        await until(lambda: all(map(has, machines)), "opened")
+        begun = [
+            OpenPlacedInput(name, "d", "i", *run, stage, "f" * 32, 0)
+            for name, stage in (("plain", None), ("held", "stage"))
+        ]
+        await nodes[0].data_groups.replicas[1].raft.ask(begun)[1]
+        nodes[0].data_groups.work(nodes[0].data_groups.replicas[1])
+        is_over = lambda each: (known := each.run_of("held", "r")) and known.closed  # noqa: E731
+        await until(lambda: all(map(is_over, machines)), "the run is closed")
+        assert all(each.open_run_of("plain") for each in machines)
 
     run_with(tmp_path, 3, body)
 

@@ -12,7 +12,7 @@ a place in the group, or because a newer run is to begin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from operator import is_
 
@@ -145,6 +145,22 @@ def give_up_held(replica: GroupReplica, session: str, run_id: str) -> bool:
     return True
 
 
+async def give_up_forgotten(
+    replica: GroupReplica,
+    cluster: StateMachine,
+    found: Mapping[str, str],
+    catch_up: Callable[[], Awaitable[None]],
+) -> None:
+    """Close held runs whose sessions group 0 does not know, once its copy here, `cluster`, is
+    current: until then the sessions may be new (rule sessions.58). `found`: session -> run id.
+    """
+    with suppress(TimeoutError):  # the leader finds them again
+        await catch_up()
+        for session, run_id in overtaken(replica.logs.machine.state, cluster.state, found):
+            if run_id == found[session]:
+                give_up_held(replica, session, run_id)
+
+
 class UnsettledRuns:
     """What one data group and group 0 have to tell each other of runs: looked for among sessions of
     which something has changed in either, since nothing was found of them.
@@ -192,15 +208,21 @@ def closed_parts(
 
 
 def overtaken(state: State, cluster: State, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """(session, run id) of what is open in a data group, and in group 0 no more."""
+    """(session, run id) of what is open in a data group, and in group 0 no more; also of held runs
+    that group 0 does not know: it forgets them soon after their end. A held run of a unit that
+    group 0 has yet to end is left to that unit, which a recovered group pins again.
+    """
+    stages = cluster.stages
     for session, run in _newest(state, sessions):
-        known = cluster.sessions.by_name.get(session.name)
-        if not run.closed and known is not None and _is_over(known, run):
+        is_over = not run.closed and _is_over(cluster.sessions.by_name.get(session.name), run)
+        if is_over and not (run.is_held and stages.has_in_a_unit(session.name)):
             yield session.name, run.run_id
 
 
-def _is_over(known: Session, run: Run) -> bool:
-    """Whether a run is closed in group 0, which knows it."""
+def _is_over(known: Session | None, run: Run) -> bool:
+    """Whether a run is closed in group 0, or held and its session not known there."""
+    if known is None:
+        return run.is_held
     newest = known.runs[-1] if known.runs else None
     if newest is None or newest.number < run.number:
         return newest is None

@@ -19,7 +19,12 @@ from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.beats import QuietGroups
 from samelog.sequencer.data_groups.contents import Contents
-from samelog.sequencer.data_groups.ending import end_run, give_up_held, groups_of
+from samelog.sequencer.data_groups.ending import (
+    end_run,
+    give_up_forgotten,
+    give_up_held,
+    groups_of,
+)
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
@@ -359,11 +364,15 @@ class DataGroups:
     def _settle_runs(self, replica: DataReplica) -> None:
         """Tell group 0's leader what this group, led here, has closed; close what group 0 has."""
         closed, over = replica.unsettled.owed(self._given.clock.now())
+        cluster, here = self._host.cluster_machine, replica.group_replica
         for told in closed:
             self._host.tell_part_closed(told)
+        known = cluster.state.sessions.by_name
         for session, run_id in over:
-            if not give_up_held(replica.group_replica, session, run_id):
-                end_run(replica.group_replica, self._host.cluster_machine, session, run_id, {})
+            if session in known and not give_up_held(here, session, run_id):
+                end_run(here, cluster, session, run_id, {})
+        if forgotten := {session: run for session, run in over if session not in known}:
+            replica.spawn(give_up_forgotten(here, cluster, forgotten, self._host.catch_up))
 
     # --- time -------------------------------------------------------------------------------------
 

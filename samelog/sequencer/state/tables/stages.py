@@ -182,6 +182,10 @@ class StagesTable(msgspec.Struct):
         if self.units[number].unit.is_done:
             del self.units[number]
 
+    def has_in_a_unit(self, session: str) -> bool:
+        """Whether a run of the session is part of a unit that is not carried out everywhere."""
+        return any(session == name for unit in self.units.values() for name, _ in unit.names)
+
     # --- in each group ----------------------------------------------------------------------------
 
     def is_pinned(self, session: str) -> bool:

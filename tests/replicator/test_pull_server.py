@@ -13,6 +13,7 @@ import pytest
 from samelog.config.tables.node import Grant
 from samelog.format.errors import CorruptLog
 from samelog.replicator.interfaces import RequestRefused
+from samelog.replicator.pull.server import PullServer
 from samelog.wire.errors import FaultCode
 from samelog.wire.messages import (
     NO_BATCH,
@@ -30,13 +31,16 @@ from samelog.wire.messages import (
     SegmentSealed,
     Start,
     TopicGone,
+    Welcome,
 )
+from samelog.wire.pull.sender import PullSender
 from tests.replicator.fake_nodes import EVERYTHING, FakeNode, World
 from tests.replicator.fake_source import FakeMerged, FakeSource
 from tests.replicator.session_files import batch, random_batches
 from tests.replicator.talk import PULL, Talk, talk
 from tests.runtime.peers import in_loop, until
 
+LOOKS = 4
 Script = Callable[[Talk, FakeNode, FakeSource], Coroutine[Any, Any, None]]
 
 
@@ -112,6 +116,26 @@ def test_a_subscription_starts_where_it_is_wanted(
         stream.append(batch(b"new"))
         await until(lambda: client.data and client.data[-1][1:3] == (8, 0))
 
+    with_server(tmp_path, script)
+
+
+def test_a_reader_may_be_due_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handle of uvloop for what is due within half a millisecond has no `when`."""
+    looks = list[float]()
+
+    def rest(self: PullSender, now: float) -> float | None:
+        looks.append(now)
+        return now if len(looks) < LOOKS else None
+
+    async def script(client: Talk, node: FakeNode, source: FakeSource) -> None:
+        await client.next(Welcome)
+        connection: Any = node.connections[0]
+        server = PullServer(connection, source, node.rights)
+        for _ in range(2):  # the second one compares with the timer of the first one
+            server._rest()
+        await until(lambda: len(looks) == LOOKS)
+
+    monkeypatch.setattr(PullSender, "rest", rest)
     with_server(tmp_path, script)
 
 

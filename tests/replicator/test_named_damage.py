@@ -4,10 +4,55 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from samelog.replicator.interfaces import RollByte
+from samelog.wire.push import inputs as push_inputs
+from samelog.wire.push.effects import RunFiles
 from tests.replicator.fake_nodes import world
 from tests.replicator.session_files import FLIGHTS, SessionFiles
 from tests.replicator.test_push_damage import OTHER, SIZE, expected, flip, merged, write
 from tests.runtime.peers import in_loop, until
+
+PARTITIONS = 20
+
+
+def test_a_rest_at_the_end_of_a_run_looks_at_no_input_without_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = list[object]()
+
+    def end_of_bytes(files: RunFiles) -> RollByte:
+        looks.append(files)
+        return original(files)
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        for partition in range(PARTITIONS):
+            write(files, range(10, 14), 10, partition)
+        async with world(tmp_path) as made:
+            cluster = made.cluster
+            cluster.merges = cluster.closes = False
+            client = made.push(files.path)
+            await until(lambda: len(client.progress) == PARTITIONS)
+            files.end()
+            files.begin()
+            run = cluster.runs["s"]["run-0"]
+            await until(lambda: len(run.asked_ends or ()) == PARTITIONS)
+            [link] = client._links
+            assert link.conversation is not None
+            looks.clear()
+            for _ in range(PARTITIONS):
+                link.conversation._rest()
+            assert not looks
+            cluster.merges = cluster.closes = True
+            cluster.move()
+            await until(lambda: 0 in client._progress.ends)
+
+    original = push_inputs._end_of_bytes
+    monkeypatch.setattr(push_inputs, "_end_of_bytes", end_of_bytes)
+    in_loop(main)
 
 
 def test_an_end_is_named_again_if_damage_is_found_in_front_of_it(tmp_path: Path) -> None:

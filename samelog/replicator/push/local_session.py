@@ -13,7 +13,7 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -334,6 +334,10 @@ class LocalSession:
     def has_unnoted_damage(self, run: int) -> bool:
         """Whether damage was found in a run that is not noted durably."""
         return bool(self._unnoted(run))
+
+    def damaged_inputs(self, run: int) -> Collection[InputName]:
+        """The inputs of a run in which damage was found."""
+        return self.damage.seen.get(run, {}).keys()
 
     def _unnoted(self, run: int) -> list[InputName]:
         is_closed = any(each.run == run and each.run_id in self.damage.closed for each in self.runs)

@@ -6,7 +6,7 @@ their order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
@@ -120,6 +120,9 @@ class SessionView(Protocol):
 
     def has_unnoted_damage(self, run: int) -> bool:
         """Whether damage was found in a run that is not noted durably."""
+
+    def damaged_inputs(self, run: int) -> Collection[InputName]:
+        """The inputs of a run in which damage was found."""
 
     def goes_on(self, run: RunFile) -> bool:
         """Whether a part of a run ends in damage, so that another part follows."""

@@ -522,16 +522,23 @@ class RunInputs:
         """Whether damage was found in front of an end in the newest EndRun. Without a smaller end,
         the cluster would wait for bytes that no longer exist.
         """
-        named = self._named
-        return any(end < named.get(name, end) for name, end in by_name(self.ends()).items())
+        damaged = self._session.damaged_inputs(self._run().run)
+        return any(
+            _end_of_bytes(shipped.files) < self._named.get(name, (0, 0))
+            for name in damaged
+            if (shipped := self._inputs.get(name)) is not None and self._has_end(shipped)
+        )
 
     def ends(self) -> tuple[RunEnd, ...]:
         """Where the files end that the cluster is to have, whichever nodes have the partition."""
         return tuple(
             RunEnd(*name, *_end_of_bytes(shipped.files))
             for name, shipped in sorted(self._inputs.items())
-            if shipped.state is not InputState.GONE and not self._is_left_behind(shipped)
+            if self._has_end(shipped)
         )
+
+    def _has_end(self, shipped: ShippedInput) -> bool:
+        return shipped.state is not InputState.GONE and not self._is_left_behind(shipped)
 
 
 def by_name(ends: tuple[RunEnd, ...]) -> RunEnds:

@@ -164,6 +164,13 @@ def wait_for_the_writers_next_run() -> Iterator[None]:
 
 
 @contextmanager
+def hide_what_no_topic_takes() -> Iterator[None]:
+    """Records that were continued and that no topic takes are not reported as held."""
+    with patch.object(Recreation, "note_unknown", lambda *_: None):
+        yield
+
+
+@contextmanager
 def lose_what_no_run_took() -> Iterator[None]:
     """Bytes that a closed run did not take are reported as lost."""
     with patch.object(PushClient, "_is_untouched", lambda *_: False):
@@ -174,6 +181,13 @@ def lose_what_no_run_took() -> Iterator[None]:
 def carry_what_a_forgotten_run_took() -> Iterator[None]:
     """A closed run without an end is believed to have taken nothing."""
     with patch.object(PushClient, "_is_untouched", lambda *_: True):
+        yield
+
+
+@contextmanager
+def carry_what_is_invalid() -> Iterator[None]:
+    """A later run carries bytes that a node has found invalid."""
+    with patch.object(SessionProgress, "is_invalid", lambda *_: False):
         yield
 
 
@@ -362,6 +376,13 @@ RECREATION = (
         _LEFT_OUT + "test_a_closed_run_goes_whose_topic_is_deleted_before_its_files_go",
     ),
     (
+        "sessions.59",
+        hide_what_no_topic_takes,
+        _TEST
+        + "test_records_that_continue_and_that_no_topic_takes_are_reported_and_can_be_discarded"
+        "[DISCARD-False]",
+    ),
+    (
         "sessions.55",
         lose_what_no_run_took,
         _LEFT_OUT + "test_records_that_no_node_took_are_carried_by_a_later_run[1-False]",
@@ -370,6 +391,11 @@ RECREATION = (
         "sessions.55",
         carry_what_a_forgotten_run_took,
         _LEFT_OUT + "test_what_a_forgotten_run_took_is_not_shipped_again",
+    ),
+    (
+        "sessions.55",
+        carry_what_is_invalid,
+        _LEFT_OUT + "test_bytes_that_a_node_finds_invalid_are_carried_by_no_run[True]",
     ),
     (
         "sessions.55",

@@ -223,6 +223,9 @@ class PushSenderScript(EndScript):
     def is_start_lost(self, run: int, name: Any) -> bool:
         return False
 
+    def note_refused(self, run: int, name: Any, code: Any) -> None:
+        """The refusal itself is in the trace."""
+
     def is_given_up(self, run: int, name: Any) -> bool:
         return self.gives_up
 

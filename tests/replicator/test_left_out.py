@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import patch
 
@@ -23,6 +24,7 @@ from tests.replicator.test_recreation import OTHER, Scene, scene
 from tests.runtime.peers import in_loop, until
 
 NO_TOPIC = RequestRefused(FaultCode.UNKNOWN_TOPIC, "there is no topic")
+INVALID = RequestRefused(FaultCode.INVALID_BATCH, "a batch is too large when it is decompressed")
 
 
 @pytest.fixture(autouse=True)
@@ -254,6 +256,46 @@ def test_a_closed_run_goes_whose_topic_is_deleted_before_its_files_go(tmp_path: 
                 await until(lambda: made.client._releaser is None)
             made.client._release_soon()
             await until(lambda: not made.files.file(run=0).exists())
+
+    in_loop(main)
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_bytes_that_a_node_finds_invalid_are_carried_by_no_run(
+    tmp_path: Path, *, is_connected: bool
+) -> None:
+    """They would hold up every run that carries them, also if their run is closed on another
+    connection than the one on which they were refused.
+    """
+
+    def refused(*_: object) -> None:
+        raise INVALID
+
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            cluster, session = made.made.cluster, made.client._session
+            cluster.closes = False
+            with ExitStack() as patches:
+                for node in made.made.nodes:
+                    patches.enter_context(patch.object(node.intake, "append", refused))
+                await made.append(b"a")
+                await until(lambda: made.client._progress.is_invalid(0, FLIGHTS))
+                made.files.end()
+                made.files.begin()
+                await made.append(b"b")
+                await until(lambda: len(session.runs) == 2)
+                if not is_connected:
+                    for node in made.made.nodes:
+                        await node.stop()
+                    links = made.client._links
+                    await until(lambda: not any(link.conversation for link in links))
+            made.client.on_run_closed(session.runs[0], {FLIGHTS: (0, 0)})
+            assert [lost.run for lost in made.client.status.lost] == [0]
+            assert session.shipping(FLIGHTS).carried == ()
+            for node in () if is_connected else made.made.nodes:
+                await node.start()
+            cluster.close_run("s", "run-0")
+            await made.reaches(b"b")
 
     in_loop(main)
 

@@ -57,7 +57,7 @@ from samelog.runtime.network.link import NodeAddress
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.store.disk.files import FileSystem, NoSuchFile
 from samelog.wire.bounds import Holder
-from samelog.wire.errors import ProtocolFault
+from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.push.effects import ProgressTold
 from samelog.wire.push.layout import Layout
 from samelog.wire.refusals import RefusedBatch
@@ -459,9 +459,7 @@ class PushClient:
         cluster that has forgotten a run names no ends. Bytes that a node finds invalid are never
         taken: they would hold up every run that carries them.
         """
-        talking = [link.conversation for link in self._links if link.conversation is not None]
-        is_invalid = any(each.finds_invalid(run, name) for each in talking)
-        if is_invalid or ends.get(name, START) > START:
+        if self._progress.is_invalid(run, name) or ends.get(name, START) > START:
             return False
         is_first = name in ends and run == self._session.shipping(name).begin[0]
         is_withheld = self._session.keeps(run, name)
@@ -545,6 +543,13 @@ class PushClient:
         said = [conversation.lacks_start(run, name) for conversation in talking]
         wanted = [each for each in said if each is not None]
         return bool(wanted) and all(wanted)
+
+    def note_refused(self, run: int, name: InputName, code: FaultCode) -> None:
+        """A node refuses an input for a reason that time alone does not remove."""
+        if code is FaultCode.INVALID_BATCH:
+            self._progress.note_invalid(run, name)
+        elif code is FaultCode.UNKNOWN_TOPIC:
+            self.beside.recreation.note_unknown(name)
 
     def is_given_up(self, run: int, name: InputName) -> bool:
         """Whether an input is left behind: no node takes it, and a newer run waits."""

@@ -160,10 +160,6 @@ class PushConversation(ReplicatorHandler):
         """Whether the node will not take an input of this run; None if it has no say."""
         return self._sender.refuses(run, name, self._now())
 
-    def finds_invalid(self, run: int, name: InputName) -> bool:
-        """Whether the node will never take the bytes of an input of this run."""
-        return (run, name) in self._sender.inputs.invalid
-
     def lacks_start(self, run: int, name: InputName) -> bool | None:
         """Whether the node wants bytes of an input of this run that are lost; None if it has no
         say.

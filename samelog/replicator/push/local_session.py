@@ -227,8 +227,12 @@ class LocalSession:
 
     def held_bytes(self, name: InputName) -> int:
         """How many bytes of an input are held."""
-        each = self._inputs[name]
-        return 0 if each.shipping.held is None else each.bytes_behind(each.shipping.held)
+        held = self._inputs[name].shipping.held
+        return 0 if held is None else self.bytes_behind(name, SessionPosition(*held))
+
+    def bytes_behind(self, name: InputName, begin: SessionPosition) -> int:
+        """How many bytes of an input are in its files behind a position."""
+        return self._inputs[name].bytes_behind(begin)
 
     def names_of(self, run: int, name: InputName) -> RunNames:
         """The names of an input's files of a run."""

@@ -85,6 +85,7 @@ class SessionProgress:
         self.unfinished: dict[int, RunEnds] = {}
         """Damaged runs whose present part the cluster has closed, and where."""
         self._gone: set[tuple[int, InputName]] = set()
+        self._invalid: set[tuple[int, InputName]] = set()
         self.moved: dict[InputName, InputProgress] = {}
         """Positions that have moved since the owner emptied this."""
         self.merged_more: dict[InputName, None] = {}
@@ -193,6 +194,10 @@ class SessionProgress:
             if each.start <= merged < each.stop:
                 self.reached(each.run, each.name, (START, each.stop, each.stop))
 
+    def note_invalid(self, run: int, name: InputName) -> None:
+        """A node found bytes of an input invalid, as any node does."""
+        self._invalid.add((run, name))
+
     def lose(self, lost: LostRange) -> None:
         """A closed run ends before the bytes there are."""
         self.lost.append(lost)
@@ -212,6 +217,7 @@ class SessionProgress:
             key: place for key, place in self._merged.items() if key[0] != run or key in carried
         }
         self._gone = {key for key in self._gone if key[0] != run}
+        self._invalid = {key for key in self._invalid if key[0] != run}
 
     # --- questions ----------------------------------------------------------------------------
 
@@ -222,6 +228,10 @@ class SessionProgress:
     def is_gone(self, run: int, name: InputName) -> bool:
         """Whether the topic of an input is gone, for this run."""
         return (run, name) in self._gone
+
+    def is_invalid(self, run: int, name: InputName) -> bool:
+        """Whether a node found bytes of an input invalid."""
+        return (run, name) in self._invalid
 
     def is_lost(self, run: int, name: InputName) -> bool:
         """Whether a part of a closed run is kept because it was never merged."""

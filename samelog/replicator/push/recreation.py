@@ -35,6 +35,8 @@ from samelog.wire.holds import HELD_PARTS_TOLD, HeldPart
 log = logging.getLogger(__name__)
 
 FORMER_KEPT = 16
+UNKNOWN_S = 10.0
+"""A topic that is created again within that time takes the bytes that wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,10 @@ class Recreation:
         """
         self._untaken: dict[InputName, list[LostRange]] = {}
         """The bytes that closed runs did not take, by run, until a later run carries them."""
+        self._unknown: dict[InputName, float] = {}
+        """Inputs whose bytes wait for the next topic of the name, or for its partition, and since
+        when nodes have said that there is none.
+        """
         self._opened = -1, -1
         """The newest run that a node has opened, and its number in the cluster."""
 
@@ -106,16 +112,39 @@ class Recreation:
         session = (self._session.identity or (self._path,))[0]
         return HeldBytes(*name, topic_id, begin, size, shipping.decision, session)
 
+    def _waiting(self) -> dict[InputName, tuple[str, SessionPosition]]:
+        """The inputs whose bytes wait for a topic, or a partition, for long: the id of the deleted
+        topic, and the first byte.
+        """
+        found, now = {}, self._clock.now()
+        for name, since in tuple(self._unknown.items()):
+            shipping = self._session.shipping_if_known(name)
+            if shipping is None or shipping.held or self._session.topic_id(name) is not None:
+                del self._unknown[name]
+            elif now >= since + UNKNOWN_S and (begin := self._begin_of_rest(name)) is not None:
+                found[name] = shipping.former[-1], begin
+        return found
+
+    def _begin_of_rest(self, name: InputName) -> SessionPosition | None:
+        try:
+            return self._first_unmerged(name)
+        except LogFormatError as error:
+            text = "session %s: the bytes of %s-%d that wait for a topic are not known: %s"
+            log.error(text, self._path, *name, error)
+            return None
+
     def told(self) -> tuple[HeldPart, ...] | None:
-        """The same for nodes, and the damaged ranges: of many inputs those with the most bytes.
-        None: there is nothing, and there was nothing when this was called last.
+        """What is held and what waits, for nodes, and the damaged ranges: of many inputs those with
+        the most bytes. None: there is nothing, and there was nothing when this was called last.
         """
         damaged = Counter(each.name for each in self._session.damaged())
+        held = [(name, each.topic_id, each.size_bytes) for name, each in self.held.items()]
+        held += [
+            (name, topic_id, self._session.bytes_behind(name, begin))
+            for name, (topic_id, begin) in self._waiting().items()
+        ]
         parts = [
-            HeldPart(
-                each.topic, each.partition, each.topic_id, each.size_bytes, damaged.pop(name, 0)
-            )
-            for name, each in self.held.items()
+            HeldPart(*name, topic_id, size, damaged.pop(name, 0)) for name, topic_id, size in held
         ]
         parts += (HeldPart(*name, "", 0, count) for name, count in damaged.items())
         if not (parts or self._has_told):
@@ -127,7 +156,8 @@ class Recreation:
     @property
     def is_settled(self) -> bool:
         """Whether nothing is held, and all steps are done."""
-        return not (self._gone or self._moving or self._untaken or self._session.held())
+        unsettled = self._gone or self._moving or self._untaken or self._unknown
+        return not (unsettled or self._session.held())
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -144,6 +174,12 @@ class Recreation:
         self._session.withhold(lost.name, is_withheld=True)
         self._untaken.setdefault(lost.name, []).append(lost)
 
+    def note_unknown(self, name: InputName) -> None:
+        """A node says that there is no topic of an input's name, or that it lacks the partition."""
+        shipping = self._session.shipping_if_known(name)
+        if shipping is not None and shipping.former and self._session.topic_id(name) is None:
+            self._unknown.setdefault(name, self._clock.now())
+
     def run_opened(self, run: int, number: int) -> None:
         """A node has opened a run, to which the cluster gave this number."""
         self._opened = max(self._opened, (run, number))
@@ -152,16 +188,21 @@ class Recreation:
 
     def decide(self, decision: OnRecreate, topic_ids: Container[str]) -> None:
         """Continue or discard what is held for these deleted topics. A decision that comes late
-        concerns nothing that is held since. Raises LogFormatError: the decision is not noted.
+        concerns nothing that is held since. Bytes that wait for a topic or a partition are
+        discarded; they continue by themselves. Raises LogFormatError: the decision is not noted.
         """
         for name, held in self.held.items():
             if held.topic_id in topic_ids:
-                self._note(name, decision)
+                self._note(name, decision, held.begin)
+        waiting = self._waiting() if decision is OnRecreate.DISCARD else {}
+        for name, (topic_id, begin) in waiting.items():
+            if topic_id in topic_ids:
+                self._note(name, decision, begin)
         self.settle()
 
-    def _note(self, name: InputName, decision: OnRecreate) -> None:
+    def _note(self, name: InputName, decision: OnRecreate, held: SessionPosition) -> None:
         shipping = self._session.shipping(name)
-        later = msgspec.structs.replace(shipping, decision=decision.value)
+        later = msgspec.structs.replace(shipping, held=tuple(held), decision=decision.value)
         self._session.ship_differently(name, later)
 
     def settle(self) -> None:
@@ -238,7 +279,7 @@ class Recreation:
             return
         held = SessionPosition(*shipping.held)
         if not shipping.decision and self.option is not OnRecreate.HOLD:
-            self._note(name, self.option)
+            self._note(name, self.option, held)
             shipping = self._session.shipping(name)
         if not shipping.decision:
             return

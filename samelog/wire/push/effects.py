@@ -16,7 +16,7 @@ import msgspec
 from samelog.format.directory_files import RunFile
 from samelog.wire.bounds import Holder
 from samelog.wire.effects import Send, SendMore
-from samelog.wire.errors import ProtocolFault
+from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import SessionStartsAt
 from samelog.wire.push.layout import Layout
 from samelog.wire.refusals import RefusedBatch
@@ -141,6 +141,9 @@ class ClusterKnowledge(Protocol):
 
     def is_start_lost(self, run: int, name: InputName) -> bool:
         """Whether all nodes lack bytes of an input that come before its files."""
+
+    def note_refused(self, run: int, name: InputName, code: FaultCode) -> None:
+        """A node refuses an input for a reason that time alone does not remove."""
 
     def is_given_up(self, run: int, name: InputName) -> bool:
         """Whether an input is left behind: no node takes it, and a newer run waits."""

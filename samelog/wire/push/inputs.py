@@ -108,8 +108,6 @@ class RunInputs:
         """Inputs whose files may hold more than is known."""
         self._early: dict[int, Ack] = {}
         """By handle: what the node told before the input was bound."""
-        self.invalid: set[tuple[int, InputName]] = set()
-        """(run, input) of bytes that the node will never take, whichever run has them."""
         self._named: RunEnds = {}
         """The ends of the run in the newest EndRun."""
 
@@ -319,12 +317,11 @@ class RunInputs:
             shipped.lacking_since = None
         elif shipped.lacking_since is None:
             shipped.lacking_since = now
-        if message.code is FaultCode.INVALID_BATCH:
-            self.invalid.add((self._run().run, shipped.name))
         if message.code not in LASTING:
             shipped.refused_since = None
-        elif shipped.refused_since is None:
-            shipped.refused_since = now
+        else:
+            self._cluster.note_refused(self._run().run, shipped.name, message.code)
+            shipped.refused_since = now if shipped.refused_since is None else shipped.refused_since
         fault = ProtocolFault(message.code, message.message, message.remedy)
         self._block(shipped, str(fault), now)
 

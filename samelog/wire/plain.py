@@ -6,6 +6,7 @@ Invariant: the shape follows from the type alone; `samelog.http.shapes` describe
 from __future__ import annotations
 
 import base64
+import codecs
 import dataclasses
 import json
 import math
@@ -21,6 +22,10 @@ import msgspec
 from samelog.format.steps import StepWork
 
 DEPTH_MAX = 32
+SCALAR_MAX = 512 << 10
+"""Characters of one text or number in JSON, escapes included. The longest one that a request takes
+is a schema, whose body has no more bytes.
+"""
 _SPACE = re.compile(r"[ \t\n\r]*")
 _INTEGERS = range(-(1 << 63), 1 << 64)
 _dumps = partial(json.dumps, ensure_ascii=False)
@@ -98,8 +103,10 @@ class TooManyValues(ValueError):
 
 
 def decode_steps(data: bytes, values: int) -> StepWork[Any]:
-    """Decode JSON text of at most `values` values, one value a step. Raises ValueError."""
-    reader = _JsonReader(data.decode(), values)
+    """Decode JSON text of at most `values` values, one value of at most `SCALAR_MAX` characters a
+    step. Raises ValueError.
+    """
+    reader = _JsonReader(data, values)
     found = yield from reader.value(DEPTH_MAX)
     if reader.peek():
         raise ValueError(f"more follows at character {reader.at}")
@@ -107,16 +114,40 @@ def decode_steps(data: bytes, values: int) -> StepWork[Any]:
 
 
 class _JsonReader:
-    """Reads the values of a text."""
+    """Reads the values of a text, of which it decodes some at a time."""
 
-    def __init__(self, text: str, values: int) -> None:
-        self.at = 0
-        self._text, self._left, self._most = text, values, values
+    def __init__(self, data: bytes, values: int) -> None:
+        self._data, self._taken, self._has_more = data, 0, True
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+        self._text = ""
+        """What is decoded and may be needed: the next `SCALAR_MAX` characters, if there are."""
+        self._place = self._before = 0
+        """The next character, in `_text`; characters before that."""
+        self._left, self._most = values, values
+
+    @property
+    def at(self) -> int:
+        """The number of characters that were read."""
+        return self._before + self._place
 
     def peek(self) -> str:
-        """Return the next character that is no space; empty at the end."""
-        self.at = _SPACE.match(self._text, self.at).end()  # type: ignore[union-attr]
-        return self._text[self.at : self.at + 1]
+        """Return the next character that is no space; empty at the end. Raises ValueError."""
+        if self._has_more:
+            self._fill()
+        place = _SPACE.match(self._text, self._place).end()  # type: ignore[union-attr]
+        if place == len(self._text) and self._has_more:
+            raise ValueError(f"more than {SCALAR_MAX} spaces at character {self.at}")
+        self._place = place
+        return self._text[place : place + 1]
+
+    def _fill(self) -> None:
+        """Have the next `SCALAR_MAX` characters at hand, if there are so many."""
+        while self._has_more and len(self._text) - self._place < SCALAR_MAX:
+            more = self._data[self._taken : self._taken + SCALAR_MAX]
+            self._taken += len(more)
+            self._has_more = self._taken < len(self._data)
+            self._text = self._text[self._place :] + self._decode(more, not self._has_more)
+            self._before, self._place = self.at, 0
 
     def value(self, depth: int) -> StepWork[Any]:
         """Read a value, whose containers are nested at most so deep. Raises ValueError."""
@@ -126,7 +157,7 @@ class _JsonReader:
         if not depth:
             raise ValueError(f"values are nested more than {DEPTH_MAX} deep")
         self._count()
-        self.at += 1
+        self._place += 1
         if opening == "[":
             return (yield from self._array(depth - 1))
         return (yield from self._object(depth - 1))
@@ -134,7 +165,7 @@ class _JsonReader:
     def _array(self, depth: int) -> StepWork[list[Any]]:
         found: list[Any] = []
         if self.peek() == "]":
-            self.at += 1
+            self._place += 1
             return found
         while True:
             if self.peek() in ("{", "["):
@@ -148,7 +179,7 @@ class _JsonReader:
     def _object(self, depth: int) -> StepWork[dict[str, Any]]:
         found: dict[str, Any] = {}
         if self.peek() == "}":
-            self.at += 1
+            self._place += 1
             return found
         while True:
             if self.peek() != '"':
@@ -156,7 +187,7 @@ class _JsonReader:
             name = self._scalar()
             if self.peek() != ":":
                 raise ValueError(f"a colon is missing at character {self.at}")
-            self.at += 1
+            self._place += 1
             found[name] = yield from self.value(depth)
             yield
             if self._ends("}"):
@@ -167,15 +198,20 @@ class _JsonReader:
         found = self.peek()
         if found not in (",", closing) or not found:
             raise ValueError(f"a comma or {closing} is missing at character {self.at}")
-        self.at += 1
+        self._place += 1
         return found == closing
 
     def _scalar(self) -> Any:
         self._count()
+        if self._has_more:
+            self._fill()
         try:
-            found, self.at = _DECODER.raw_decode(self._text, self.at)
+            found, place = _DECODER.raw_decode(self._text, self._place)
         except json.JSONDecodeError as error:
-            raise ValueError(f"{error.msg} at character {error.pos}") from error
+            is_cut = self._has_more and error.msg.startswith("Unterminated")
+            text = f"a text of more than {SCALAR_MAX} characters" if is_cut else error.msg
+            raise ValueError(f"{text} at character {self._before + error.pos}") from error
+        self._place = place
         if isinstance(found, str) and not found.isascii():
             found.encode()  # raises UnicodeEncodeError for half of a surrogate pair
         return found

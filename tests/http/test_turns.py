@@ -28,8 +28,8 @@ from samelog.sequencer.state.tables.groups import CommitOffsets, CommittedOffset
 from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
 from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.sequencer.state.tables.transactions import InitProducer
-from samelog.wire import conversion
-from samelog.wire.plain import TooManyValues, decode_steps, encode_steps, to_json
+from samelog.wire import conversion, plain
+from samelog.wire.plain import SCALAR_MAX, TooManyValues, decode_steps, encode_steps, to_json
 from tests.http.test_server import LOOPBACK, NO_FILES, OneApi, serving
 from tests.kafka.test_turns import BOUND, Turns
 from tests.sequencer.cluster import RunWith
@@ -110,6 +110,51 @@ def test_text_in_steps_has_the_same_value(value: Any) -> None:
     text = json.dumps(to_json(value))
     assert finished(decode_steps(text.encode(), 10_000)) == json.loads(text)
     assert finished(decode_steps(b" \n" + text.encode() + b"\t", 10_000)) == json.loads(text)
+
+
+SHORT = st.text(max_size=8) | st.integers(-999, 999) | st.booleans()
+
+
+@given(st.recursive(SHORT, lambda inner: st.lists(inner) | st.dictionaries(SHORT, inner)))
+def test_text_that_is_read_in_pieces_has_the_same_value(value: Any) -> None:
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    with patch.object(plain, "SCALAR_MAX", 50):
+        assert finished(decode_steps(text.encode(), 10_000)) == json.loads(text)
+
+
+class Scanner:
+    """A decoder that notes how much text it may have to look at."""
+
+    def __init__(self) -> None:
+        self.most = 0
+
+    def raw_decode(self, text: str, place: int) -> tuple[Any, int]:
+        self.most = max(self.most, len(text) - place)
+        return json.JSONDecoder().raw_decode(text, place)
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        (json.dumps(["a" * 4000] * 1000), ""),
+        (json.dumps(["é" * (SCALAR_MAX - 2)] * 4, ensure_ascii=False), ""),
+        (json.dumps(["a" * (4 << 20)]), f"a text of more than {SCALAR_MAX} characters at char"),
+        ("[" + " " * (4 << 20) + "1]", f"more than {SCALAR_MAX} spaces at character 1"),
+        ("[1" + "0" * (4 << 20) + "]", "at character|digits"),
+    ],
+    ids=["texts", "long-texts", "one-text", "spaces", "digits"],
+)
+def test_a_step_scans_a_bounded_part_of_a_body(
+    text: str, refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanner = Scanner()
+    monkeypatch.setattr(plain, "_DECODER", scanner)
+    if refused:
+        with pytest.raises(ValueError, match=refused):
+            finished(decode_steps(text.encode(), 10_000))
+    else:
+        assert finished(decode_steps(text.encode(), 10_000)) == json.loads(text)
+    assert scanner.most <= 2 * SCALAR_MAX
 
 
 BAD_TEXTS = {

@@ -118,6 +118,13 @@ def take_any_number_of_values() -> Iterator[None]:
 
 
 @contextmanager
+def scan_texts_of_any_length() -> Iterator[None]:
+    """A text of megabytes is read in one step."""
+    with patch.object(plain, "SCALAR_MAX", 1 << 30):
+        yield
+
+
+@contextmanager
 def answer_the_table_at_once() -> Iterator[None]:
     """An administrative request reads all topics, groups and sessions in one turn."""
     with patch.object(handlers, "paced", at_once):
@@ -204,6 +211,11 @@ PACING = (
     ("turns.9", decode_bodies_at_once, _TURNS + "test_no_body_is_decoded_in_a_long_turn"),
     ("turns.9", convert_bodies_at_once, _TURNS + "test_no_body_is_decoded_in_a_long_turn"),
     ("turns.9", take_any_number_of_values, _TURNS + "test_values_are_counted"),
+    (
+        "turns.9",
+        scan_texts_of_any_length,
+        _TURNS + "test_a_step_scans_a_bounded_part_of_a_body[one-text]",
+    ),
     (
         "turns.10",
         answer_the_table_at_once,

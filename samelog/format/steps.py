@@ -9,6 +9,7 @@ Invariant: a step is short for every input; only the number of steps grows with 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from itertools import islice
 from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -25,6 +26,11 @@ def finished(steps: StepWork[T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+def done_within(steps: StepWork[object], count: int) -> bool:
+    """Run so many steps at most. Returns whether the work is done."""
+    return sum(1 for _ in islice(steps, count)) < count
 
 
 def mapped(work: Callable[[ElementT], T], elements: Iterable[ElementT]) -> StepWork[list[T]]:

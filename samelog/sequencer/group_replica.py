@@ -335,6 +335,7 @@ class GroupReplica:
 
     def peer_gone(self, number: int) -> None:
         """No connection that the peer dialled is left."""
+        self.reporter.ended.forget(number)
         if self.raft.group.raft.leader == number:
             self.raft.group.leader_lost()
 
@@ -350,10 +351,11 @@ class GroupReplica:
             case Forwarded():
                 self.raft.proposer.answered(message)
             case RunEnded():
-                ends = {(end.topic, end.partition): (end.roll, end.byte) for end in message.ends}
-                self.raft.coordinator.run_ended(message.session, message.run_id, ends)
-                self._site.owner.run_ended(message.session, message.run_id, ends)
-                if self.raft.group.raft.leader == node:
+                ends = self.reporter.ended.hear(node, message)
+                if ends is not None:
+                    self.raft.coordinator.run_ended(message.session, message.run_id, ends)
+                    self._site.owner.run_ended(message.session, message.run_id, ends)
+                if ends is not None and self.raft.group.raft.leader == node:
                     self.reporter.answer(message.session)
             case _:
                 self.care.receive(node, message)

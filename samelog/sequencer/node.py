@@ -38,7 +38,7 @@ from samelog.sequencer.cluster.lives import Lives
 from samelog.sequencer.cluster.members import Members, NotAMember
 from samelog.sequencer.cluster.node_dir import NodePlace
 from samelog.sequencer.cluster.own_life import OwnLife
-from samelog.sequencer.cluster.peers import Callers, make_hello, make_run_ended
+from samelog.sequencer.cluster.peers import Callers, make_hello
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.cluster.repair.merged import NOWHERE, OtherGroups
 from samelog.sequencer.data_groups.hosting import DataGroups
@@ -500,7 +500,7 @@ class Node:
         """
         if self.cluster.placement.partitions:
             for session, (run_id, ends) in self.logs.intake.ended.items():
-                self.peers.links.send_all(make_run_ended(session, run_id, ends))
+                self.group_replica.reporter.tell_ended(session, run_id, ends)
                 self.data_groups.run_ended(session, run_id, ends)
 
     def _tell_logs(self) -> None:

@@ -90,7 +90,7 @@ class PartitionChecksum(NamedTuple):
 
 
 ENDS_TOLD = 200
-"""In one EndRun; taking more would be a long turn of a node's loop."""
+"""In one EndRun or RunEnded; taking more would be a long turn of a node's loop."""
 
 
 ACKS_TOLD = 1000

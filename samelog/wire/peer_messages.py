@@ -87,11 +87,15 @@ class Forwarded(Message, frozen=True, tag=43):
 
 
 class RunEnded(Message, frozen=True, tag=44):
-    """To the leader: a sender connected here has finished this run."""
+    """To the leader: a sender connected here has finished this run. A message has `ENDS_TOLD` of
+    its ends at most.
+    """
 
     session: str
     run_id: Identifier
     ends: tuple[RunEnd, ...] = ()
+    count: Unsigned32 = 0
+    """The number of all ends of the run."""
 
     def __post_init__(self) -> None:
         check_session_name(self.session)

@@ -21,8 +21,7 @@ from samelog.sequencer.data_groups.working import Working
 from samelog.sequencer.events import Ends
 from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.group import RaftGroup
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.sessions import Input, OpenPlacedInput, Run, Session
+from samelog.sequencer.state.tables.sessions import OpenPlacedInput, Run, Session, SessionIndex
 from samelog.sequencer.state.tables.stages import StagesTable
 from samelog.sequencer.state.types import State
 from samelog.wire.bounds import Holder, RunEnd
@@ -330,10 +329,11 @@ def look_at_runs_once() -> Iterator[None]:
 def look_among_all_inputs() -> Iterator[None]:
     """The inputs of a session are looked for among those of all sessions."""
 
-    def inputs_of(self: StateMachine, session: str) -> list[Input]:
-        return [each for each in self.state.sessions.inputs.values() if each.session == session]
+    def places_of(self: SessionIndex, session: str) -> dict[int, int]:
+        found = [places for name, places in self._places.items() if name == session]
+        return found[0] if found else {}
 
-    with patch.object(StateMachine, "inputs_of", inputs_of):
+    with patch.object(SessionIndex, "places_of", places_of):
         yield
 
 

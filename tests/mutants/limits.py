@@ -24,7 +24,9 @@ from samelog.runtime.network.connection import Connection
 from samelog.runtime.network.transport import Server
 from samelog.sequencer import building
 from samelog.sequencer.admin import groups
+from samelog.sequencer.cluster import ended_runs
 from samelog.sequencer.cluster.archiving import MemberViews
+from samelog.sequencer.data_groups import hosting
 from samelog.sequencer.ingest.room import Room
 from samelog.sequencer.merge import merging, session_store
 from samelog.sequencer.raft import closing
@@ -219,6 +221,31 @@ def commit_a_heartbeat_at_once() -> Iterator[None]:
 
 
 @contextmanager
+def tell_all_ends_at_once() -> Iterator[None]:
+    """All ends of a run are sent in one turn of the loop."""
+
+    def tell(_: object, *told: Any, to: int | None = None) -> None:
+        *run, send = told
+        for message in ended_runs._messages(*run):
+            send(message)
+
+    with patch.object(ended_runs.EndedRuns, "tell", tell):
+        yield
+
+
+@contextmanager
+def look_at_all_ends_at_once() -> Iterator[None]:
+    """The leader of a data group looks at all ends of a run in one turn of the loop."""
+
+    def done_within(steps: StepWork[object], count: int) -> bool:
+        finished(steps)
+        return True
+
+    with patch.object(hosting, "done_within", done_within):
+        yield
+
+
+@contextmanager
 def match_topics_at_once() -> Iterator[None]:
     """An expression is matched with all topics in one turn of the loop."""
 
@@ -268,6 +295,9 @@ def read_bodies_of_strangers() -> Iterator[None]:
 
 _FILES = "tests/store/test_open_files.py::"
 _SHARES = "tests/archiver/test_shares.py::"
+_ENDS = (
+    "tests/sequencer/test_ended_runs.py::test_a_run_that_ends_in_many_partitions_takes_no_long_turn"
+)
 _TURNS = "tests/replicator/test_turns.py::test_"
 _SHARING = "tests/runtime/test_handshakes.py::test_"
 _MERGED = "tests/sequencer/test_merged_rounds.py::test_"
@@ -326,6 +356,8 @@ LIMITS = (
         check_all_inputs_at_once,
         "tests/sequencer/test_ending.py::test_a_run_of_many_inputs_is_checked_in_bounded_turns",
     ),
+    ("turns.19", tell_all_ends_at_once, _ENDS),
+    ("turns.19", look_at_all_ends_at_once, _ENDS),
     (
         "turns.17",
         match_topics_at_once,

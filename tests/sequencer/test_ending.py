@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from samelog.format.positions import SessionPosition
+from samelog.format.steps import finished
 from samelog.placement.values import NewGroup
 from samelog.sequencer.data_groups import ending
 from samelog.sequencer.data_groups.ending import (
     ALL_S,
     UnsettledRuns,
+    closed,
     closed_parts,
     end_run,
     groups_of,
@@ -221,7 +223,7 @@ def test_what_is_open_in_group_0_goes_on() -> None:
     cluster, here = group_0(), data_group()
     begin(here, 0)
     assert not [*overtaken(here.state, cluster.state, [SESSION])]
-    assert not [*closed_parts(here.state, cluster, [SESSION])]
+    assert not told_of(here, cluster)
     assert not [*overtaken(here.state, State(), [SESSION])], "group 0 lags here"
     cluster.apply(CloseRun(SESSION, "0", 2))
     open_run(cluster, 1)
@@ -276,10 +278,16 @@ def test_a_part_that_is_closed_is_told_until_group_0_has_closed_the_run() -> Non
     cluster, here = group_0(), data_group()
     begin(here, 0)
     here.apply(CloseRun(SESSION, "0", 2))
-    (told,) = closed_parts(here.state, cluster, [SESSION])
+    (told,) = told_of(here, cluster)
     assert (told.session, told.run_id, len(told.ends)) == (SESSION, "0", 1)
     cluster.apply(CloseRun(SESSION, "0", 2))
-    assert not [*closed_parts(here.state, cluster, [SESSION])]
+    assert not told_of(here, cluster)
+
+
+def told_of(here: StateMachine, cluster: StateMachine) -> list[Any]:
+    """What group 0 is told of closed runs."""
+    found = closed(here.state, cluster.state, [SESSION])
+    return [told for run in found for told in closed_parts(here, cluster, *run)]
 
 
 class Replica:
@@ -301,7 +309,7 @@ class Replica:
     def hears(self, cluster: StateMachine, run: str, ends: dict[Any, Any]) -> list[str]:
         """That a run has ended; the runs that it knows then."""
         here: Any = self
-        end_run(here, cluster, SESSION, run, ends)
+        finished(end_run(here, cluster, SESSION, run, ends))
         known = self.machine.state.sessions.by_name.get(SESSION)
         return [] if known is None else [each.run_id for each in known.runs]
 
@@ -327,7 +335,7 @@ def test_a_run_that_does_not_write_where_an_older_one_did_ends_there_too(*, is_k
     assert replica.hears(cluster, "1", elsewhere) == [*older, "1"]
     assert replica.ended == [{}]
     replica.machine.apply(CloseRun(SESSION, "1", 3))
-    (told,) = closed_parts(replica.machine.state, cluster, [SESSION])
+    (told,) = told_of(replica.machine, cluster)
     assert [(end.topic, end.partition, end.roll, end.byte) for end in told.ends] == [("t", 0, 0, 0)]
     begin(replica.machine, 1)
     assert replica.machine.open_run_of(SESSION) is None, "late bytes find it closed"
@@ -338,7 +346,7 @@ def test_a_part_names_what_was_noted_and_never_came() -> None:
     here.apply(OpenPartition(2, TOPIC, "t", {}, 1, [1, 2]))
     begin(here, 0)
     here.apply(CloseRun(SESSION, "0", 2))
-    (told,) = closed_parts(here.state, cluster, [SESSION])
+    (told,) = told_of(here, cluster)
     assert {end.partition for end in told.ends} == {0, 1}
 
 
@@ -365,7 +373,7 @@ def test_a_run_that_was_closed_begins_no_more(number: int, code: str) -> None:
 
 
 class Counted(dict[Any, Any]):
-    """Sessions or inputs, and how often one was looked at."""
+    """By session, and how often one was looked at."""
 
     looks = 0
 
@@ -381,6 +389,10 @@ class Counted(dict[Any, Any]):
         self.looks += len(self)
         return super().values()
 
+    def items(self) -> Any:
+        self.looks += len(self)
+        return super().items()
+
 
 def test_the_end_of_a_run_costs_the_same_with_any_number_of_other_sessions() -> None:
     """A sender's word, what the group tells of it, and how it begins where nothing came."""
@@ -389,12 +401,12 @@ def test_the_end_of_a_run_costs_the_same_with_any_number_of_other_sessions() -> 
         name = f"other-{number}"
         cluster.apply(OpenRunCommand(name, name, "i", 0, name, None, None))
         cluster.apply(OpenInputCommand(name, TOPIC, 0))
-    cluster.state.sessions.inputs = Counted(cluster.state.sessions.inputs)
+    places = cluster.index._places = Counted(cluster.index._places)
     assert groups_of(cluster, SESSION) == {1, 2}
     assert replica.hears(cluster, "0", {("t", 1): END}) == ["0"]
     replica.machine.apply(CloseRun(SESSION, "0", 2))
-    assert len([*closed_parts(replica.machine.state, cluster, [SESSION])]) == 1
-    assert 0 < cluster.state.sessions.inputs.looks < 10
+    assert len(told_of(replica.machine, cluster)) == 1
+    assert 0 < places.looks < 10
 
 
 def test_only_sessions_are_looked_at_of_which_something_changed() -> None:
@@ -409,7 +421,7 @@ def test_only_sessions_are_looked_at_of_which_something_changed() -> None:
     here.apply(CloseRun(SESSION, "0", 2))
     runs.note(SESSION)
     for _ in range(2):  # it is said until group 0 has closed the run
-        assert [told.run_id for told in runs.owed(2.0)[0]] == ["0"]
+        assert runs.owed(2.0)[0] == [(SESSION, "0")]
     cluster.apply(CloseRun(SESSION, "0", 2))
     runs.note(SESSION)
     assert runs.owed(3.0) == ([], [])
@@ -436,4 +448,4 @@ def test_after_a_snapshot_of_either_group_all_runs_are_looked_at() -> None:
     here.state = ended.state
     assert runs.owed(2.0) == ([], [])
     cluster.state = group_0().state
-    assert [told.run_id for told in runs.owed(3.0)[0]] == ["0"]
+    assert runs.owed(3.0)[0] == [(SESSION, "0")]

@@ -33,8 +33,7 @@ from samelog.runtime.network.link import NodeAddress, NodeLink, OnOver, PeerPlac
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
 from samelog.sequencer.cluster.lives import LIVE_S
-from samelog.sequencer.events import Ends
-from samelog.wire.bounds import METADATA_GROUP, Health, Life, PartitionChecksum, RunEnd
+from samelog.wire.bounds import METADATA_GROUP, Health, Life, PartitionChecksum
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import HEADER_BYTES, FrameType, encode_frame
 from samelog.wire.member_queues import CONTROL_FRAME_BYTES, ControlQueue, check_control
@@ -50,7 +49,6 @@ from samelog.wire.peer_messages import (
     PartitionOffset,
     PeerMessage,
     Report,
-    RunEnded,
     Superseded,
 )
 
@@ -460,8 +458,3 @@ def make_report(
         ),
         health=health,
     )
-
-
-def make_run_ended(session: str, run_id: str, ends: Ends) -> RunEnded:
-    """What a node tells its peers of a run that a sender has finished."""
-    return RunEnded(session, run_id, tuple(RunEnd(*key, *end) for key, end in ends.items()))

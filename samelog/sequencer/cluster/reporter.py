@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from samelog.consensus import Raft
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.cluster.peers import PeerSender, make_report, make_run_ended
+from samelog.sequencer.cluster.ended_runs import EndedRuns
+from samelog.sequencer.cluster.peers import PeerSender, make_report
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.events import Ends
 from samelog.sequencer.ingest.intake import Intake
@@ -84,6 +86,7 @@ class Reporter:
         self._raft = raft
         self._may_state = False
         self.quiet = QuietInputs()
+        self.ended = EndedRuns()
         self._untold: dict[int, Untold] = {}
         """Of every peer that ever connected."""
 
@@ -286,17 +289,21 @@ class Reporter:
             if number == self._number:
                 self._coordinator.run_ended(session, run_id, ends)
             elif number is not None:
-                self._peers.send(number, make_run_ended(session, run_id, ends))
+                self.ask_ends(session, run_id, ends, [number])
 
     def ask_ends(self, session: str, run_id: str, ends: Ends, nodes: Iterable[int]) -> None:
-        """This node leads: these others are to say how much of an ended run they hold."""
+        """Tell these peers of an ended run. If this node leads, they answer how much they hold."""
         for number in nodes:
-            self._peers.send(number, make_run_ended(session, run_id, ends))
+            self.ended.tell(session, run_id, ends, partial(self._peers.send, number), to=number)
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
         """A sender connected here has finished a run: the leader has to know."""
         self._coordinator.run_ended(session, run_id, ends)
-        self._peers.send_all(make_run_ended(session, run_id, ends))
+        self.tell_ended(session, run_id, ends)
+
+    def tell_ended(self, session: str, run_id: str, ends: Ends) -> None:
+        """Tell all peers of an ended run."""
+        self.ended.tell(session, run_id, ends, self._peers.send_all)
 
     def cursors(self, cursors: Mapping[int, int]) -> None:
         """This node leads and knows what a majority has merged-durable: here, and to all."""

@@ -12,18 +12,20 @@ a place in the group, or because a newer run is to begin.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain, islice
 from operator import is_
 
 from samelog.consensus import Busy, NotLeader
+from samelog.format.steps import StepWork
 from samelog.placement.values import PartitionPass
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.sessions import CloseRun, OpenPlacedInput, Run, Session, node_of
 from samelog.sequencer.state.types import State
-from samelog.wire.bounds import RunEnd
+from samelog.wire.bounds import ENDS_TOLD, RunEnd
 from samelog.wire.peer_messages import PartOfRunClosed
 
 ALL_S = 60.0
@@ -32,27 +34,24 @@ ALL_S = 60.0
 
 def end_run(
     replica: GroupReplica, cluster: StateMachine, session: str, run_id: str, ends: Ends
-) -> None:
+) -> StepWork[None]:
     """A sender has finished a run: close what this group has of it once that is merged. `cluster`:
-    of group 0, as it is here.
+    of group 0, as it is here. A step looks at one end.
     """
-    machine = replica.logs.machine
-    own, run = _own(machine, cluster.state, replica.seat.group, ends), machine.open_run_of(session)
-    used = [name for name, end in own.items() if end != (0, 0)]
+    machine, group, own = replica.logs.machine, replica.seat.group, Ends()
+    is_unused, lacks = True, False
+    for name, end in ends.items():
+        if _is_here(machine, *name) or _is_in(cluster.state, group, *name):
+            own[name] = end
+            if end != (0, 0):
+                is_unused, lacks = False, lacks or _lacks(machine, session, *name)
+        yield
+    run = machine.open_run_of(session)
     if run is None:
-        if not used:
+        if is_unused:
             begin_unused(replica, cluster, session, run_id)
-    elif run.run_id == run_id and not any(_lacks(machine, session, *name) for name in used):
+    elif run.run_id == run_id and not lacks:
         replica.raft.coordinator.run_ended(session, run_id, own)
-
-
-def _own(machine: StateMachine, cluster: State, group: int, ends: Ends) -> Ends:
-    """The ends that a sender named in partitions of this group."""
-    return {
-        name: end
-        for name, end in ends.items()
-        if _is_here(machine, *name) or _is_in(cluster, group, *name)
-    }
 
 
 def begin_unused(replica: GroupReplica, cluster: StateMachine, session: str, run_id: str) -> None:
@@ -63,9 +62,9 @@ def begin_unused(replica: GroupReplica, cluster: StateMachine, session: str, run
     run = _awaited(known)
     if known is None or run is None or run.run_id != run_id:
         return
-    noted = _noted(machine.state, cluster, session)
-    if noted and machine.run_of(session, run_id) is None:
-        partition = machine.state.partitions.by_number[noted[0]]
+    noted = next(_noted(machine.state, cluster, session), None)
+    if noted is not None and machine.run_of(session, run_id) is None:
+        partition = machine.state.partitions.by_number[noted]
         with suppress(NotLeader, Busy):
             place = partition.topic_id, partition.index
             replica.raft.group.propose([opening_of(known, run, *place)])
@@ -99,18 +98,19 @@ def groups_of(cluster: StateMachine, session: str) -> set[int]:
     known = cluster.state.placement
     if not known.partitions or _awaited(cluster.state.sessions.by_name.get(session)) is None:
         return set()
-    numbers = (each.partition for each in cluster.inputs_of(session))
-    return {known.group_of(number) for number in numbers if number in known.partitions}
+    placed, numbers = known.partitions, cluster.index.places_of(session)
+    return {placed[number].group for number in numbers if number in placed}
 
 
-def _noted(state: State, cluster: StateMachine, session: str) -> list[int]:
-    """The partitions here in which group 0 says that the session wrote, in this run or another."""
-    return [
-        each.partition
-        for each in cluster.inputs_of(session)
-        if each.partition in state.partitions.by_number
-        and not state.transfers.is_on_its_way(each.partition)
-    ]
+def _noted(
+    state: State, cluster: StateMachine, session: str, but: Container[int] = ()
+) -> Iterator[int]:
+    """The partitions here in which group 0 says that the session wrote, in this run or another.
+    `but`: those that are left out.
+    """
+    here, is_on_its_way = state.partitions.by_number, state.transfers.is_on_its_way
+    noted = [each for each in cluster.index.places_of(session) if each in here]
+    return (each for each in noted if each in here and each not in but and not is_on_its_way(each))
 
 
 def _is_here(machine: StateMachine, name: str, index: int) -> bool:
@@ -181,30 +181,39 @@ class UnsettledRuns:
         """A run of the session was opened or closed, here or in group 0."""
         self._sessions.add(session)
 
-    def owed(self, now: float) -> tuple[list[PartOfRunClosed], list[tuple[str, str]]]:
-        """See `closed_parts` and `overtaken`."""
+    def owed(self, now: float) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """See `closed` and `overtaken`."""
         state, cluster = self._state(), self._cluster
         seen = state, cluster.state, state.transfers.passing
         is_seen = self._seen is not None and all(map(is_, seen, self._seen))
         if not is_seen or now >= self._all_at + ALL_S:
             self._seen, self._all_at, self._sessions = seen, now, set(state.sessions.by_name)
         names = sorted(self._sessions)
-        told = [*closed_parts(state, cluster, names)]
+        told = [*closed(state, cluster.state, names)]
         over = [*overtaken(state, cluster.state, names)]
-        self._sessions = {each.session for each in told} | {session for session, _ in over}
+        self._sessions = {session for session, _ in (*told, *over)}
         return told, over
 
 
-def closed_parts(
-    state: State, cluster: StateMachine, sessions: Iterable[str]
-) -> Iterator[PartOfRunClosed]:
-    """What a data group has closed of runs of these sessions that are open in group 0."""
+def closed(state: State, cluster: State, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """(session, run id) of what is closed in a data group, and open in group 0."""
     for session, run in _newest(state, sessions):
-        known = cluster.state.sessions.by_name.get(session.name)
+        known = cluster.sessions.by_name.get(session.name)
         newest = known.runs[-1] if known is not None and known.runs else None
         if run.closed and newest is not None and newest.run_id == run.run_id and not newest.closed:
-            ends = (*_ends(state, run), *_unused(state, cluster, session.name, run))
-            yield PartOfRunClosed(session.name, run.run_id, ends)
+            yield session.name, run.run_id
+
+
+def closed_parts(
+    machine: StateMachine, cluster: StateMachine, session: str, run_id: str
+) -> Iterator[PartOfRunClosed]:
+    """What group 0 is told of a run that a data group has closed: `ENDS_TOLD` ends at a time."""
+    run = machine.run_of(session, run_id)
+    if run is not None:
+        ends = chain(_ends(machine.state, run), _unused(machine.state, cluster, session, run))
+        yield PartOfRunClosed(session, run_id, tuple(islice(ends, ENDS_TOLD)))
+        while part := tuple(islice(ends, ENDS_TOLD)):
+            yield PartOfRunClosed(session, run_id, part)
 
 
 def overtaken(state: State, cluster: State, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -250,9 +259,8 @@ def _unused(state: State, cluster: StateMachine, session: str, run: Run) -> Iter
         for number, *_ in run.ends
         if number in state.sessions.inputs
     }
-    for partition in _noted(state, cluster, session):
-        if partition not in ended:
-            yield _end(state, partition, 0, 0)
+    for partition in _noted(state, cluster, session, but=ended):
+        yield _end(state, partition, 0, 0)
 
 
 def _end(state: State, number: int, roll: int, byte: int) -> RunEnd:

@@ -7,9 +7,11 @@ the table names; a group that rests is known to the beats, and no other one.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
 from samelog.consensus import GroupMessages, Role
+from samelog.format.steps import StepWork, done_within, finished, mapped
 from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import METADATA
 from samelog.replicator.interfaces import LogSource
@@ -20,12 +22,14 @@ from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.beats import QuietGroups
 from samelog.sequencer.data_groups.contents import Contents
 from samelog.sequencer.data_groups.ending import (
+    closed_parts,
     end_run,
     give_up_forgotten,
     give_up_held,
     groups_of,
 )
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
+from samelog.sequencer.data_groups.leaders import KnownLeaders
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
 from samelog.sequencer.data_groups.working import Working
@@ -35,7 +39,7 @@ from samelog.sequencer.host import NodeResources
 from samelog.sequencer.parts import CareParts, LogParts, MemberParts, RaftParts
 from samelog.sequencer.spanning.steps import groups_concerned
 from samelog.sequencer.state.commands import AnyCommand
-from samelog.wire.bounds import Holder
+from samelog.wire.bounds import ENDS_TOLD, Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import decode_message
 from samelog.wire.peer_messages import (
@@ -52,6 +56,8 @@ from samelog.wire.peer_messages import (
 )
 
 CONFIRMED_AT_ONCE = 100
+MESSAGES_AT_ONCE = 2
+"""In one turn of the loop, of `ENDS_TOLD` ends each."""
 OF_A_GROUP = (
     Report,
     Cursors,
@@ -105,10 +111,9 @@ class DataGroups:
         """What is wrong with a replica, as it was when it last was at work."""
         self._disk = 0, 0
         """(used, total) bytes of the member's disk."""
-        self._leaders: dict[int, tuple[int, int]] = {}
-        """Group -> (term, member) of the newest leader that is known here."""
-        self._new_leaders: set[int] = set()
-        """Groups that have another one than `take_leaders` has told last."""
+        self._leaders = KnownLeaders()
+        self._under_way: set[tuple[int, str]] = set()
+        """(group, session) of a run whose many ends are looked at, or told, in the next turns."""
 
     # --- which there are --------------------------------------------------------------------------
 
@@ -125,8 +130,7 @@ class DataGroups:
         table = self._host.cluster.placement
         changed = self._contents.follow(table)
         for number in changed - table.groups.keys():
-            self._leaders.pop(number, None)
-            self._new_leaders.discard(number)
+            self._leaders.forget(number)
         self._work_in(changed)
 
     def _begin(self, number: int) -> None:
@@ -292,16 +296,7 @@ class DataGroups:
 
     def take_leaders(self, groups: Container[int]) -> dict[int, int]:
         """Those of these groups that have another leader than this was asked last, and which."""
-        found = {number for number in self._new_leaders if number in groups}
-        self._new_leaders -= found
-        return {number: self._leaders[number][1] for number in found}
-
-    def _term_known(self, group: int) -> int:
-        return self._leaders.get(group, (-1, 0))[0]
-
-    def _note_leader(self, group: int, term: int, member: int) -> None:
-        self._leaders[group] = term, member
-        self._new_leaders.add(group)
+        return self._leaders.take(groups)
 
     def lag(self, group: int) -> Mapping[int, int]:
         """Member -> entries that it lacks; empty if the group is not led here."""
@@ -311,8 +306,7 @@ class DataGroups:
     def hear_leads(self, node: int, message: Leads) -> None:
         """Another member says what it leads."""
         for group, term in message.groups:
-            if term > self._term_known(group):
-                self._note_leader(group, term, node)
+            self._leaders.note(group, term, node)
 
     def carry_out(self, asker: int, orders: Iterable[GroupOrder]) -> None:
         """What the leader of group 0 asks of groups that this member leads."""
@@ -352,25 +346,51 @@ class DataGroups:
     # --- ends of runs -----------------------------------------------------------------------------
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
-        """A sender, here or at another member, has finished a run."""
+        """A sender, here or at another member, has finished a run. That is told again until the
+        run is closed.
+        """
+        steps = self._end_run(session, run_id, ends)
+        self._in_turns((METADATA, session), steps, ENDS_TOLD)
+
+    def _end_run(self, session: str, run_id: str, ends: Ends) -> StepWork[None]:
         cluster = self._host.cluster_machine
         noted = groups_of(cluster, session)
-        for number, replica in self.replicas.items():
+        for number, replica in tuple(self.replicas.items()):
             is_concerned = number in noted or replica.knows(session)
-            if replica.raft.raft.leadership is not None and is_concerned:
+            is_here = self.replicas.get(number) is replica
+            if is_here and is_concerned and replica.raft.raft.leadership is not None:
                 self.work(replica)
-                end_run(replica.group_replica, cluster, session, run_id, ends)
+                yield from end_run(replica.group_replica, cluster, session, run_id, ends)
+
+    def _in_turns(self, key: tuple[int, str], steps: StepWork[object], at_once: int) -> None:
+        """Run steps about a session's run, so many in a turn of the loop, unless such steps are
+        under way.
+        """
+        if key not in self._under_way and not done_within(steps, at_once):
+            self._under_way.add(key)
+            self._host.spawn(self._go_on(key, steps, at_once))
+
+    async def _go_on(self, key: tuple[int, str], steps: StepWork[object], at_once: int) -> None:
+        try:
+            is_done = False
+            while not is_done:
+                await asyncio.sleep(0)
+                is_done = done_within(steps, at_once)
+        finally:
+            self._under_way.discard(key)
 
     def _settle_runs(self, replica: DataReplica) -> None:
         """Tell group 0's leader what this group, led here, has closed; close what group 0 has."""
         closed, over = replica.unsettled.owed(self._given.clock.now())
         cluster, here = self._host.cluster_machine, replica.group_replica
-        for told in closed:
-            self._host.tell_part_closed(told)
+        for session, run_id in closed:
+            messages = closed_parts(here.logs.machine, cluster, session, run_id)
+            steps = mapped(self._host.tell_part_closed, messages)
+            self._in_turns((replica.number, session), steps, MESSAGES_AT_ONCE)
         known = cluster.state.sessions.by_name
         for session, run_id in over:
             if session in known and not give_up_held(here, session, run_id):
-                end_run(here, cluster, session, run_id, {})
+                finished(end_run(here, cluster, session, run_id, {}))
         if forgotten := {session: run for session, run in over if session not in known}:
             replica.spawn(give_up_forgotten(here, cluster, forgotten, self._host.catch_up))
 
@@ -420,10 +440,9 @@ class DataGroups:
         if self.replicas.get(replica.number) is not replica:
             return  # it has ended, and another one of the group may be here by now
         raft, leader = replica.raft.raft, replica.raft.raft.leader
-        if leader is not None and raft.term > self._term_known(replica.number):
-            self._note_leader(replica.number, raft.term, leader)
-            if raft.role is Role.LEADER:
-                self._links.send_all(Leads(((replica.number, raft.term),)))
+        is_new = leader is not None and self._leaders.note(replica.number, raft.term, leader)
+        if is_new and raft.role is Role.LEADER:
+            self._links.send_all(Leads(((replica.number, raft.term),)))
         rests = self.quiet.look(replica.number, replica.raft)
         if not rests and replica.number not in self.working and replica.number in self.replicas:
             self.work(replica)

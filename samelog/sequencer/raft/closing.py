@@ -205,7 +205,7 @@ class RunCloser:
     def _closing(self, name: str, run_id: str) -> AnyCommand:
         now_ms, placed = self._clock.wall_ms(), self._machine.state.placement.partitions
         numbers = [entry.partition for entry in self._machine.inputs_of(name)]
-        if not any(number in placed for number in numbers):
+        if placed.keys().isdisjoint(numbers):
             return CloseRun(name, run_id, now_ms)
         ends = self._ends_elsewhere(name, run_id)
         return ClosePlacedRun(name, run_id, now_ms, [(n, *end) for n, end in ends.items()])

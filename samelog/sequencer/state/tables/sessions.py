@@ -523,6 +523,10 @@ class SessionIndex:
         """The number of a session's input of one partition."""
         return self._places.get(session, {}).get(partition)
 
+    def places_of(self, session: str) -> Mapping[int, int]:
+        """The numbers of a session's inputs, by partition."""
+        return self._places.get(session, {})
+
     def inputs_of(self, session: str) -> list[int]:
         """The numbers of a session's inputs, in the order they were opened."""
         return sorted(self._places.get(session, {}).values())

@@ -67,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(tiers)
     if hasattr(config, "workerinput"):
         return
-    config.pluginmanager.register(patience.SlowTests())
+    slow = patience.SlowTests(sharing.recorded_tests(), sharing.TEST_FROM_S)
+    config.pluginmanager.register(slow)
     if config.getoption("--record-seconds"):
         config.pluginmanager.register(sharing.Recorder())

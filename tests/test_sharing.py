@@ -52,11 +52,18 @@ def test_the_longest_goes_first(pytestconfig: pytest.Config, monkeypatch: Any) -
 
 def test_seconds_of_what_was_not_run_are_kept(monkeypatch: Any, tmp_path: Path) -> None:
     record = tmp_path / "seconds.toml"
-    record.write_text('"a.py" = 30\n"b.py" = 20\n"c.py" = 15\n', encoding="utf-8")
+    old = '"a.py" = 30\n"b.py" = 20\n"c.py" = 15\n[tests]\n"a.py::x" = 9\n"b.py::x" = 15\n'
+    record.write_text(old, encoding="utf-8")
     monkeypatch.setattr(sharing, "RECORD", record)
     recorder = sharing.Recorder()
-    for test, seconds in (("b.py::x", 20.0), ("b.py::y", 13.6), ("c.py::x", 1.0)):
-        report: Any = SimpleNamespace(nodeid=test, duration=seconds)
+    for test, when, seconds in (
+        ("b.py::x", "setup", 19.0),
+        ("b.py::x", "call", 1.0),
+        ('b.py::y["z"]', "call", 13.6),
+        ("c.py::x", "call", 1.0),
+    ):
+        report: Any = SimpleNamespace(nodeid=test, when=when, duration=seconds)
         recorder.pytest_runtest_logreport(report)
     recorder.pytest_sessionfinish()
     assert list(sharing.recorded().items()) == [("b.py", 34), ("a.py", 30)]
+    assert list(sharing.recorded_tests().items()) == [('b.py::y["z"]', 14), ("a.py::x", 9)]

@@ -95,12 +95,11 @@ def test_every_module_and_type_that_is_named_exists(pages: str) -> None:
 
 
 def test_every_word_of_the_glossary_says_what_it_is_and_where() -> None:
-    lines = (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines()
-    entries = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
-    words = [cells for cells in entries if cells[0] != "word" and not cells[0].startswith("---")]
-    assert all(len(cells) == 4 and all(cells[:3]) for cells in words)
-    assert all(BY_NAME.search(cells[2]) for cells in words)
-    assert len({cells[0] for cells in words}) == len(words) > 40
+    text = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    words = [entry.split("**: ", 1) for entry in re.split(r"^- \*\*", text, flags=re.MULTILINE)[1:]]
+    assert all(len(entry) == 2 for entry in words)
+    assert all(re.search(r"\.\s+In\s+`", said) and BY_NAME.search(said) for _, said in words)
+    assert len({word for word, _ in words}) == len(words) > 40
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:

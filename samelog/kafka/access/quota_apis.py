@@ -135,8 +135,8 @@ class AlterClientQuotasResponse(ResponseBody, frozen=True):
     1,
     flexible_from=1,
     parts=Parts(("entries",), ("entries",)),
-    notes="`producer_byte_rate`, `consumer_byte_rate` of users and client ids. A file's quotas go "
-    "before.",
+    notes="`producer_byte_rate`, `consumer_byte_rate` of users and client ids. Quotas of a "
+    "configuration file take precedence.",
 )
 async def alter_quotas(call: NodeCall, request: Any) -> AlterClientQuotasResponse:
     """Changes rates, those of all entities that are sound in one entry."""

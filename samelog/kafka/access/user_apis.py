@@ -130,7 +130,7 @@ def _without_passwords(request: Any) -> Any:
     0,
     flexible_from=0,
     audit=_without_passwords,
-    notes="A user of a node's configuration file has the password of the file there.",
+    notes="On a node whose configuration file has the user, the password of the file counts.",
 )
 async def alter_users(call: NodeCall, request: Any) -> AlterUserScramCredentialsResponse:
     """Changes all users of the request that can be changed in one entry."""

@@ -183,8 +183,8 @@ class DescribeQuorumResponse(ResponseBody, frozen=True):
     2,
     flexible_from=0,
     parts=Parts(("topics", "partitions"), ("topics", "partitions")),
-    notes="Raft's log, as `__cluster_metadata`. How far others are, a follower knows from "
-    "what they say of themselves once a second.",
+    notes="Raft's log, as `__cluster_metadata`. A follower knows the positions of other "
+    "nodes from their reports, one each second.",
 )
 def describe_quorum(call: NodeCall, request: Any) -> DescribeQuorumResponse:
     """Who votes, who leads, and how far everybody is. Kafka's tools ask any node."""

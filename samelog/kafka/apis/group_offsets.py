@@ -160,8 +160,8 @@ class OffsetFetchResponse(ResponseBody, frozen=True):
     1,
     10,
     flexible_from=6,
-    notes="Answered once a majority confirms that the coordinator still leads. Where a transaction "
-    "may yet move an offset, who asks for stable ones is told to ask again.",
+    notes="Answered once a majority confirms that the coordinator still leads. A request "
+    "for stable offsets is answered with UNSTABLE_OFFSET_COMMIT while a transaction may move one.",
 )
 async def offset_fetch(call: NodeCall, request: Any) -> OffsetFetchResponse:
     """What was committed. A group that nobody knows has committed nothing (-1)."""

@@ -61,8 +61,8 @@ _PARTS = itemgetter(1)
     flexible_from=FLEXIBLE_FROM,
     read=read_list_offsets,
     reading=reading_list_offsets,
-    notes="The leader confirms the end, whichever node is asked. It never falls. What leads tells "
-    "the beginning without asking.",
+    notes="Any node answers. The leader confirms the end, which never falls, and returns the start "
+    "without a round of Raft.",
 )
 def list_offsets(call: AnyCall, request: ListOffsetsRequest) -> Reply:
     """Answer a request, as soon as is known what is committed."""

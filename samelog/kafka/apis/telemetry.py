@@ -51,7 +51,9 @@ class PushTelemetryResponse(ResponseBody, frozen=True):
     error_code: ErrorCode
 
 
-@kafka_api(72, "PushTelemetry", 0, 0, flexible_from=0, notes="Refused: nobody asked for metrics.")
+@kafka_api(
+    72, "PushTelemetry", 0, 0, flexible_from=0, notes="Refused with UNKNOWN_SUBSCRIPTION_ID."
+)
 def push_telemetry(call: NodeCall, request: Any) -> PushTelemetryResponse:
-    """Metrics that nobody asked for."""
+    """Refuse metrics, because no client has a subscription."""
     return PushTelemetryResponse(ErrorCode.unknown_subscription_id)

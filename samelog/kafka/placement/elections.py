@@ -61,7 +61,7 @@ class ElectLeadersResponse(ResponseBody, frozen=True):
     0,
     2,
     flexible_from=2,
-    notes="Of partitions in data groups. What is on every node is led by the Raft leader.",
+    notes="Partitions of data groups. The Raft leader leads those that are on every node.",
 )
 async def elect_leaders(call: NodeCall, request: Any) -> ElectLeadersResponse:
     """Says of each partition whether the preferred replica leads; without a list, of those that

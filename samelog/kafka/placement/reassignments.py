@@ -55,8 +55,8 @@ class AlterPartitionReassignmentsResponse(ResponseBody, frozen=True):
     1,
     flexible_from=0,
     notes="Partitions of data groups move by tasks (docs/placement.md). Other partitions are on "
-    "every node: what asks for that is done, all else is refused. Stopping one partition stops all "
-    "of its group if the group moves as a whole.",
+    "every node: a request for all nodes succeeds, others are refused. Stopping one partition "
+    "stops all of its group if the group moves as a whole.",
 )
 async def alter_partition_reassignments(
     call: NodeCall, request: Any
@@ -190,7 +190,7 @@ class ListPartitionReassignmentsResponse(ResponseBody, frozen=True):
     0,
     0,
     flexible_from=0,
-    notes="What moves by any task of placement, not by an operator's wish only.",
+    notes="Lists the moves of all placement tasks, not only those that a client requested.",
 )
 async def list_partition_reassignments(
     call: NodeCall, request: Any

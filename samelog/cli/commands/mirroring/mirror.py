@@ -1,7 +1,6 @@
 """`samelog mirror`: topics of another cluster as read-only topics of this one (docs/mirror.md).
 
-Invariant: a promotion is reported as done only when a majority of the nodes has it; a lag that is
-not known is shown as unknown.
+Invariant: a promotion is reported only once it is committed; an unknown lag is shown as unknown.
 """
 
 from __future__ import annotations
@@ -73,11 +72,11 @@ def command() -> None:
 @command.command()
 @mirror_option
 def run(config: MirrorConfig) -> None:
-    """Mirror topics until a signal ends it, or to the end that `until` says.
+    """Mirror topics until a signal arrives, or up to the end that `until` sets.
 
-    It keeps nothing that it could not lose: it may be killed at any time, and goes on where the
-    mirrors end. With `until` it ends with exit code 0 once everything up to there is mirrored.
-    On a terminal it shows how many offsets are mirrored, of how many.
+    The process may be killed at any time: the next one continues at the ends of the mirrors. With
+    `until`, it exits with status 0 once everything up to there is mirrored. A terminal shows the
+    numbers of mirrored offsets and of all offsets.
 
     \b
     Example:
@@ -112,10 +111,10 @@ class _Row(NamedTuple):
 def status(config: MirrorConfig) -> None:
     """Show how far the mirrors of a sidecar are, and what differs from the source.
 
-    Both clusters are asked. Why a partition has stopped, and at which batch, is read from the
-    sidecar's directory: use its host. While the source does not answer, lag is unknown. A
-    transaction that is open since before a gap holds back readers of committed records: its end may
-    be lost.
+    The command queries both clusters. It reads from the sidecar's directory why a partition has
+    stopped, and at which batch: run it on the sidecar's host. While the source does not answer, the
+    lag is unknown. A transaction that was open before a gap holds back readers of committed
+    records, because its end may be lost.
 
     \b
     Example:
@@ -130,7 +129,7 @@ def status(config: MirrorConfig) -> None:
 
 
 def _stops(directory: str) -> Mapping[str, MirrorStop]:
-    """Return what the sidecar has written down of stopped partitions, as far as it can be read."""
+    """Return the stops that the sidecar has recorded, as far as they can be read."""
     from samelog.format.errors import LogFormatError
     from samelog.mirror.stops import read_stops
     from samelog.store.disk.disk_errors import DiskFault
@@ -146,7 +145,7 @@ def _stops(directory: str) -> Mapping[str, MirrorStop]:
 
 
 class _Shown(NamedTuple):
-    """All that is shown. `settings`: of a mirror, those that differ, here and at the source."""
+    """The output of `status`. `settings`: by mirror, those that differ, here and at the source."""
 
     source_problem: str
     partitions: list[_Row]
@@ -158,8 +157,8 @@ def _compared(
     topics: Mapping[str, SourceTopic] | None,
     stops: Mapping[str, MirrorStop],
 ) -> tuple[list[_Row], dict[str, dict[str, tuple[Any, Any]]]]:
-    """`topics`: the chosen topics of the source; None: the source does not answer. `stops`: what
-    the sidecar has written down.
+    """Return the rows, and the settings that differ. `topics`: the chosen topics of the source;
+    None if the source does not answer. `stops`: those that the sidecar has recorded.
     """
     rows, differences = [], {}
     for each in mirrors:
@@ -191,7 +190,7 @@ def _say_differences(settings: Mapping[str, Mapping[str, tuple[Any, Any]]]) -> N
 
 
 async def _source_state(config: MirrorConfig) -> tuple[SourceState | None, str]:
-    """The source, or why it is not known."""
+    """Return the state of the source, or None and the problem."""
     from samelog.mirror.errors import MirrorError
     from samelog.mirror.starting import source_of
 
@@ -205,9 +204,7 @@ async def _source_state(config: MirrorConfig) -> tuple[SourceState | None, str]:
 
 
 def _state(mirror: MirrorInfo, source: SourceTopic | None, *, is_known: bool) -> str:
-    """Describe whether a topic is a mirror, and why it is not continued. `is_known`: the source
-    answers.
-    """
+    """Return whether a topic is a mirror, or why it has stopped. `is_known`: the source answers."""
     if mirror.promoted_ms >= 0:
         return f"promoted {utc(mirror.promoted_ms)}"
     if is_known and source is None:
@@ -220,7 +217,7 @@ def _state(mirror: MirrorInfo, source: SourceTopic | None, *, is_known: bool) ->
 def _rows(
     mirror: MirrorInfo, source: SourceTopic | None, state: str, stops: Mapping[str, MirrorStop]
 ) -> list[_Row]:
-    """`source`: the log that is mirrored; None: it is not known."""
+    """Return a row for each partition. `source`: the mirrored log; None if it is unknown."""
     ends = (
         {} if source is None else {each.partition: each.next_offset for each in source.partitions}
     )
@@ -256,7 +253,7 @@ def _left_open(partition: MirroredPartition) -> str:
 
 
 def _differences(mirror: MirrorInfo, source: SourceTopic | None) -> dict[str, tuple[Any, Any]]:
-    """Setting -> its value here and at the source, where they are not the same."""
+    """Return by setting the values here and at the source, where they differ."""
     if source is None:
         return {}
     keys = sorted(mirror.settings.keys() | source.settings.keys())
@@ -271,10 +268,10 @@ def _differences(mirror: MirrorInfo, source: SourceTopic | None) -> dict[str, tu
 @client_option
 @json_option
 def promote(config: ClientConfig, *, topics: tuple[str, ...], confirm: tuple[str, ...]) -> None:
-    """Let mirrors be topics of their own from now on, all of them at once.
+    """Turn mirrors into ordinary topics, all of them at once.
 
-    A name may end with `*`. What was not mirrored yet is not there, and never comes: the sidecar
-    leaves a promoted topic alone. Transactions that are open in the mirrored records are aborted.
+    A name may end with `*`. Records that are not mirrored yet never arrive, because the sidecar
+    stops mirroring a promoted topic. Open transactions in the mirrored records are aborted.
 
     \b
     Examples:
@@ -298,14 +295,14 @@ def promote(config: ClientConfig, *, topics: tuple[str, ...], confirm: tuple[str
 
 @command.command()
 @click.argument("partition", metavar="TOPIC/PARTITION")
-@click.option("--to", "to", type=END_OFFSET, required=True, help="Offset to go on at.")
+@click.option("--to", "to", type=END_OFFSET, required=True, help="Offset to continue at.")
 @mirror_option
 def skip(config: MirrorConfig, partition: str, to: int) -> None:
     """Leave a gap in a mirror, from its end to an offset.
 
-    For a batch of the source that nodes cannot hold. `mirror status` on the sidecar's host, and the
-    sidecar's log and /status, name it and the offset behind it. Records in the gap are never
-    mirrored. An offset beyond the end of the source is refused if the source answers.
+    Use it for a batch of the source that nodes cannot store. `mirror status` on the sidecar's host,
+    and the sidecar's log and /status, name the batch and the offset behind it. Records in the gap
+    are never mirrored. An offset beyond the end of the source is refused if the source answers.
 
     \b
     Example:
@@ -345,7 +342,7 @@ def _check_source_end(config: MirrorConfig, mirror: MirrorInfo, partition: int, 
 
 def _promotable(config: ClientConfig, patterns: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Return the topics to promote, and those of them that never were mirrors, as far as the
-    answering node knows. The cluster refuses those.
+    answering node knows. The cluster refuses the latter.
     """
     from samelog.mirror.choosing import matches
 

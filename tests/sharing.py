@@ -4,7 +4,7 @@ A file's tests go to one process; those of all files that need Spark, too: a ses
 start, and more than one would not fit. The longest go first, so that at the end nobody waits for
 one process with a long file. `tests/seconds.toml` says how long they took when that was recorded:
 `make test-all ARGS=--record-seconds`. A file that is not in it is taken for a short one. The same
-record has the seconds of long tests, from which slow ones are told (tests/patience.py).
+record has the seconds of long tests, which show what has become slow (tests/patience.py).
 
 Invariant: seconds change the order, never what is run.
 """

@@ -235,7 +235,7 @@ def tell_all_ends_at_once() -> Iterator[None]:
 
 @contextmanager
 def look_at_all_ends_at_once() -> Iterator[None]:
-    """The leader of a data group looks at all ends of a run in one turn of the loop."""
+    """The leader of a data group checks all ends of a run in one turn of the loop."""
 
     def done_within(steps: StepWork[object], count: int) -> bool:
         finished(steps)

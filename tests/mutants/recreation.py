@@ -306,6 +306,7 @@ _INPUTS = "tests/wire/test_push_inputs.py::"
 _LEFT_OUT = "tests/replicator/test_left_out.py::"
 _RELEASE = "tests/replicator/test_push_release.py::"
 _TEST = "tests/replicator/test_recreation.py::"
+_WAITING = "tests/replicator/test_waiting_records.py::"
 _ENDED = "tests/sequencer/test_ended_readings.py::"
 _HELD = "tests/sequencer/test_held_records.py::"
 _STAYS = "tests/sequencer/test_second_stays.py::"
@@ -378,9 +379,8 @@ RECREATION = (
     (
         "sessions.59",
         hide_what_no_topic_takes,
-        _TEST
-        + "test_records_that_continue_and_that_no_topic_takes_are_reported_and_can_be_discarded"
-        "[DISCARD-False]",
+        _WAITING
+        + "test_records_that_continue_and_that_no_topic_takes_are_reported_and_can_be_discarded",
     ),
     (
         "sessions.55",

@@ -91,7 +91,7 @@ def test_a_run_that_ends_in_many_partitions_takes_no_long_turn(
         await propose(OpenInputCommand(SESSION, topic_id, 0))
         replicas = [node.data_groups.replicas[1] for node in nodes]
         machines = [each.group_replica.logs.machine for each in replicas]
-        await until(lambda: all(topic_id in each.state.topics for each in machines), "placed")
+        await until(lambda: all(topic_id in each.state.topics.by_id for each in machines), "placed")
         begun = OpenPlacedInput(SESSION, "d", "i", 0, 0, RUN, None, None, None, topic_id, 0)
         await replicas[0].raft.ask([begun])[1]
         await until(lambda: nodes[1].cluster.sessions.by_name.get(SESSION) is not None, "opened")

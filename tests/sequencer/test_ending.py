@@ -239,8 +239,8 @@ def given_up(
     async def catch_up() -> None:
         meanwhile()
 
-    here: Any = replica
-    asyncio.run(ending.give_up_forgotten(here, cluster, found, catch_up))
+    parts: Any = replica
+    asyncio.run(ending.give_up_forgotten(parts, cluster, found, catch_up))
     return replica.machine.open_run_of(SESSION) is None
 
 
@@ -252,7 +252,7 @@ def test_a_held_run_that_group_0_has_forgotten_is_given_up(stage: str | None) ->
 
 
 def test_a_held_run_that_is_new_goes_on() -> None:
-    """Group 0's copy here lagged when the run was found, or the run began afterwards."""
+    """The copy of group 0 lagged when the run was found, or the run began afterwards."""
     replica, cluster, empty = Replica(), StateMachine(), StateMachine()
     begin(replica.machine, 0, "stage")
     assert not given_up(cluster, replica, lambda: setattr(cluster, "state", group_0().state))
@@ -284,10 +284,10 @@ def test_a_part_that_is_closed_is_told_until_group_0_has_closed_the_run() -> Non
     assert not told_of(here, cluster)
 
 
-def told_of(here: StateMachine, cluster: StateMachine) -> list[Any]:
-    """What group 0 is told of closed runs."""
-    found = closed(here.state, cluster.state, [SESSION])
-    return [told for run in found for told in closed_parts(here, cluster, *run)]
+def told_of(machine: StateMachine, cluster: StateMachine) -> list[Any]:
+    """The messages to group 0 about closed runs."""
+    found = closed(machine.state, cluster.state, [SESSION])
+    return [told for run in found for told in closed_parts(machine, cluster, *run)]
 
 
 class Replica:
@@ -373,7 +373,7 @@ def test_a_run_that_was_closed_begins_no_more(number: int, code: str) -> None:
 
 
 class Counted(dict[Any, Any]):
-    """By session, and how often one was looked at."""
+    """By session, and how many were read."""
 
     looks = 0
 

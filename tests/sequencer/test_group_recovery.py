@@ -254,14 +254,14 @@ def test_the_leader_of_an_idle_group_aborts_what_is_forgotten(
 def test_the_leader_of_a_group_gives_up_held_runs_that_are_forgotten(
     tmp_path: Path, run_with: RunWith
 ) -> None:
-    """Group 0 does not know the sessions. Whatever they wrote is of no run that has ended there."""
+    """Group 0 does not know the sessions, and only one of them has a held run."""
     run = 0, 0, "r", None, None
 
     async def body(nodes: list[Node]) -> None:
         await make_groups(nodes, [0, 1, 2])
         await until(lambda: led(nodes, 1) == [nodes[0]], "leads")
         await place(nodes[0], 1)
-        [number] = nodes[0].cluster.topics["f" * 32].partition_numbers
+        [number] = nodes[0].cluster.topics.by_id["f" * 32].partition_numbers
         found = [node.data_groups.replicas[1].group_replica for node in nodes]
         machines = [each.logs.machine for each in found]
         has = lambda each: number in each.state.partitions.by_number  # noqa: E731

@@ -225,11 +225,6 @@ class LocalSession:
         """The inputs with held bytes."""
         return [name for name, each in self._inputs.items() if each.shipping.held is not None]
 
-    def held_bytes(self, name: InputName) -> int:
-        """How many bytes of an input are held."""
-        held = self._inputs[name].shipping.held
-        return 0 if held is None else self.bytes_behind(name, SessionPosition(*held))
-
     def bytes_behind(self, name: InputName, begin: SessionPosition) -> int:
         """How many bytes of an input are in its files behind a position."""
         return self._inputs[name].bytes_behind(begin)

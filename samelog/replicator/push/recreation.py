@@ -106,8 +106,9 @@ class Recreation:
         return {name: self._held(name) for name in self._session.held()}
 
     def _held(self, name: InputName) -> HeldBytes:
-        shipping, size = self._session.shipping(name), self._session.held_bytes(name)
+        shipping = self._session.shipping(name)
         begin = SessionPosition(*(shipping.held or shipping.begin))
+        size = self._session.bytes_behind(name, begin)
         topic_id = self._session.topic_id(name) or (shipping.former or ("",))[-1]
         session = (self._session.identity or (self._path,))[0]
         return HeldBytes(*name, topic_id, begin, size, shipping.decision, session)
@@ -119,13 +120,19 @@ class Recreation:
         found, now = {}, self._clock.now()
         for name, since in tuple(self._unknown.items()):
             shipping = self._session.shipping_if_known(name)
-            if shipping is None or shipping.held or self._session.topic_id(name) is not None:
+            is_unbound = self._session.topic_id(name) is None
+            is_waiting = shipping is not None and shipping.held is None and is_unbound
+            if is_waiting and now < since + UNKNOWN_S:
+                continue
+            begin = self._begin_of_rest(name) if is_waiting else None
+            if shipping is None or begin is None:
                 del self._unknown[name]
-            elif now >= since + UNKNOWN_S and (begin := self._begin_of_rest(name)) is not None:
+            else:
                 found[name] = shipping.former[-1], begin
         return found
 
     def _begin_of_rest(self, name: InputName) -> SessionPosition | None:
+        """The first byte that waits; None: there is none, or it cannot be read now."""
         try:
             return self._first_unmerged(name)
         except LogFormatError as error:
@@ -284,7 +291,7 @@ class Recreation:
         if not shipping.decision:
             return
         self._session.look_again(name)
-        size = self._session.held_bytes(name)
+        size = self._session.bytes_behind(name, held)
         if shipping.decision == OnRecreate.DISCARD.value:
             self._go_on(name, shipping, self._end(name))
         elif not self._continue(name, shipping, held):

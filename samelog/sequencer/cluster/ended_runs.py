@@ -1,7 +1,8 @@
 """Where runs of publishers end, as nodes tell each other.
 
 A run may end in thousands of partitions: a turn of the event loop sends, or takes, `ENDS_TOLD` of
-them. What could not be sent is sent again, because a run is told of until it is closed.
+them. A message that was dropped is sent again, because nodes repeat the ends until the run is
+closed.
 
 Invariant: the ends of a run are handed on together, never some of them.
 """

@@ -35,8 +35,8 @@ ALL_S = 60.0
 def end_run(
     replica: GroupReplica, cluster: StateMachine, session: str, run_id: str, ends: Ends
 ) -> StepWork[None]:
-    """A sender has finished a run: close what this group has of it once that is merged. `cluster`:
-    of group 0, as it is here. A step looks at one end.
+    """A sender has finished a run: close this group's part of it once that is merged. `cluster`:
+    this member's copy of group 0. A step checks one end.
     """
     machine, group, own = replica.logs.machine, replica.seat.group, Ends()
     is_unused, lacks = True, False
@@ -105,12 +105,12 @@ def groups_of(cluster: StateMachine, session: str) -> set[int]:
 def _noted(
     state: State, cluster: StateMachine, session: str, but: Container[int] = ()
 ) -> Iterator[int]:
-    """The partitions here in which group 0 says that the session wrote, in this run or another.
+    """The group's partitions in which group 0 says that the session wrote, in this run or another.
     `but`: those that are left out.
     """
-    here, is_on_its_way = state.partitions.by_number, state.transfers.is_on_its_way
-    noted = [each for each in cluster.index.places_of(session) if each in here]
-    return (each for each in noted if each in here and each not in but and not is_on_its_way(each))
+    known, is_on_its_way = state.partitions.by_number, state.transfers.is_on_its_way
+    noted = [each for each in cluster.index.places_of(session) if each in known]
+    return (each for each in noted if each in known and each not in but and not is_on_its_way(each))
 
 
 def _is_here(machine: StateMachine, name: str, index: int) -> bool:
@@ -151,8 +151,9 @@ async def give_up_forgotten(
     found: Mapping[str, str],
     catch_up: Callable[[], Awaitable[None]],
 ) -> None:
-    """Close held runs whose sessions group 0 does not know, once its copy here, `cluster`, is
-    current: until then the sessions may be new (rule sessions.58). `found`: session -> run id.
+    """Close held runs whose sessions group 0 does not know, once this member's copy of it,
+    `cluster`, is current: until then the sessions may be new (rule sessions.58). `found`: session
+    -> run id.
     """
     with suppress(TimeoutError):  # the leader finds them again
         await catch_up()
@@ -207,7 +208,7 @@ def closed(state: State, cluster: State, sessions: Iterable[str]) -> Iterator[tu
 def closed_parts(
     machine: StateMachine, cluster: StateMachine, session: str, run_id: str
 ) -> Iterator[PartOfRunClosed]:
-    """What group 0 is told of a run that a data group has closed: `ENDS_TOLD` ends at a time."""
+    """The messages to group 0 about a run that a data group has closed, of `ENDS_TOLD` ends."""
     run = machine.run_of(session, run_id)
     if run is not None:
         ends = chain(_ends(machine.state, run), _unused(machine.state, cluster, session, run))

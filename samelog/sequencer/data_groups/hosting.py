@@ -113,7 +113,7 @@ class DataGroups:
         """(used, total) bytes of the member's disk."""
         self._leaders = KnownLeaders()
         self._under_way: set[tuple[int, str]] = set()
-        """(group, session) of a run whose many ends are looked at, or told, in the next turns."""
+        """(group, session) of a run whose many ends are checked, or sent, in the next turns."""
 
     # --- which there are --------------------------------------------------------------------------
 
@@ -346,9 +346,7 @@ class DataGroups:
     # --- ends of runs -----------------------------------------------------------------------------
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> None:
-        """A sender, here or at another member, has finished a run. That is told again until the
-        run is closed.
-        """
+        """A sender has finished a run. Members repeat that until the run is closed."""
         steps = self._end_run(session, run_id, ends)
         self._in_turns((METADATA, session), steps, ENDS_TOLD)
 
@@ -382,17 +380,17 @@ class DataGroups:
     def _settle_runs(self, replica: DataReplica) -> None:
         """Tell group 0's leader what this group, led here, has closed; close what group 0 has."""
         closed, over = replica.unsettled.owed(self._given.clock.now())
-        cluster, here = self._host.cluster_machine, replica.group_replica
+        cluster, parts = self._host.cluster_machine, replica.group_replica
         for session, run_id in closed:
-            messages = closed_parts(here.logs.machine, cluster, session, run_id)
+            messages = closed_parts(parts.logs.machine, cluster, session, run_id)
             steps = mapped(self._host.tell_part_closed, messages)
             self._in_turns((replica.number, session), steps, MESSAGES_AT_ONCE)
         known = cluster.state.sessions.by_name
         for session, run_id in over:
-            if session in known and not give_up_held(here, session, run_id):
-                finished(end_run(here, cluster, session, run_id, {}))
+            if session in known and not give_up_held(parts, session, run_id):
+                finished(end_run(parts, cluster, session, run_id, {}))
         if forgotten := {session: run for session, run in over if session not in known}:
-            replica.spawn(give_up_forgotten(here, cluster, forgotten, self._host.catch_up))
+            replica.spawn(give_up_forgotten(parts, cluster, forgotten, self._host.catch_up))
 
     # --- time -------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Who leads each data group, as far as a member without its replica has heard.
 
-Invariant: what is known of a group is of the newest term that was told.
+Invariant: the leader known of a group is that of the newest term reported.
 """
 
 from __future__ import annotations

@@ -519,7 +519,7 @@ class RunInputs:
         """Whether damage was found in front of an end in the newest EndRun. Without a smaller end,
         the cluster would wait for bytes that no longer exist.
         """
-        damaged = self._session.damaged_inputs(self._run().run)
+        damaged = () if self.run is None else self._session.damaged_inputs(self.run.run)
         return any(
             _end_of_bytes(shipped.files) < self._named.get(name, (0, 0))
             for name in damaged

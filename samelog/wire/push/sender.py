@@ -391,7 +391,7 @@ class PushSender:
     def rest(self, now: float) -> None:
         """Nothing to send just now: perhaps that was all of the run."""
         run = self.inputs.run
-        if self.phase is PushPhase.ENDING and run is not None and self.inputs.has_named_damage:
+        if self.phase is PushPhase.ENDING and self.inputs.has_named_damage:
             self._enter(PushPhase.SHIPPING, now)
         if self.phase is not PushPhase.SHIPPING or run is None or not self._may_end(run.run):
             return

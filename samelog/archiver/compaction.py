@@ -105,11 +105,16 @@ class Compactions(msgspec.Struct, omit_defaults=True):
 
     def keep(self, segments: list[CompactedSegment]) -> None:
         """These are all there are: who had others is lost, and so is an order under way."""
-        self.order, self.written, self.segments = None, {}, segments
+        self.give_up_order()
+        self.segments = segments
+
+    def give_up_order(self) -> None:
+        """A compaction that is under way is not carried out."""
+        self.order, self.written = None, {}
 
     def forget_below(self, base: int) -> None:
         """Segments below are archived; an order that begins there is given up."""
-        self.order, self.written = None, {}
+        self.give_up_order()
         self.segments = [each for each in self.segments if each.base >= base]
 
 

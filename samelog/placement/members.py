@@ -19,11 +19,14 @@ MANY = 3
 
 @dataclass(frozen=True, slots=True)
 class PlacementLimits:
-    """`per_member`: how many tasks at most give to a member, or take from it, at once."""
+    """`per_member`: how many tasks at most give to a member, or take from it, at once.
+    `pause_most_ms`: for how long the move of a partition may keep it from being compacted.
+    """
 
     replace_after_ms: int = 600_000
     per_member: int = 2
     partitions_per_group: int = 20
+    pause_most_ms: int = 14_400_000
 
 
 class Availability(Enum):

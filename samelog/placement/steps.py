@@ -50,6 +50,9 @@ def next_step(
     group = table.groups.get(task.group)
     if group is not None and task.target is None and table.is_abandoned(group):
         return _end(task, TaskState.CANCELLED, "its group has no partitions any more")
+    if moved.is_overdue and task.state is not TaskState.CANCELLING:
+        reason = "its partition would have been compacted long ago"
+        return TaskStep(change=TurnTask(task.number, TaskState.CANCELLING, reason, declines=True))
     if task.state is TaskState.PAUSED:
         return TaskStep(waits_for="paused")
     if task.group == METADATA:
@@ -266,11 +269,17 @@ def _move(table: PlacementTable, task: PlacementTask, moved: PartitionMove) -> T
         return _ask(table, task, Action.DROP_PARTITION, task.group)
     if moved.is_open:
         return TaskStep(change=PartitionMoved(task.number))
-    if not moved.is_copied and not moved.is_sealed:
+    if moved.is_sealed:
+        return _ask(table, task, Action.OPEN_PARTITION, task.target)
+    return _to_seal(table, task, moved)
+
+
+def _to_seal(table: PlacementTable, task: PlacementTask, moved: PartitionMove) -> TaskStep:
+    if not moved.is_held:
+        return _ask(table, task, Action.HOLD_PARTITION, task.group)
+    if not moved.is_copied:
         return _ask(table, task, Action.COPY_PARTITION, task.target)
-    if not moved.is_sealed:
-        return _ask(table, task, Action.SEAL_PARTITION, task.group)
-    return _ask(table, task, Action.OPEN_PARTITION, task.target)
+    return _ask(table, task, Action.SEAL_PARTITION, task.group)
 
 
 def _undo_move(table: PlacementTable, task: PlacementTask, moved: PartitionMove) -> TaskStep:

@@ -97,6 +97,7 @@ class Action(IntEnum):
     OPEN_PARTITION = 7
     DROP_PARTITION = 8
     FORBID_SEAL = 9
+    HOLD_PARTITION = 10
 
 
 class GroupOrder(msgspec.Struct, frozen=True, array_like=True):
@@ -117,19 +118,23 @@ class GroupOrder(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PartitionMove(msgspec.Struct, frozen=True, array_like=True):
-    """How far the move of a partition is, as both groups say: every replica of the target has its
-    log; it is sealed; it is open there; no replica of the source has files of it any more.
+    """How far the move of a partition is, as both groups say: the source does not compact it; every
+    replica of the target has its log; it is sealed; it is open there; no replica of the source has
+    files of it any more.
 
     `has_files`: the target may have files of it. `is_forbidden`: the source will never seal it for
-    this task.
+    this task. `is_overdue`: it is not sealed, and the source has waited with a compaction of it for
+    as long as it may.
     """
 
+    is_held: bool = False
     is_copied: bool = False
     is_sealed: bool = False
     is_open: bool = False
     is_dropped: bool = False
     has_files: bool = False
     is_forbidden: bool = False
+    is_overdue: bool = False
 
 
 class PlacementRefused(Exception):

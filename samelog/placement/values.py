@@ -143,8 +143,9 @@ class PassStage(IntEnum):
     format.
 
     COPYING: it comes, and this group has the log up to some offset. OPEN: it has come, with all
-    that is known of it. SEALED: it leaves, and nothing is merged here any more. GONE: nothing of it
-    is here. FORBIDDEN: it will not be sealed for this task.
+    that is known of it. HELD: it leaves, and its files are not compacted meanwhile. SEALED: it
+    leaves, and nothing is merged here any more. GONE: nothing of it is here. FORBIDDEN: it will not
+    be sealed for this task.
     """
 
     COPYING = 1
@@ -152,6 +153,7 @@ class PassStage(IntEnum):
     SEALED = 3
     GONE = 4
     FORBIDDEN = 5
+    HELD = 6
 
 
 class PartitionPass(msgspec.Struct, frozen=True, array_like=True):

@@ -39,6 +39,8 @@ from samelog.sequencer.ingest.log_source import NodeLogSource
 from samelog.sequencer.ingest.peer_pulls import PeerPulls
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.unknown_logs import UnknownLogs
+from samelog.sequencer.keys.coverage import KeyCoverage
+from samelog.sequencer.keys.fetching import KeyFetches, holders_of
 from samelog.sequencer.keys.keeper import KeeperParts, KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.merge.drafts import PlannerLimits
@@ -60,6 +62,7 @@ from samelog.sequencer.spanning.participant import Participant
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.wire.bounds import METADATA_GROUP
+from samelog.wire.peer_messages import KeysAsked, KeysTold
 
 
 class ReplicaOwner(Protocol):
@@ -92,6 +95,11 @@ class ReplicaOwner(Protocol):
 
     def fail(self, error: BaseException) -> None:
         """The replica met an error it was not made for."""
+
+    def send_about_keys(self, node: int, message: KeysAsked | KeysTold) -> None:
+        """Tell a replica of any group something about an index of keys. `node`: its member, which
+        may be this one.
+        """
 
     @property
     def elsewhere(self) -> OtherGroups:
@@ -437,6 +445,8 @@ def archiver_parts(
 def _keys(
     site: ReplicaSite, raft: RaftParts, logs: LogParts, ask: Callable[[], list[int]]
 ) -> KeyKeeper:
+    owner, group, in_thread = site.owner, site.seat.group, site.given.host.in_thread
+    holders = partial(holders_of, group, ask, owner.elsewhere)
     return KeyKeeper(
         KeeperParts(
             fs=site.given.fs,
@@ -448,8 +458,10 @@ def _keys(
             coordinator=raft.coordinator,
             proposer=raft.proposer,
             filter=raft.keys,
-            send=site.peers.send,
+            fetches=KeyFetches(group, owner.send_about_keys, holders, in_thread),
             ask=ask,
+            elsewhere=owner.elsewhere,
+            coverage=KeyCoverage(site.given.clock, lambda: raft.group.raft.leader, site.peers.send),
             number=site.member.directory.record.number,
             at_work=site.at_work,
         )

@@ -64,7 +64,14 @@ from samelog.sequencer.watched_files import WatchedFiles
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.wire.bounds import Health
 from samelog.wire.messages import Hello
-from samelog.wire.peer_messages import LogsHeld, MemberList, PartOfRunClosed, PassReport
+from samelog.wire.peer_messages import (
+    KeysAsked,
+    KeysTold,
+    LogsHeld,
+    MemberList,
+    PartOfRunClosed,
+    PassReport,
+)
 
 log = logging.getLogger(__name__)
 
@@ -353,6 +360,10 @@ class Node:
     async def keep_commit(self) -> None:
         """See replica.ReplicaHost."""
         await self.raft.group.keep_commit_soon()
+
+    def send_about_keys(self, node: int, message: KeysAsked | KeysTold) -> None:
+        """See building.ReplicaOwner."""
+        self.data_groups.send_about_keys(node, message)
 
     @property
     def elsewhere(self) -> OtherGroups:

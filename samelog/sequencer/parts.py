@@ -67,6 +67,7 @@ from samelog.wire.peer_messages import (
     HistoryAsked,
     HistoryTold,
     KeysAsked,
+    KeysCovered,
     KeysTold,
     PeerMessage,
 )
@@ -167,7 +168,7 @@ class CareParts:
         match message:
             case HistoryAsked() | HistoryTold():
                 self.archive.receive(node, message)
-            case KeysAsked() | KeysTold():
+            case KeysAsked() | KeysTold() | KeysCovered():
                 self.keys.receive(node, message)
 
 

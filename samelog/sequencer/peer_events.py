@@ -33,6 +33,8 @@ from samelog.wire.peer_messages import (
     HoldsDecision,
     HoldsTold,
     InGroup,
+    KeysAsked,
+    KeysTold,
     LacksLibraries,
     Leads,
     LogsHeld,
@@ -62,6 +64,8 @@ OfDataGroups = (
     | PassAsked
     | PassTold
     | PassReport
+    | KeysAsked
+    | KeysTold
     | RunAsked
     | RunHeld
     | Beat
@@ -172,7 +176,7 @@ class PeerEvents:
     def _of_data_groups(self, node: int, message: OfDataGroups) -> None:
         groups = self._node.data_groups
         match message:
-            case InGroup():
+            case InGroup() | KeysAsked() | KeysTold():
                 groups.on_message(node, message)
             case PartOfRunClosed():
                 self._node.part_closed(message)

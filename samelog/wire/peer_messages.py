@@ -136,16 +136,23 @@ class HistoryTold(Message, frozen=True, tag=47):
 
 
 class KeysAsked(Message, frozen=True, tag=100):
-    """Which entries of a partition's index of keys follow `behind`, of records below an offset?"""
+    """To a replica of `group`, from one of the group `asker`: which entries of a partition's index
+    of keys follow `behind`, of records below an offset?
+    """
 
+    group: Unsigned32
+    asker: Unsigned32
     partition: Unsigned32
     behind: bytes
     below: Place63
 
 
 class KeysTold(Message, frozen=True, tag=101):
-    """These, as a MessagePack list of [key, offset]; all up to the key `reach` were looked at."""
+    """To a replica of `group`: these, as a MessagePack list of [key, offset], which covers all up
+    to the key `reach`.
+    """
 
+    group: Unsigned32
     partition: Unsigned32
     behind: bytes
     below: Place63
@@ -154,7 +161,13 @@ class KeysTold(Message, frozen=True, tag=101):
     is_last: bool
 
 
-ABOUT_KEYS = KeysAsked, KeysTold
+class KeysCovered(Message, frozen=True, tag=102):
+    """To the leader of a group that a partition comes to: the sender's replica knows all keys of it
+    below an offset.
+    """
+
+    partition: Unsigned32
+    offset: Place63
 
 
 class Forgotten(Message, frozen=True, tag=48):
@@ -274,14 +287,15 @@ class PassTold(Message, frozen=True, tag=69):
 class PassReport(Message, frozen=True, tag=70):
     """To the leader of group 0: how far a data group that the sender leads is with a partition that
     a task moves, as placement.values.PassStage, 0: it has not begun; `is_whole`: its voters that
-    are up, and a majority, have all that it knows of.
+    are up, and a majority, have all that it knows of; `pauses`: it would compact the partition.
     """
 
     group: Unsigned32
     task: Unsigned32
     partition: Unsigned32
-    stage: Annotated[int, msgspec.Meta(ge=0, le=5)]
+    stage: Annotated[int, msgspec.Meta(ge=0, le=6)]
     is_whole: bool
+    pauses: bool
 
 
 class PartOfRunClosed(Message, frozen=True, tag=67):
@@ -396,6 +410,7 @@ PeerMessage: TypeAlias = (
     | HistoryTold
     | KeysAsked
     | KeysTold
+    | KeysCovered
     | MemberState
     | LacksLibraries
     | SiteLag

@@ -108,14 +108,15 @@ def test_what_cannot_be_is_refused(wire: Wire, admin: AdminClient) -> None:
     assert reassign(wire, topic, wanted) == [39, 39, 38, 85, 3]
 
 
-def test_partitions_whose_keys_count_once_move_with_their_group_only(
-    world: World, wire: Wire, admin: AdminClient
+def test_partitions_whose_keys_count_once_move_by_themselves(
+    wire: Wire, admin: AdminClient
 ) -> None:
     topic = f"keyed-{uuid.uuid4()}"
     create(admin, NewTopic(topic, PARTITIONS, 1, config={"dedup.key": "first"}))
     list(partitions_of(admin, topic))
-    assert reassign(wire, topic, {0: [0, 1]}) == [39]
-    assert not under_way(wire, topic)
+    assert reassign(wire, topic, {0: [0, 1]}) == [0]
+    wait_for(lambda: not under_way(wire, topic), "it is where it is wanted")
+    assert replicas(admin, topic)[0] == [0, 1]
 
 
 def test_the_first_replica_is_elected(wire: Wire, admin: AdminClient) -> None:

@@ -17,6 +17,8 @@ from samelog.wire.peer_messages import KeysAsked, KeysTold, PeerMessage
 from tests.keys.looking import at_once
 
 BLOCK = 8
+OWN, OTHER = 3, 4
+"""The group that asks, and the one that is asked."""
 NEW = b"\x00new"
 
 
@@ -34,16 +36,18 @@ class Pair:
     def __init__(self, there: LmdbKeys, peers: Sequence[int] = (2,)) -> None:
         self.there = there
         self.asked = 0
-        self.here = KeyFetches(self.to_peer, lambda: peers, at_once)
-        self.peer = KeyFetches(self.back, list, at_once)
+        self.here = KeyFetches(OWN, self.to_peer, lambda number: (OTHER, peers), at_once)
+        self.peer = KeyFetches(OTHER, self.back, lambda number: (OTHER, ()), at_once)
 
     def to_peer(self, node: int, message: PeerMessage) -> None:
         assert isinstance(message, KeysAsked)
+        assert (node, message.group) == (2, OTHER)
         self.asked += 1
         self.answer = asyncio.ensure_future(self.peer.answer(1, message, self.there))
 
     def back(self, node: int, message: PeerMessage) -> None:
         assert isinstance(message, KeysTold)
+        assert (node, message.group) == (1, OWN)
         asyncio.get_running_loop().call_soon(self.here.answered, message)
 
 
@@ -91,7 +95,7 @@ def test_a_peer_that_is_silent_is_given_up(tmp_path: Any, monkeypatch: pytest.Mo
     def silent(node: int, message: PeerMessage) -> None:
         """Nothing comes back."""
 
-    fetches = KeyFetches(silent, lambda: [2], at_once)
+    fetches = KeyFetches(OWN, silent, lambda number: (OWN, [2]), at_once)
     assert asyncio.run(fetches.fetch(1, here, 50, KeyedPartition())) is None
-    nobody = KeyFetches(silent, list, at_once)
+    nobody = KeyFetches(OWN, silent, lambda number: (OWN, ()), at_once)
     assert asyncio.run(nobody.fetch(1, here, 50, KeyedPartition())) is None

@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 from samelog.format.errors import CorruptLog
+from samelog.placement.values import PartitionPass, PassStage
 from samelog.runtime.at_work import AtWork
+from samelog.sequencer.cluster.repair.merged import NowhereElse
 from samelog.sequencer.host import Host
-from samelog.sequencer.keys import keeper
+from samelog.sequencer.keys import coverage, keeper
+from samelog.sequencer.keys.coverage import KeyCoverage
+from samelog.sequencer.keys.fetching import Fetched, IndexHolders, KeyFetches, holders_of
 from samelog.sequencer.keys.keeper import KeeperParts, KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.keys import KeyedPartition
 from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
-from samelog.store.keys.key_store import FOLDER, open_keys
+from samelog.store.keys.key_store import FOLDER, KeyStore, open_keys
 from samelog.store.merged.log import MergedLog
+from samelog.wire.peer_messages import KeysCovered
 from tests.keys.looking import at_once, offsets
 from tests.keys.test_key_filter import batch
 from tests.store.storage import open_merged
+
+
+class Elsewhere(NowhereElse):
+    """The members of another group from which the partition comes."""
+
+    def __init__(self) -> None:
+        self.there: list[int] = []
+
+    def members(self, number: int) -> Sequence[int]:
+        return self.there
+
+    def group(self, number: int) -> int:
+        return 7
 
 
 class Kept:
@@ -32,7 +52,10 @@ class Kept:
         self.machine = StateMachine()
         self.machine.apply(CreateTopicCommand("t", "t", 1, {"dedup.key": "first"}, 0))
         self.log: MergedLog = open_merged(path)
-        self.now = 0.0
+        self.now, self.leader = 0.0, 2
+        self.clock = cast(Any, SimpleNamespace(now=lambda: self.now))
+        self.elsewhere = Elsewhere()
+        self.told: list[tuple[int, KeysCovered]] = []
         self.transferred: list[int] = []
         self.here = SimpleNamespace(log=self.log, fault=None, topic="t", index=0)
         self.merging = SimpleNamespace(partitions={1: self.here})
@@ -44,18 +67,29 @@ class Kept:
         return KeeperParts(
             fs=OsFileSystem(),
             host=Host(in_thread=at_once),
-            clock=cast(Any, SimpleNamespace(now=lambda: self.now)),
+            clock=self.clock,
             machine=self.machine,
             merging=cast(Any, self.merging),
             group=cast(Any, self.group),
             coordinator=cast(Any, SimpleNamespace(plan_again=lambda number: None)),
             proposer=cast(Any, None),
             filter=self.filter,
-            send=lambda node, message: None,
-            ask=lambda: [2] if self.group.is_leader else [],
+            fetches=KeyFetches(1, lambda node, message: None, self.holders, at_once),
+            ask=self.ask,
+            elsewhere=self.elsewhere,
+            coverage=KeyCoverage(self.clock, lambda: self.leader, self.tell),
             number=1,
             at_work=AtWork(),
         )
+
+    def ask(self) -> list[int]:
+        return [2] if self.group.is_leader else []
+
+    def holders(self, number: int) -> IndexHolders:
+        return holders_of(1, self.ask, self.elsewhere, number)
+
+    def tell(self, node: int, message: KeysCovered) -> None:
+        self.told.append((node, message))
 
     def append(self, *keys: bytes) -> None:
         data = bytearray(batch(*keys))
@@ -116,7 +150,7 @@ def lead(kept: Kept) -> None:
 def test_a_leader_that_cannot_know_gives_the_leadership_away(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "log")
     lead(kept)
-    kept.keeper._fetches._ask = list  # no peer answers
+    kept.keeper._fetches._holders = lambda number: (1, ())  # no peer answers
     kept.look()
     assert kept.keeper.troubles
     assert not kept.transferred
@@ -149,6 +183,57 @@ def test_a_leader_gives_the_leadership_away_while_it_fetches(tmp_path: Path) -> 
         await asyncio.sleep(0)
 
     asyncio.run(body())
+
+
+def test_of_a_partition_that_comes_its_old_group_is_asked_and_the_leader_is_told(
+    tmp_path: Path,
+) -> None:
+    """A leader that has not fetched all keys yet leads on: it plans nothing of it anyway."""
+    kept, asked = Kept(tmp_path / "log"), list[IndexHolders]()
+    lead(kept)
+    kept.elsewhere.there = [4, 5]
+    kept.machine.state.transfers.passing = PartitionPass(9, 1, PassStage.COPYING)
+    found = Fetched({}, is_different=False)
+
+    async def fetch(number: int, store: KeyStore, below: int, keyed: KeyedPartition) -> Fetched:
+        asked.append(kept.keeper._fetches._holders(number))
+        return found
+
+    kept.keeper._fetches.fetch = fetch  # type: ignore[method-assign]
+
+    async def rounds() -> None:
+        for _ in range(3):
+            await kept.keeper.look()
+            await asyncio.sleep(0)
+            kept.now += keeper.GIVE_AWAY_AFTER_S
+
+    asyncio.run(rounds())
+    assert asked == [(7, [4, 5])]
+    assert kept.told == [
+        (2, KeysCovered(1, 0)),
+        (2, KeysCovered(1, 11)),
+        (2, KeysCovered(1, 11)),
+    ]
+    assert not kept.transferred
+    kept.elsewhere.there = []
+    kept.look()
+    assert len(kept.told) == 3, "it has come"
+    kept.keeper.close()
+
+
+def test_what_a_member_said_long_ago_counts_no_more(tmp_path: Path) -> None:
+    """Its disk may be another one since."""
+    kept = Kept(tmp_path / "log")
+    covers = kept.keeper.coverage.has_covered
+    kept.keeper.receive(3, KeysCovered(1, 20))
+    assert [covers(3, 1, 20), covers(3, 1, 21), covers(3, 2, 20), covers(4, 1, 0)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    kept.now += coverage.COUNTS_S
+    assert not covers(3, 1, 20)
 
 
 def test_what_is_archived_and_counts_no_more_is_not_fetched(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from unittest.mock import patch
 
 from samelog.format.errors import CorruptLog, LogFormatError
-from samelog.sequencer.keys.fetching import KeyFetches
+from samelog.sequencer.keys.coverage import KeyCoverage
+from samelog.sequencer.keys.fetching import IndexHolders, KeyFetches
 from samelog.sequencer.keys.keeper import KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.keys.lookups import KeyLookups
@@ -17,7 +18,8 @@ from samelog.sequencer.merge import drafts
 from samelog.sequencer.merge.bookings import Bookings
 from samelog.sequencer.merge.drafts import EntryBudget
 from samelog.sequencer.merge.planner import Planner
-from samelog.sequencer.state.tables.keys import KeyedPartition
+from samelog.sequencer.state.tables.keys import KeyedPartition, KeysTable
+from samelog.sequencer.state.tables.transfers import TransfersTable
 from samelog.sequencer.state.units import topics
 from samelog.store.keys import key_store
 from samelog.store.keys.key_pages import KeySnapshot
@@ -306,9 +308,46 @@ def use_pages_again_at_once() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def carry_no_keys() -> Iterator[None]:
+    """A partition comes to its new group as one whose keys never counted."""
+    with patch.object(KeysTable, "import_", lambda *_: None):
+        yield
+
+
+@contextmanager
+def seal_before_the_index() -> Iterator[None]:
+    """A partition is sealed in its old group before the new one knows the keys of its records."""
+    with (
+        patch.object(KeyCoverage, "has_covered", lambda *_: True),
+        patch("tests.placement.passing_world.Group.has_covered", lambda *_: True),
+    ):
+        yield
+
+
+@contextmanager
+def ask_the_new_group_only() -> Iterator[None]:
+    """Members of a partition's new group ask each other for keys that none of them has."""
+
+    def holders(own: int, ask: Any, elsewhere: Any, number: int) -> IndexHolders:
+        return own, ask()
+
+    with patch("tests.keys.test_key_keeping.holders_of", holders):
+        yield
+
+
+@contextmanager
+def tell_digests_on_the_way() -> Iterator[None]:
+    """Members agree on digests that their new group forgets once the partition is open there."""
+    with patch.object(TransfersTable, "is_on_its_way", lambda self, partition: False):
+        yield
+
+
 _FILTER, _STORE = "tests/keys/test_key_filter.py::", "tests/keys/test_key_store.py::"
 _NODES, _FETCHING = "tests/keys/test_key_nodes.py::", "tests/keys/test_key_fetching.py::"
 _KEEPING, _FAULTS = "tests/keys/test_key_keeping.py::", "tests/keys/test_key_faults.py::"
+_PASSING, _MOVING = "tests/placement/test_passing.py::", "tests/sequencer/test_moving_kinds.py::"
+_ALL_KNOWN = "test_partitions_pass_with_all_that_is_known_of_them"
 KEYS = (
     (
         "keys.1",
@@ -335,6 +374,14 @@ KEYS = (
         lead_until_all_is_fetched,
         _KEEPING + "test_a_leader_gives_the_leadership_away_while_it_fetches",
     ),
+    ("keys.11", carry_no_keys, _MOVING + "test_a_key_counts_once_wherever_its_partition_moves"),
+    ("keys.11", seal_before_the_index, _PASSING + _ALL_KNOWN),
+    (
+        "keys.11",
+        ask_the_new_group_only,
+        _KEEPING + "test_of_a_partition_that_comes_its_old_group_is_asked_and_the_leader_is_told",
+    ),
+    ("keys.11", tell_digests_on_the_way, _PASSING + "test_what_is_known_of_keys_comes_along"),
     ("keys.7", believe_old_answers, _FILTER + "test_what_an_index_gets_while_it_is_asked_counts"),
     (
         "keys.7",

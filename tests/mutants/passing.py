@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from samelog.archiver.compaction import CompactCommand, apply_order
 from samelog.archiver.history import ArchiveHistory
 from samelog.consensus import Busy, NotLeader
+from samelog.placement import steps
 from samelog.placement.tasks import Action
 from samelog.placement.values import PassStage, Placement
 from samelog.sequencer.cluster import catching_up
@@ -23,6 +24,7 @@ from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.state import machine
 from samelog.sequencer.state.tables import epochs
 from samelog.sequencer.state.tables.open_transactions import OpenTransactionsTable
+from samelog.sequencer.state.tables.partitions import PartitionsTable
 from samelog.sequencer.state.tables.placement import OpenPartition
 from samelog.sequencer.state.tables.producers import ProducersTable
 from samelog.sequencer.state.tables.sessions import SessionsTable
@@ -193,8 +195,8 @@ def leave_what_was_copied() -> Iterator[None]:
     """A cancelled move is over while the new group has files of it."""
     original = _moved_by()
 
-    def moved_by(task: Any, said: Any) -> Any:
-        return replace(original(task, said), has_files=False)
+    def moved_by(task: Any, said: Any, **is_late: bool) -> Any:
+        return replace(original(task, said, **is_late), has_files=False)
 
     with (
         patch("samelog.sequencer.data_groups.placing.moved_by", moved_by),
@@ -247,9 +249,60 @@ def remove_unknown_groups() -> Iterator[None]:
 
 
 @contextmanager
-def seal_what_is_compacted() -> Iterator[None]:
-    """Its new group is told of segments that it cannot get."""
-    with patch.object(moves, "is_compacted", lambda _: False):
+def seal_what_is_not_held() -> Iterator[None]:
+    """A partition goes though it may have been compacted since its new group got the list."""
+    original = moves._seal
+
+    def seal(state: State, command: PassPartition) -> Any:
+        if state.transfers.pass_of(command.task) is None:
+            moves._enter(state, command, PassStage.HELD)
+        return original(state, command)
+
+    with patch.dict(moves._STEPS, {Action.SEAL_PARTITION: seal}):
+        yield
+
+
+@contextmanager
+def copy_what_is_not_held() -> Iterator[None]:
+    """The new group copies a partition that the old one still compacts."""
+    original = steps._move
+
+    def move(table: Any, task: Any, moved: Any) -> Any:
+        return original(table, task, replace(moved, is_held=True))
+
+    with patch.object(steps, "_move", move):
+        yield
+
+
+@contextmanager
+def carry_no_generations() -> Iterator[None]:
+    """The new group does not learn which segments were compacted."""
+    original = PartitionsTable.import_
+
+    def import_(self: PartitionsTable, number: int, exported: bytes) -> None:
+        original(self, number, exported)
+        self.by_number[number].compacted = None
+
+    with patch.object(PartitionsTable, "import_", import_):
+        yield
+
+
+@contextmanager
+def pause_for_ever() -> Iterator[None]:
+    """A move that does not come to its end keeps its partition from being compacted."""
+    original = steps.next_step
+
+    def next_step(table: Any, states: Any, task: Any, moved: Any) -> Any:
+        return original(table, states, task, replace(moved, is_overdue=False))
+
+    with patch("tests.placement.test_passing.next_step", next_step):
+        yield
+
+
+@contextmanager
+def compact_what_is_held() -> Iterator[None]:
+    """A partition is compacted while another group copies it."""
+    with patch.object(TransfersTable, "is_held", TransfersTable.is_on_its_way):
         yield
 
 
@@ -274,6 +327,8 @@ def say_that_all_is_here() -> Iterator[None]:
 
 _WORLDS = "tests/placement/test_passing.py::test_partitions_pass_with_all_that_is_known_of_them"
 _IN = "tests/placement/test_passing.py::"
+_SEGMENTS = "test_a_compacted_partition_takes_its_segments_along"
+_TOO_LONG = "test_a_move_ends_that_keeps_a_partition_from_being_compacted_for_too_long"
 _OPEN = "test_a_partition_with_an_open_transaction_is_not_sealed"
 _LEFTOVERS = "tests/sequencer/test_leftovers.py::test_files_of_unknown_groups_are_kept_and_shown"
 _PHASES = "tests/sequencer/test_catching_up.py::test_phases_come_in_order"
@@ -282,6 +337,7 @@ _TABLES = "tests/sequencer/test_partition_tables.py::"
 _LATE = "tests/placement/test_passing.py::test_steps_that_come_late_change_nothing"
 _RUNS = "tests/placement/test_passing.py::test_a_run_goes_on_where_its_partition_is"
 _LEFT = "tests/placement/test_passing.py::test_what_left_is_not_opened_by_an_old_table"
+_SIMULATED = "tests/placement/test_simulation.py::test_worlds_keep_their_promises"
 _COMES = "tests/sequencer/test_repair.py::test_what_comes_from_another_group_is_not_given_up"
 
 PASSING = (
@@ -299,8 +355,12 @@ PASSING = (
     ("placement.7", number_targets_as_before, _HISTORY),
     ("placement.7", seal_what_is_staged, _IN + "test_what_is_staged_is_not_sealed"),
     ("placement.7", seal_within_a_transaction, _IN + _OPEN),
-    ("placement.7", seal_what_is_compacted, _IN + "test_a_compacted_partition_stays_in_its_group"),
-    ("placement.7", compact_on_the_way, _IN + "test_nothing_is_compacted_on_its_way"),
+    ("placement.22", seal_what_is_not_held, _IN + "test_what_is_not_held_is_not_sealed"),
+    ("placement.22", copy_what_is_not_held, _SIMULATED),
+    ("placement.22", compact_on_the_way, _IN + "test_nothing_is_compacted_on_its_way"),
+    ("placement.22", compact_what_is_held, _IN + "test_nothing_is_compacted_on_its_way"),
+    ("placement.22", carry_no_generations, _IN + _SEGMENTS),
+    ("placement.22", pause_for_ever, _IN + _TOO_LONG),
     ("placement.7", end_runs_for_good, _RUNS),
     ("placement.7", begin_runs_twice, _RUNS),
     ("placement.7", void_what_is_coming, _COMES),

@@ -47,6 +47,7 @@ class RealPartition:
     open_in: int | None
     files: set[int]
     sealed_by: int | None = None
+    held_by: int | None = None
     copied_by: int | None = None
     forbidden: set[int] = field(default_factory=set)
     newest_task: int = 0
@@ -186,6 +187,7 @@ class Cluster:
         if real is None:
             return PartitionMove()
         return PartitionMove(
+            is_held=real.held_by == task,
             is_copied=real.copied_by == task,
             is_sealed=real.sealed_by == task,
             is_open=real.sealed_by == task and real.open_in == target,
@@ -199,7 +201,12 @@ class Cluster:
         if real is None or order.task < real.newest_task:
             return
         real.newest_task = order.task
-        if order.action is Action.COPY_PARTITION:
+        if order.action is Action.HOLD_PARTITION:
+            if order.task not in real.forbidden and real.open_in == order.group:
+                real.held_by = order.task
+        elif order.action is Action.COPY_PARTITION:
+            if real.held_by != order.task:
+                raise Harm(f"partition {number} is copied while it may be compacted")
             real.files.add(order.group)
             if self.chance.random() < 0.5:
                 real.copied_by = order.task

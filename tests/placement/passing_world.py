@@ -9,7 +9,7 @@ Invariant: everything in a world follows from its seed.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +37,7 @@ from samelog.wire.peer_messages import PassAsked, PassReport, PassTold
 MOVING, STAYING = 1, 2
 TOPIC = "a" * 32
 CHIEF = 9
+NO_SETTINGS: Mapping[str, str] = {}
 STEPS = 400
 STEPS_TO_END = 4_000
 
@@ -55,15 +56,21 @@ class NoHistory:
 class Group:
     """One group: its state, what is proposed, and its log of the partition that moves."""
 
-    def __init__(self, number: int, partition: int) -> None:
+    def __init__(
+        self, number: int, partition: int, settings: Mapping[str, str] = NO_SETTINGS
+    ) -> None:
         self.number = number
         self.machine = StateMachine()
         self.machine.state.members.level = LOWEST
         self.machine.state.placement.own = [PlacedReplica(number, number)]
-        self.machine.apply(OpenPartition(partition, TOPIC, "t", {}, 1, [MOVING, STAYING]))
+        self.machine.apply(
+            OpenPartition(partition, TOPIC, "t", dict(settings), 1, [MOVING, STAYING])
+        )
         self.entries: list[bytes] = []
         self.copied = 0
         """How much of the partition that moves is here, and durable."""
+        self.indexed = 0
+        """How far the index of its keys reaches."""
         self.is_led = True
 
     @property
@@ -86,8 +93,14 @@ class Group:
                 coordinator=SimpleNamespace(views={}),
             ),
             logs=SimpleNamespace(machine=self.machine, merging=merging),
-            care=SimpleNamespace(archive=SimpleNamespace(history=NoHistory())),
+            care=SimpleNamespace(
+                archive=SimpleNamespace(history=NoHistory()), keys=SimpleNamespace(coverage=self)
+            ),
         )
+
+    def has_covered(self, node: int, partition: int, offset: int) -> bool:
+        """See KeyCoverage."""
+        return self.indexed >= offset
 
 
 class Writer:
@@ -106,7 +119,9 @@ class PassingWorld:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.groups = {1: Group(1, MOVING), 2: Group(2, STAYING)}
+        settings = {"dedup.key": "first"} if seed % 3 == 0 else NO_SETTINGS
+        self.groups = {n: Group(n, each, settings) for n, each in ((1, MOVING), (2, STAYING))}
+        self.has_keys = bool(settings)
         self.groups[1].copied = 0
         placement = Placement()
         apply_change(placement, PlaceGroups(1, tuple(NewGroup(1, (n,), n) for n in (1, 2))))
@@ -208,15 +223,16 @@ class PassingWorld:
     def commit(self, group: Group) -> None:
         """The next entry is applied, with what that means for the log."""
         (command,) = decode_commands(group.entries.pop(0))
-        before = MOVING in group.state.partitions.by_number
+        known = group.state.partitions.by_number.get(MOVING)
         outcome = group.machine.apply(command)
         if isinstance(command, Merge) and not isinstance(outcome, Rejection):
             self._merged(group, command)
         opens = isinstance(command, PassPartition) and command.action is Action.OPEN_PARTITION
         if opens and not isinstance(outcome, Rejection):
             self._compare_with_source(group)
-        if before and MOVING not in group.state.partitions.by_number:
-            group.copied = 0
+        if known is not None and MOVING not in group.state.partitions.by_number:
+            group.copied = group.indexed = 0
+            self._check_keys(group, known.next_offset)
             if not any(self.has_all(each) for each in self.groups.values()):
                 raise Harm("records are gone with the source")
 
@@ -226,9 +242,17 @@ class PassingWorld:
         for producer, batches in source.producers.batches.items():
             if MOVING in batches and target.producers.batches[producer][MOVING] != batches[MOVING]:
                 raise Harm(f"what was merged of {producer} is forgotten")
+        if source.keys.export(MOVING) != target.keys.export(MOVING):
+            raise Harm("what is known of keys is forgotten")
         for dedup_id, known in source.watermarks.by_dedup_id.items():
             if MOVING in known and target.watermarks.by_dedup_id[dedup_id][MOVING] != known[MOVING]:
                 raise Harm(f"what was merged of {dedup_id} is forgotten")
+
+    def _check_keys(self, source: Group, end: int) -> None:
+        """A group has dropped the partition, and its index of all keys below `end`."""
+        has_left = MOVING in source.state.transfers.left
+        if self.has_keys and has_left and self.groups[3 - source.number].indexed < end:
+            raise Harm("keys are gone with the source")
 
     def has_all(self, group: Group) -> bool:
         return MOVING in group.state.partitions.by_number and group.copied >= len(self.log)
@@ -253,6 +277,10 @@ class PassingWorld:
         if known is not None and MOVING in other.state.partitions.by_number:
             reach = min(known.next_offset, other.copied)
             group.copied = max(group.copied, min(reach, group.copied + self.chance.randint(0, 9)))
+
+    def index(self, group: Group) -> None:
+        """The group indexes more of what it has copied."""
+        group.indexed += self.chance.randint(0, group.copied - group.indexed)
 
     def lose_leader(self, group: Group) -> None:
         """What is not committed yet is gone."""
@@ -334,6 +362,7 @@ class PassingWorld:
             lambda: self.commit_some(group),
             lambda: self.commit_some(group),
             lambda: self.copy(group),
+            lambda: self.index(group),
             lambda: self.write(writer),
             lambda: self.next_run(writer),
             lambda: self._input(self.groups[2], writer, STAYING),

@@ -75,6 +75,7 @@ class Cluster:
         """A task begins, and the partition is sealed."""
         task = PlacementTask(1, TaskKind.MOVE_PARTITION, METADATA, partition=MOVING, target=TARGET)
         self.change(WantGroup(MOVING, TARGET), StartTask(task))
+        self.step(Action.HOLD_PARTITION)
         self.step(Action.SEAL_PARTITION)
 
     def step(self, action: Action) -> Any:
@@ -192,14 +193,17 @@ def test_partitions_leave_one_by_one() -> None:
     table.placement.version += 1
     planned = planner.look(1)
     assert planned.changes == []
-    assert [(each.action, each.group) for each in planned.orders] == [(Action.COPY_PARTITION, 1)]
+    assert [(each.action, each.group) for each in planned.orders] == [
+        (Action.HOLD_PARTITION, METADATA)
+    ]
 
 
 @pytest.mark.parametrize(
     ("moved_so_far", "action", "group"),
     [
-        (PartitionMove(), Action.COPY_PARTITION, 1),
-        (PartitionMove(is_copied=True), Action.SEAL_PARTITION, METADATA),
+        (PartitionMove(), Action.HOLD_PARTITION, METADATA),
+        (PartitionMove(is_held=True), Action.COPY_PARTITION, 1),
+        (PartitionMove(is_held=True, is_copied=True), Action.SEAL_PARTITION, METADATA),
         (PartitionMove(is_copied=True, is_sealed=True), Action.OPEN_PARTITION, 1),
     ],
 )

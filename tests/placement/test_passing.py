@@ -8,12 +8,20 @@ import json
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
-from samelog.archiver.compaction import CompactCommand, Compactions
+from samelog.archiver.compaction import CompactCommand, Compactions, RewrittenCommand
 from samelog.format._kernels import crc32c
-from samelog.placement.tasks import Action, TaskState
+from samelog.format.compaction import CompactedSegment
+from samelog.format.segment import SealedSegment
+from samelog.placement.changes import TurnTask
+from samelog.placement.members import MemberStates, PlacementLimits
+from samelog.placement.steps import next_step
+from samelog.placement.tasks import Action, GroupOrder, TaskState
+from samelog.sequencer.data_groups.placing import moved_by
 from samelog.sequencer.levels import LOWEST
 from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state.tables.keys import TellKeys
 from samelog.sequencer.state.tables.open_transactions import (
     JoinedInLog,
     LogTransactions,
@@ -25,9 +33,9 @@ from samelog.sequencer.state.tables.schemas import SetSchemaCommand
 from samelog.sequencer.state.tables.sessions import CloseRun, OpenPlacedInput
 from samelog.sequencer.state.tables.stages import PinStage
 from samelog.sequencer.state.tables.transfers import PassPartition
-from samelog.sequencer.state.units.moves import carry, why_together
+from samelog.sequencer.state.units.moves import carry
 from samelog.wire.peer_messages import PassTold
-from tests.placement.passing_world import MOVING, STAYING, TOPIC, Group, PassingWorld
+from tests.placement.passing_world import CHIEF, MOVING, STAYING, TOPIC, Group, PassingWorld
 
 WORLDS = 150
 
@@ -51,7 +59,7 @@ def test_many_partitions_pass() -> None:
 def test_what_left_is_not_opened_by_an_old_table() -> None:
     group = Group(1, MOVING)
     again = OpenPartition(MOVING, TOPIC, "t", {}, 1, [MOVING, STAYING])
-    for action in (Action.SEAL_PARTITION, Action.DROP_PARTITION):
+    for action in (Action.HOLD_PARTITION, Action.SEAL_PARTITION, Action.DROP_PARTITION):
         assert group.machine.apply(PassPartition(1, action, MOVING, b"")) is not None
     refused = group.machine.apply(again)
     assert isinstance(refused, Rejection)
@@ -64,59 +72,132 @@ def test_a_partition_with_an_open_transaction_is_not_sealed() -> None:
     group.state.partitions.by_number[MOVING].next_offset = 9
     log = LogTransactions(open={1: OpenInLog(0, 1, 5, 1)})
     group.state.open_transactions.by_partition[MOVING] = log
-    seal = PassPartition(1, Action.SEAL_PARTITION, MOVING, b"")
-    refused = group.machine.apply(seal)
-    assert isinstance(refused, Rejection)
-    assert refused.code == "TRANSACTION_OPEN"
+    assert took(group, 1, Action.HOLD_PARTITION) == ""
+    assert took(group, 1, Action.SEAL_PARTITION) == "TRANSACTION_OPEN"
     log.open.clear()
-    assert not isinstance(group.machine.apply(seal), Rejection)
+    assert took(group, 1, Action.SEAL_PARTITION) == ""
     assert group.state.transfers.is_on_its_way(MOVING)
 
 
-def test_a_compacted_partition_stays_in_its_group() -> None:
-    """Its copies elsewhere would be of segments that nobody has any more."""
-    group = Group(1, MOVING)
-    seal = PassPartition(1, Action.SEAL_PARTITION, MOVING, b"")
-    settings = group.state.topics.by_id[TOPIC].settings
-    settings["cleanup.policy"] = "compact,delete"
-    assert took(group, 1, Action.SEAL_PARTITION) == "COMPACTED"
-    settings["cleanup.policy"] = "delete"
+def order(number: int, stop: int = 5) -> CompactCommand:
+    """The compaction of that number."""
+    return CompactCommand(MOVING, number, 0, stop, 0, 1 << 20, bytes(16), [1], 1)
+
+
+def written(number: int, stop: int = 5) -> RewrittenCommand:
+    """The only voter says what it wrote in a compaction."""
+    sealed = SealedSegment(0, 100, stop, 1, 7, 0, 0, 0, 0)
+    return RewrittenCommand(
+        MOVING, number, 1, [CompactedSegment(sealed, number, 0, 5, bytes(32))], 1
+    )
+
+
+def compacted(group: Group) -> Compactions:
+    """The group's partition, compacted once up to offset 5."""
     partition = group.state.partitions.by_number[MOVING]
-    partition.compacted = Compactions(1)
-    assert took(group, 1, Action.SEAL_PARTITION) == "COMPACTED"
-    partition.compacted = None
-    assert not isinstance(group.machine.apply(seal), Rejection)
+    partition.next_offset, partition.rolls = 9, ((5, 1), (7, 2))
+    for command in (order(1), written(1)):
+        assert not isinstance(group.machine.apply(command), Rejection)
+    assert len(partition.compactions.segments) == 1
+    return partition.compactions
 
 
-def test_what_is_sealed_never_is_said_before() -> None:
-    group = Group(1, MOVING)
-    topic, partition = group.state.topics.by_id[TOPIC], group.state.partitions.by_number[MOVING]
-    assert why_together(topic, [partition]) is None
-    partition.compacted = Compactions(1)
-    assert "compacted once" in (why_together(topic, [partition]) or "")
-    assert why_together(topic, []) is None  # other nodes know
-    topic.settings["dedup.key"] = "first"
-    assert "dedup.key" in (why_together(topic, []) or "")
-    topic.settings["cleanup.policy"] = "compact"
-    assert "is compacted" in (why_together(topic, []) or "")
+def test_a_compacted_partition_takes_its_segments_along() -> None:
+    source, target = Group(1, MOVING), Group(2, STAYING)
+    segments = compacted(source).segments
+    assert move(source, target, 1) == ""
+    came = target.state.partitions.by_number[MOVING]
+    assert came.compactions.segments == segments
+    came.next_offset = 9
+    assert not isinstance(target.machine.apply(order(2, 7)), Rejection)
+    assert not isinstance(target.machine.apply(written(2, 7)), Rejection)
+    assert [each.number for each in came.compactions.segments] == [2]
 
 
 def test_nothing_is_compacted_on_its_way() -> None:
+    """The new group copies segments that the old one would replace meanwhile: some of its members
+    would have the old ones, which no member gives any more.
+    """
+    source, target = Group(1, MOVING), Group(2, STAYING)
+    compactions = compacted(source)
+    assert not isinstance(source.machine.apply(order(2, 7)), Rejection)
+    segments = compactions.segments
+    assert took(source, 1, Action.HOLD_PARTITION) == ""
+    assert (compactions.order, compactions.segments) == (None, segments)
+    copied = carry(source.state, MOVING, is_sealed=False)
+    assert took(target, 1, Action.COPY_PARTITION, copied) == ""
+    for group in (source, target):
+        for command in (order(3, 7), written(2, 7)):
+            refused = group.machine.apply(command)
+            assert isinstance(refused, Rejection)
+            assert refused.code == "ON_ITS_WAY"
+    assert compactions.segments == segments
+
+
+def test_what_is_not_moved_after_all_is_compacted_again() -> None:
     group = Group(1, MOVING)
-    partition = group.state.partitions.by_number[MOVING]
-    partition.next_offset, partition.rolls = 9, ((5, 1),)
-    order = CompactCommand(MOVING, 1, 0, 5, 0, 1 << 20, bytes(16), [1], 1)
-    assert took(group, 1, Action.SEAL_PARTITION) == ""
-    refused = group.machine.apply(order)
-    assert isinstance(refused, Rejection)
-    assert refused.code == "ON_ITS_WAY"
-    assert partition.compacted is None
+    compactions = compacted(group)
+    assert took(group, 1, Action.HOLD_PARTITION) == ""
+    assert took(group, 1, Action.FORBID_SEAL) == ""
+    assert not isinstance(group.machine.apply(order(2, 7)), Rejection)
+    assert compactions.order is not None
+
+
+def test_what_is_known_of_keys_comes_along() -> None:
+    settings = {"dedup.key": "first", "dedup.key.horizon": "7d"}
+    source, target = Group(1, MOVING, settings), Group(2, STAYING, settings)
+    keyed = source.state.keys.by_partition[MOVING]
+    keyed.floor, keyed.marks, keyed.agreed, keyed.told = 3, [(3, 5)], {0: 7}, {1: {1: 9}}
+    assert took(source, 1, Action.HOLD_PARTITION) == ""
+    copied = carry(source.state, MOVING, is_sealed=False)
+    assert took(target, 1, Action.COPY_PARTITION, copied) == ""
+    came = target.state.keys.by_partition[MOVING]
+    assert (came.floor, came.marks, came.agreed, came.told) == (3, [(3, 5)], {0: 7}, {})
+    tell = TellKeys(MOVING, 1, 2, 9, [2])
+    assert code(target.machine.apply(tell)) == "ON_ITS_WAY"
+    source.machine.apply(TellKeys(MOVING, 1, 1, 9, [1]))
+    assert took(source, 1, Action.SEAL_PARTITION) == ""
+    assert code(source.machine.apply(tell)) == "ON_ITS_WAY"
+    sealed = carry(source.state, MOVING, is_sealed=True)
+    assert took(target, 1, Action.OPEN_PARTITION, sealed) == ""
+    assert target.state.keys.by_partition[MOVING].agreed == {0: 7, 1: 9}
+    assert code(target.machine.apply(TellKeys(MOVING, 2, 2, 9, [2]))) == ""
+
+
+def test_what_is_not_held_is_not_sealed() -> None:
+    """The list of segments that its new group has may be out of date."""
+    assert took(Group(1, MOVING), 1, Action.SEAL_PARTITION) == "OVERTAKEN"
+
+
+def test_a_move_ends_that_keeps_a_partition_from_being_compacted_for_too_long() -> None:
+    world = PassingWorld(1)
+    world.begin()
+    [task] = world.cluster.placement.tasks.values()
+    settings, change = world.groups[1].state.topics.by_id[TOPIC].settings, object()
+    for policy, ends in (("delete", False), ("compact", True)):
+        settings["cleanup.policy"] = policy
+        took(world.groups[1], 1, Action.HOLD_PARTITION)
+        world.passes[1].carry_out(CHIEF, GroupOrder(1, Action.HOLD_PARTITION, 1, 1, partition=1))
+        world.late.pop()()
+        states = MemberStates(world.table, PlacementLimits(), 0)
+        for is_late in (False, True):
+            moved = moved_by(task, world.said, is_late=is_late)
+            for each in (task, replace(task, state=TaskState.PAUSED)):
+                change = next_step(world.table, states, each, moved).change
+                is_undone = isinstance(change, TurnTask) and change.declines
+                assert is_undone is (ends and is_late)
+    assert isinstance(change, TurnTask)
+    assert change.state is TaskState.CANCELLING
+
+
+def code(outcome: object) -> str:
+    """Why a command was rejected; empty if it was not."""
+    return outcome.code if isinstance(outcome, Rejection) else ""
 
 
 def took(group: Group, task: int, action: Action, carried: bytes = b"") -> str:
     """A step; why it is refused, empty if it is not."""
-    outcome = group.machine.apply(PassPartition(task, action, MOVING, carried))
-    return outcome.code if isinstance(outcome, Rejection) else ""
+    return code(group.machine.apply(PassPartition(task, action, MOVING, carried)))
 
 
 def test_steps_that_come_late_change_nothing() -> None:
@@ -144,6 +225,7 @@ def begin(group: Group, partition: int, run: int) -> None:
 def move(source: Group, target: Group, task: int) -> str:
     """All steps up to the last one of the target."""
     copied = carry(source.state, MOVING, is_sealed=False)
+    assert took(source, task, Action.HOLD_PARTITION) == ""
     assert took(target, task, Action.COPY_PARTITION, copied) == ""
     assert took(source, task, Action.SEAL_PARTITION) == ""
     return took(target, task, Action.OPEN_PARTITION, carry(source.state, MOVING, is_sealed=True))
@@ -209,6 +291,7 @@ def test_what_is_staged_is_not_sealed() -> None:
     run = group.machine.open_run_of("p")
     assert run is not None
     run.stage = "s"
+    assert took(group, 1, Action.HOLD_PARTITION) == ""
     assert took(group, 1, Action.SEAL_PARTITION) == "STAGED"
     run.published = True
     assert took(group, 1, Action.SEAL_PARTITION) == ""
@@ -230,6 +313,7 @@ def test_what_is_pinned_is_not_sealed() -> None:
     begin(group, MOVING, 1)
     pins = group.state.stages.pins
     pins[4] = PinStage(4, "s", [("p", "r1")], [(MOVING, [])])
+    assert took(group, 1, Action.HOLD_PARTITION) == ""
     assert took(group, 1, Action.SEAL_PARTITION) == "PINNED"
     del pins[4]
     assert took(group, 1, Action.SEAL_PARTITION) == ""

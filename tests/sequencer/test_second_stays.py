@@ -78,6 +78,7 @@ def test_a_partition_that_came_back_keeps_its_log(tmp_path: Path) -> None:
     snapshot = group.machine.encode()
     sealed = carry(group.state, MOVING, is_sealed=True)
     commands = (
+        PassPartition(1, Action.HOLD_PARTITION, MOVING, b""),
         PassPartition(1, Action.SEAL_PARTITION, MOVING, b""),
         PassPartition(1, Action.DROP_PARTITION, MOVING, b""),
         PassPartition(2, Action.COPY_PARTITION, MOVING, sealed),

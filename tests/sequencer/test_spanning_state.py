@@ -191,6 +191,7 @@ def test_a_topic_that_is_deleted_is_left_out() -> None:
 def test_what_is_pinned_is_not_sealed_and_what_is_sealed_is_not_pinned() -> None:
     seal = PassPartition(5, Action.SEAL_PARTITION, 1, b"")
     machine, moving = data_group(1), data_group(1)
+    machine.apply(PassPartition(5, Action.HOLD_PARTITION, 1, b""))
     assert code(machine.apply(seal)) == "STAGED"
     machine.apply(pin(1))
     assert code(machine.apply(seal)) == "PINNED"

@@ -20,15 +20,13 @@ from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicAnswers
 from samelog.kafka.placement.table import change, error_unless, in_kafkas_words, table_of
-from samelog.placement.changes import AnyChange, WantGroup
+from samelog.placement.changes import AnyChange
 from samelog.placement.reassigning import reassign, stop_reassigning, under_way
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused
 from samelog.placement.topics import check_assignment
 from samelog.runtime.slices import paced
-from samelog.sequencer.admin.placement import partitions_here
 from samelog.sequencer.state.tables.topics import Topic
-from samelog.sequencer.state.units.moves import why_together
 
 
 class ReassignedPartition(Entity, frozen=True):
@@ -118,20 +116,9 @@ class _Wishes:
     def planned(self, table: PlacementTable) -> list[AnyChange]:
         """Raises PlacementRefused."""
         changes = reassign(table, self._moved)
-        for each in changes:
-            if isinstance(each, WantGroup) and each.group is not None:
-                self._check_may_move(each.partition)
         for number in self._stopped:
             changes += stop_reassigning(table, number)
         return changes
-
-    def _check_may_move(self, number: int) -> None:
-        """Raises PlacementRefused."""
-        state = self._broker.machine.state
-        topic = state.topics.by_id[self._table.partitions[number].topic_id]
-        why = why_together(topic, partitions_here(self._broker.parts.data_groups, [number]))
-        if why is not None:
-            raise PlacementRefused("INVALID_REPLICA_ASSIGNMENT", why, "name all of a group")
 
 
 def _check_everywhere(nodes: Sequence[int], wanted: Sequence[int] | None) -> None:

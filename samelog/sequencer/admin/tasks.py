@@ -22,12 +22,11 @@ from samelog.placement.defaults import default_copies
 from samelog.placement.needs import Need
 from samelog.placement.tasks import PlacementRefused, PlacementTask
 from samelog.sequencer.admin.parts import PlacementDesk, ServedNode
-from samelog.sequencer.admin.placement import may_hold, other_copies, partitions_here
+from samelog.sequencer.admin.placement import may_hold, other_copies
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.tables.placement import ChangePlacement
 from samelog.sequencer.state.tables.topics import Topic
-from samelog.sequencer.state.units.moves import why_together
 from samelog.wire.errors import FaultCode
 
 NOT_BEGUN = -1
@@ -114,21 +113,16 @@ async def convert_topic(node: ServedNode, topic: Topic, copies: int) -> None:
         state, clock = node.logs.machine.state, node.member.clock
         changes = other_copies(state, may_hold(node), numbers, copies, clock.wall_ms())
         if changes:
-            _check_may_move(node, topic)
+            _check_may_leave(node, topic)
         return changes
 
     await _change(node, plan)
 
 
-def _check_may_move(node: ServedNode, topic: Topic) -> None:
-    """Raises ChangeRefused."""
-    state, numbers = node.logs.machine.state, topic.partition_numbers
-    are_placed = all(each in state.placement.partitions for each in numbers)
-    why = why_together(topic, partitions_here(node.data_groups, numbers))
-    if why is not None:
-        remedy = "kafka-reassign-partitions can" if are_placed else "those in group 0 stay there"
-        raise ChangeRefused(FaultCode.GROUP_IN_USE, why, remedy)
-    if are_placed:
+def _check_may_leave(node: ServedNode, topic: Topic) -> None:
+    """Raises ChangeRefused: it stays in group 0."""
+    state = node.logs.machine.state
+    if all(each in state.placement.partitions for each in topic.partition_numbers):
         return
     is_mirror = state.mirrors.of_topic(topic.topic_id) is not None
     if is_mirror or topic.name == EVENTS_TOPIC:

@@ -103,8 +103,10 @@ class CompactionOrders:
     def _is_free(
         self, here: MergedPartition, known: Partition, voters: list[int], now_ms: int
     ) -> bool:
-        """Whether nothing is under way that may come to its end."""
+        """Whether nothing is under way that may come to its end, and no group copies it."""
         order, progress = known.compactions.order, here.compaction
+        if self._machine.state.transfers.is_held(known.number):
+            return False
         if order is None:
             return here.log.end()[0] > known.compactions.clean
         if order.voters != voters:

@@ -55,13 +55,17 @@ class ComingPartitions:
         if passing is None or passing.partition != number:
             return ()
         table, members = self._cluster().placement, self._cluster().members.by_number
-        source = table.group_of(number)
+        source = self.group(number)
         is_coming = passing.stage in (PassStage.COPYING, PassStage.OPEN)
         if not is_coming or source == self._group:
             return ()
         self._wanted = number
         known = table.groups.get(source)
         return [*members] if source == METADATA else () if known is None else known.members
+
+    def group(self, number: int) -> int:
+        """The group that the table names."""
+        return self._cluster().placement.group_of(number)
 
     def pull(self, member: int) -> MergedPull | None:
         """The way to one of them."""

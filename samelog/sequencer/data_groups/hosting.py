@@ -43,13 +43,15 @@ from samelog.wire.bounds import ENDS_TOLD, Holder
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.messages import decode_message
 from samelog.wire.peer_messages import (
-    ABOUT_KEYS,
     Cursors,
     Forward,
     Forwarded,
     HistoryAsked,
     HistoryTold,
     InGroup,
+    KeysAsked,
+    KeysCovered,
+    KeysTold,
     Leads,
     Report,
     RunEnded,
@@ -66,7 +68,7 @@ OF_A_GROUP = (
     RunEnded,
     HistoryAsked,
     HistoryTold,
-    *ABOUT_KEYS,
+    KeysCovered,
 )
 
 
@@ -454,8 +456,11 @@ class DataGroups:
             replica.raft.receive(node, part.messages)
             self.moved(replica)
 
-    def on_message(self, node: int, message: InGroup) -> None:
+    def on_message(self, node: int, message: InGroup | KeysAsked | KeysTold) -> None:
         """Anything else of a data group. Raises ProtocolFault."""
+        if not isinstance(message, InGroup):
+            self._hear_about_keys(node, message)
+            return
         replica = self._addressed(node, message.group, message.sender, message.receiver)
         if replica is None:
             return
@@ -464,6 +469,20 @@ class DataGroups:
             raise ProtocolFault(FaultCode.PROTOCOL, f"{type(said).__name__} of a data group", "")
         self.work(replica)
         replica.group_replica.receive(node, said)
+
+    def send_about_keys(self, node: int, message: KeysAsked | KeysTold) -> None:
+        """Tell a replica of any group something about an index of keys."""
+        if node == self._presence.number:
+            self._hear_about_keys(node, message)
+        else:
+            self._links.send(node, message)
+
+    def _hear_about_keys(self, node: int, message: KeysAsked | KeysTold) -> None:
+        """A replica of another group may ask: a partition moves there."""
+        replica = self.replica_of(message.group)
+        if replica is not None:
+            self._work_in((message.group,))
+            replica.receive(node, message)
 
     def _addressed(self, node: int, group: int, sender: int, receiver: int) -> DataReplica | None:
         """The replica that a message is for; None: it is not here, or another one sent it."""

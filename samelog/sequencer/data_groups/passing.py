@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.consensus import Busy, NotLeader
 from samelog.format import _kernels as kernels
 from samelog.format.errors import LogFormatError
@@ -31,6 +32,12 @@ log = logging.getLogger(__name__)
 
 _IS_DONE: Mapping[Action, tuple[PassStage, ...]] = {
     Action.COPY_PARTITION: (PassStage.OPEN, PassStage.GONE),
+    Action.HOLD_PARTITION: (
+        PassStage.HELD,
+        PassStage.SEALED,
+        PassStage.GONE,
+        PassStage.FORBIDDEN,
+    ),
     Action.SEAL_PARTITION: (PassStage.SEALED, PassStage.GONE, PassStage.FORBIDDEN),
     Action.OPEN_PARTITION: (PassStage.OPEN, PassStage.GONE),
     Action.DROP_PARTITION: (PassStage.GONE, PassStage.OPEN),
@@ -131,7 +138,8 @@ class PartitionPasses:
         stage = replica.logs.machine.state.transfers.pass_of(asked.task)
         number = 0 if stage is None else stage.value
         is_whole = stage is not None and self._is_whole(replica, asked.partition)
-        report = PassReport(group, asked.task, asked.partition, number, is_whole)
+        pauses = stage is PassStage.HELD and _is_compacted(replica, asked.partition)
+        report = PassReport(group, asked.task, asked.partition, number, is_whole, pauses)
         if report == asked.told:
             return
         asked.told = report
@@ -141,16 +149,23 @@ class PartitionPasses:
             self._send(asked.by, report)
 
     def _is_whole(self, replica: GroupReplica, partition: int) -> bool:
-        """Whether all voters that are up have what is known of a partition durably: a majority."""
+        """Whether all voters that are up have what is known of a partition durably, and its keys: a
+        majority.
+        """
         state, raft = replica.logs.machine.state, replica.raft.group.raft
         known = state.partitions.by_number.get(partition)
         if known is None:
             return False
         views, has = replica.raft.coordinator.views, set[int]()
+        is_keyed, knows = (
+            partition in state.keys.by_partition,
+            replica.care.keys.coverage.has_covered,
+        )
+        wanted = partition, known.next_offset
         own = replica.logs.merging.merged_durable([partition]).get(partition, 0)
         for voter in raft.voters:
             there = own if voter == self._own else views[voter].merged_durable.get(partition, 0)
-            if there >= known.next_offset:
+            if there >= known.next_offset and (not is_keyed or knows(voter, *wanted)):
                 has.add(voter)
         is_lacking = any(self._is_there(each) for each in raft.voters if each not in has)
         return not is_lacking and len(has) * 2 > len(raft.voters)
@@ -172,10 +187,9 @@ class PartitionPasses:
         if replica is None:
             return
         state = replica.logs.machine.state
-        is_sealed = state.transfers.pass_of(question.task) is PassStage.SEALED
-        if question.partition not in state.partitions.by_number or (
-            question.is_sealed and not is_sealed
-        ):
+        stage = state.transfers.pass_of(question.task)
+        wanted = PassStage.SEALED if question.is_sealed else PassStage.HELD
+        if question.partition not in state.partitions.by_number or stage is not wanted:
             return
         history = _history(replica, question.partition) if question.is_sealed else b""
         if history is None:
@@ -215,6 +229,15 @@ class PartitionPasses:
         stage = replica.logs.machine.state.transfers.pass_of(told.task)
         if stage not in _IS_DONE[action] and replica.raft.group.is_leader:
             _propose(replica, PassPartition(told.task, action, told.partition, data))
+
+
+def _is_compacted(replica: GroupReplica, partition: int) -> bool:
+    state = replica.logs.machine.state
+    known = state.partitions.by_number.get(partition)
+    policy = (
+        "" if known is None else state.topics.by_id[known.topic_id].settings.get(CLEANUP_POLICY, "")
+    )
+    return is_compacted(policy)
 
 
 def _history(replica: GroupReplica, partition: int) -> bytes | None:

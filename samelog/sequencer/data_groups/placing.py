@@ -97,10 +97,13 @@ class Placing:
         tasks = table.placement.tasks
         self._passes = {task: said for task, said in self._passes.items() if task in tasks}
         return {
-            number: moved_by(task, self._passes.get(number, {}))
+            number: moved_by(task, self._passes.get(number, {}), is_late=self._is_late(task))
             for number, task in tasks.items()
             if task.target is not None
         }
+
+    def _is_late(self, task: PlacementTask) -> bool:
+        return self._clock.wall_ms() - task.began_ms >= self.limits.pause_most_ms
 
     @property
     def needs(self) -> list[Need]:
@@ -194,18 +197,24 @@ class Placing:
         return due
 
 
-def moved_by(task: PlacementTask, said: Mapping[int, PassReport]) -> PartitionMove:
-    """What both groups say of a partition. A target of which nothing was heard may have files."""
+def moved_by(
+    task: PlacementTask, said: Mapping[int, PassReport], *, is_late: bool = False
+) -> PartitionMove:
+    """What both groups say of a partition. A target of which nothing was heard may have files.
+    `is_late`: no compaction may wait for the task any longer.
+    """
     source = said.get(task.group)
     target = None if task.target is None else said.get(task.target)
     left = None if source is None else source.stage
     came = None if target is None else target.stage
     is_whole = target is not None and target.is_whole
     return PartitionMove(
+        is_held=left in (PassStage.HELD, PassStage.SEALED, PassStage.GONE),
         is_copied=came in (PassStage.COPYING, PassStage.OPEN) and is_whole,
         is_sealed=left in (PassStage.SEALED, PassStage.GONE) or came == PassStage.OPEN,
         is_open=came == PassStage.OPEN and is_whole,
         is_dropped=left == PassStage.GONE,
         has_files=came != PassStage.GONE,
         is_forbidden=left == PassStage.FORBIDDEN,
+        is_overdue=is_late and source is not None and source.pauses,
     )

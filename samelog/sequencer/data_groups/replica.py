@@ -36,7 +36,7 @@ from samelog.sequencer.parts import MemberParts, troubles
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import State
-from samelog.wire.peer_messages import PartOfRunClosed, PassReport
+from samelog.wire.peer_messages import KeysAsked, KeysTold, PartOfRunClosed, PassReport
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +103,9 @@ class ReplicaGroups(Protocol):
 
     def source(self, partition: int) -> LogSource | None:
         """The logs of the group that has a partition; None: it has no replica here."""
+
+    def send_about_keys(self, node: int, message: KeysAsked | KeysTold) -> None:
+        """See building.ReplicaOwner."""
 
     def moved(self, replica: DataReplica) -> None:
         """Its core may rest now, or may have woken."""
@@ -388,6 +391,10 @@ class DataReplica:
     async def tell_cluster(self, commands: Sequence[AnyCommand]) -> None:
         """See building.ReplicaOwner."""
         await self._host.tell_cluster(commands)
+
+    def send_about_keys(self, node: int, message: KeysAsked | KeysTold) -> None:
+        """See building.ReplicaOwner."""
+        self._groups.send_about_keys(node, message)
 
     def units_moved(self) -> None:
         """Who takes part here looks by itself."""

@@ -1,4 +1,5 @@
-"""Gets the part of an index of keys that is about archived records from a peer, and gives it.
+"""Gets the part of an index of keys that is about archived records from a peer, and gives it. Of a
+partition that comes from another group, members of that one are asked.
 
 Invariant: what was fetched counts only when all of it is here, and as a whole is what a majority
 agrees on, as far as one does.
@@ -14,17 +15,21 @@ import msgspec
 
 from samelog.format import _kernels as kernels
 from samelog.runtime.disk.threads import InThread
+from samelog.sequencer.cluster.repair.merged import OtherGroups
 from samelog.sequencer.state.tables import keys as key_table
 from samelog.sequencer.state.tables.keys import KeyedPartition
 from samelog.store.keys.key_store import KeyEntry, KeyStore
-from samelog.wire.peer_messages import KeysAsked, KeysTold, PeerMessage
+from samelog.wire.peer_messages import KeysAsked, KeysTold
 
 ANSWER_S = 10.0
 LOOKED_AT = 2_000
 TOLD_BYTES = 32 << 10
 SUMMED_AT_ONCE = 20_000
 
-SendToPeer = Callable[[int, PeerMessage], object]
+SendAboutKeys = Callable[[int, KeysAsked | KeysTold], object]
+"""To a member, which may be this one."""
+IndexHolders = tuple[int, Sequence[int]]
+"""A group, and its members that can be asked."""
 _decoder = msgspec.msgpack.Decoder(list[KeyEntry])
 
 
@@ -40,10 +45,16 @@ class KeyFetches:
     """One replica's."""
 
     def __init__(
-        self, send: SendToPeer, ask: Callable[[], Sequence[int]], in_thread: InThread
+        self,
+        group: int,
+        send: SendAboutKeys,
+        holders: Callable[[int], IndexHolders],
+        in_thread: InThread,
     ) -> None:
+        """`group`: of this replica; `holders`: who has the index of a partition."""
+        self._group = group
         self._send = send
-        self._ask = ask
+        self._holders = holders
         self._in_thread = in_thread
         self._awaited: dict[tuple[int, bytes, int], asyncio.Future[KeysTold]] = {}
         """(partition, behind, below) -> the answer."""
@@ -55,13 +66,13 @@ class KeyFetches:
         """Put a peer's entries of records below an offset into an index; None: none has told all
         of them. Raises DiskFault.
         """
-        peers = self._ask()
+        group, peers = self._holders(number)
         if not peers:
             return None
         self._turn += 1
         peer, behind, is_last = peers[self._turn % len(peers)], b"", False
         while not is_last:
-            told = await self._asked(peer, KeysAsked(number, behind, below))
+            told = await self._asked(peer, KeysAsked(group, self._group, number, behind, below))
             if told is None:
                 return None
             await self._in_thread(store.advance, _decoder.decode(told.entries), 0, {})
@@ -103,8 +114,17 @@ class KeyFetches:
             if offset < asked.below:
                 kept.append((key, offset))
                 size += len(key) + 12
-        where = asked.partition, asked.behind, asked.below
+        where = asked.asker, asked.partition, asked.behind, asked.below
         self._send(node, KeysTold(*where, msgspec.msgpack.encode(kept), reach, is_last))
+
+
+def holders_of(
+    own: int, ask: Callable[[], Sequence[int]], elsewhere: OtherGroups, number: int
+) -> IndexHolders:
+    """Who has the index of a partition: members of the group that it comes from, or of this one."""
+    if members := elsewhere.members(number):
+        return elsewhere.group(number), members
+    return own, ask()
 
 
 def whole_below(floor: int, below: int) -> range:

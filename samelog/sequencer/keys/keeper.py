@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from samelog.format import _kernels as kernels
@@ -24,8 +24,10 @@ from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
 from samelog.runtime.loop import end_all, spawn
+from samelog.sequencer.cluster.repair.merged import OtherGroups
 from samelog.sequencer.host import Host
-from samelog.sequencer.keys.fetching import Fetched, KeyFetches, SendToPeer
+from samelog.sequencer.keys.coverage import KeyCoverage
+from samelog.sequencer.keys.fetching import Fetched, KeyFetches
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.keys.lookups import KeyLookups
 from samelog.sequencer.keys.partition_keys import PartitionKeys
@@ -34,6 +36,7 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.proposer import Proposer
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables import keys as key_table
 from samelog.sequencer.state.tables.keys import KeyedPartition, TellKeys
@@ -41,7 +44,7 @@ from samelog.sequencer.state.tables.partitions import Partition
 from samelog.store.disk.files import FileSystem
 from samelog.store.keys.key_store import FOLDER, KeyStore, NoKeys, stored_keys
 from samelog.store.merged.log import MergedLog
-from samelog.wire.peer_messages import KeysAsked, KeysTold
+from samelog.wire.peer_messages import KeysAsked, KeysCovered, KeysTold
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +79,10 @@ class KeeperParts:
     coordinator: Coordinator
     proposer: Proposer
     filter: KeyFilter
-    send: SendToPeer
+    fetches: KeyFetches
     ask: Callable[[], Sequence[int]]
+    elsewhere: OtherGroups
+    coverage: KeyCoverage
     number: int
     """Of this member."""
     at_work: AtWork
@@ -103,7 +108,8 @@ class KeyKeeper:
         self._known = parts.filter.partitions
         self._logs: dict[int, MergedLog] = {}
         """Partition -> the log that its index is of."""
-        self._fetches = KeyFetches(parts.send, parts.ask, parts.host.in_thread)
+        self.coverage = parts.coverage
+        self._fetches = parts.fetches
         self.lookups = KeyLookups(
             parts.filter, parts.host.in_thread, self._plan_again, parts.at_work
         )
@@ -162,7 +168,19 @@ class KeyKeeper:
                 await self._look_at(number, there[number])
             except LogFormatError as error:
                 self._try_later(number, error)
+        self._tell_coverage()
         self._give_away()
+
+    def _tell_coverage(self) -> None:
+        """Tell the leader how far this index is of a partition that comes to the group."""
+        state = self._parts.machine.state
+        passing = state.transfers.passing
+        number = 0 if passing is None else passing.partition
+        if number in state.keys.by_partition and self._parts.elsewhere.members(number):
+            known = self._known.get(number)
+            is_known = known is not None and known.fault is None
+            offset = known.read_to if known is not None and is_known else 0
+            self.coverage.tell(self._parts.number, number, offset)
 
     def _collect(self) -> None:
         """An error that fetching was not made for is one of this."""
@@ -334,19 +352,27 @@ class KeyKeeper:
         if different:
             self._begin_anew(number, here, f"block {different[0]} differs")
             return
+        if not self._parts.machine.state.transfers.is_on_its_way(number):
+            await self._tell_new(number, known.sums, [each for each in whole if each not in agreed])
+
+    async def _tell_new(self, number: int, sums: Mapping[int, int], blocks: Sequence[int]) -> None:
+        """Tell digests that were not told. While a partition is on its way they would not come
+        along.
+        """
         told = self._told.setdefault(number, {})
-        left = [each for each in whole if each not in agreed and told.get(each) != known.sums[each]]
+        left = [each for each in blocks if told.get(each) != sums[each]]
         for block in left[:TOLD_AT_ONCE]:
-            await self._tell(number, block, known.sums[block], told)
+            await self._tell(number, block, sums[block], told)
 
     async def _tell(self, number: int, block: int, digest: int, told: dict[int, int]) -> None:
         voters = sorted(self._parts.group.raft.voters)
         command = TellKeys(number, block, self._parts.number, digest, voters)
         try:
-            await self._parts.proposer.propose(command)
+            outcome = await self._parts.proposer.propose(command)
         except TimeoutError:
             return  # the next round says it again
-        told[block] = digest
+        if not isinstance(outcome, Rejection):
+            told[block] = digest
 
     # --- peers ------------------------------------------------------------------------------------
 
@@ -373,8 +399,11 @@ class KeyKeeper:
         except LogFormatError as error:
             self._try_later(number, error)
 
-    def receive(self, node: int, message: KeysAsked | KeysTold) -> None:
-        """A peer asks for entries, or tells some."""
+    def receive(self, node: int, message: KeysAsked | KeysTold | KeysCovered) -> None:
+        """A peer asks for entries, or tells some, or how far it is."""
+        if isinstance(message, KeysCovered):
+            self.coverage.heard(node, message)
+            return
         if isinstance(message, KeysTold):
             self._fetches.answered(message)
             return
@@ -391,13 +420,7 @@ class KeyKeeper:
 
     def _give_away(self) -> None:
         """A leader that cannot plan a partition for long lets another voter lead."""
-        now, state = self._parts.clock.now(), self._parts.machine.state
-        behind = {
-            number
-            for number in state.keys.by_partition
-            if number in state.partitions.by_number
-            and self._lacks(number, state.partitions.by_number[number])
-        }
+        now, behind = self._parts.clock.now(), self._behind()
         self._behind_since = {n: self._behind_since.get(n, now) for n in behind}
         self.troubles = [f"partition {number}: its index of keys is not whole" for number in behind]
         self.troubles += [
@@ -410,6 +433,19 @@ class KeyKeeper:
             self._behind_since.clear()
             self._gave_at = now
             self._hand_over(now)
+
+    def _behind(self) -> set[int]:
+        """Return the partitions whose keys this replica lacks. One on its way is not among them:
+        nothing is planned in it.
+        """
+        state = self._parts.machine.state
+        return {
+            number
+            for number in state.keys.by_partition
+            if number in state.partitions.by_number
+            and not state.transfers.is_on_its_way(number)
+            and self._lacks(number, state.partitions.by_number[number])
+        }
 
     def _lacks(self, number: int, partition: Partition) -> bool:
         """Whether keys are missing here that the log does not have, or that others may have."""

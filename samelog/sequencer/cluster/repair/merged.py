@@ -39,6 +39,7 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.state.machine import StateMachine
 from samelog.store.disk.disk_errors import NoSpace
 from samelog.store.merged.lost_records import append_spare
+from samelog.wire.bounds import METADATA_GROUP
 from samelog.wire.errors import ProtocolFault
 from samelog.wire.messages import NO_BATCH
 from samelog.wire.receiver import ResumePoint
@@ -70,6 +71,9 @@ class OtherGroups(Protocol):
     def members(self, number: int) -> Sequence[int]:
         """Who has a partition; empty if it is not on its way, or known to be here."""
 
+    def group(self, number: int) -> int:
+        """The group that a partition comes from."""
+
     def pull(self, member: int) -> MergedPull | None:
         """The way to one of them, which may be this member itself; None: there is none now."""
 
@@ -80,6 +84,10 @@ class NowhereElse:
     def members(self, number: int) -> Sequence[int]:
         """Nobody."""
         return ()
+
+    def group(self, number: int) -> int:
+        """No partition comes."""
+        return METADATA_GROUP
 
     def pull(self, member: int) -> MergedPull | None:
         """None."""

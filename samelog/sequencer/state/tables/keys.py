@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.format.numbers import Unsigned32
@@ -186,9 +187,9 @@ class KeysTable(msgspec.Struct):
                 self.by_partition[number] = KeyedPartition()
 
     def export(self, number: int) -> bytes:
-        """See PartitionTable."""
+        """See PartitionTable. What members told of their own indexes stays behind."""
         keyed = self.by_partition.get(number)
-        return b"" if keyed is None else _encoder.encode(keyed)
+        return b"" if keyed is None else _encoder.encode(replace(keyed, told={}))
 
     def import_(self, number: int, exported: bytes) -> None:
         """See PartitionTable."""

@@ -46,6 +46,15 @@ class TransfersTable(msgspec.Struct):
             return False
         return known.stage is PassStage.SEALED
 
+    def is_held(self, partition: int) -> bool:
+        """Whether this group may not compact a partition: another group copies it, or this one."""
+        known = self.passing
+        return (
+            known is not None
+            and known.partition == partition
+            and known.stage in (PassStage.HELD, PassStage.COPYING, PassStage.SEALED)
+        )
+
     def is_on_its_way(self, partition: int) -> bool:
         """Whether nothing may be merged into a partition in this group: it comes, or has gone."""
         known = self.passing

@@ -109,6 +109,8 @@ def _tell_keys(state: State, command: TellKeys) -> WhyNot:
     keyed = state.keys.by_partition.get(command.partition)
     if keyed is None:
         return "UNKNOWN_TOPIC", f"keys of partition {command.partition} do not count once"
+    if state.transfers.is_on_its_way(command.partition):
+        return "ON_ITS_WAY", f"partition {command.partition} is on its way between two groups"
     voids = state.partitions.by_number[command.partition].voids
     if not any(
         command.block in blocks_between(each.base_offset, each.next_offset) for each in voids
@@ -121,7 +123,7 @@ def _compact(state: State, command: CompactCommand | RewrittenCommand) -> WhyNot
     partition = state.partitions.by_number.get(command.partition)
     if partition is None:
         return "UNKNOWN_TOPIC", f"partition {command.partition} is gone"
-    if state.transfers.is_on_its_way(command.partition):
+    if state.transfers.is_held(command.partition):
         return "ON_ITS_WAY", f"partition {command.partition} is on its way between two groups"
     if isinstance(command, CompactCommand):
         why_not = apply_order(partition, command)

@@ -10,16 +10,14 @@ late, changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
-from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.format.errors import InvariantError
 from samelog.placement.tasks import Action
 from samelog.placement.values import PartitionPass, PassStage
 from samelog.sequencer.state.command_base import WhyNot
-from samelog.sequencer.state.tables.keys import has_keys
 from samelog.sequencer.state.tables.partitions import Partition, decode_partition
 from samelog.sequencer.state.tables.schemas import TEXTS_BYTES_MOST, SchemaVersion
 from samelog.sequencer.state.tables.topics import Topic
@@ -40,7 +38,7 @@ class Carried(msgspec.Struct, frozen=True, array_like=True):
     schemas: list[tuple[str, int]]
     """Text, and since when, of each version of the topic's schema."""
     tables: dict[str, bytes]
-    """What each of `State.partition_tables` exports; of the partitions only, while the log is
+    """What each of `State.partition_tables` exports; of partitions and keys only, while the log is
     copied.
     """
     copy_targets: list[str] = []
@@ -73,7 +71,7 @@ def carry(state: State, number: int, *, is_sealed: bool, history: bytes = b"") -
         {
             name: table.export(number)
             for name, table in state.partition_tables.items()
-            if is_sealed or table is state.partitions
+            if is_sealed or name in ("partitions", "keys")
         },
         state.copy_targets if is_sealed else [],
         history if is_sealed else b"",
@@ -83,18 +81,28 @@ def carry(state: State, number: int, *, is_sealed: bool, history: bytes = b"") -
     return msgspec.msgpack.encode(carried)
 
 
-def _seal(state: State, command: PassPartition) -> WhyNot:
+def _hold(state: State, command: PassPartition) -> WhyNot:
+    """The partition is copied from now on: its segments stay as they are."""
     number, stage = command.partition, state.transfers.pass_of(command.task)
     if stage is not None:
-        is_sealed = stage is PassStage.SEALED
-        return None if is_sealed else ("OVERTAKEN", f"task {command.task} is {stage.name}")
+        is_held = stage is PassStage.HELD
+        return None if is_held else ("OVERTAKEN", f"task {command.task} is {stage.name}")
     known = state.partitions.by_number.get(number)
     if known is None:
         return "UNKNOWN_TOPIC", f"partition {number} is gone"
-    if known.compacted is not None or is_compacted(_policy_of(state, known)):
-        return "COMPACTED", f"partition {number} is compacted: it moves with its group only"
-    if number in state.keys.by_partition:
-        return "KEYED", f"keys of partition {number} count once: it moves with its group only"
+    known.compactions.give_up_order()
+    _enter(state, command, PassStage.HELD)
+    return None
+
+
+def _seal(state: State, command: PassPartition) -> WhyNot:
+    number, stage = command.partition, state.transfers.pass_of(command.task)
+    if stage is not PassStage.HELD:
+        is_sealed, name = stage is PassStage.SEALED, "not held" if stage is None else stage.name
+        return None if is_sealed else ("OVERTAKEN", f"task {command.task} is {name}")
+    known = state.partitions.by_number.get(number)
+    if known is None:
+        return "UNKNOWN_TOPIC", f"partition {number} is gone"
     if state.open_transactions.stable_offset(number, known.next_offset) < known.next_offset:
         return "TRANSACTION_OPEN", f"a transaction is open in partition {number}"
     if state.stages.pins_partition(number):
@@ -103,25 +111,6 @@ def _seal(state: State, command: PassPartition) -> WhyNot:
         return "STAGED", f"records of partition {number} are staged, and not published"
     _enter(state, command, PassStage.SEALED)
     return None
-
-
-def why_together(topic: Topic, here: Iterable[Partition]) -> str | None:
-    """Why partitions of a topic can only move with their groups, as a seal would be refused for
-    ever; None: they can move alone. `here`: those whose group's state is at hand.
-    """
-    if is_compacted(topic.settings.get(CLEANUP_POLICY, "")):
-        why = "is compacted"
-    elif has_keys(topic.settings):
-        why = "has keys that count once (dedup.key)"
-    elif any(each.compacted is not None for each in here):
-        why = "was compacted once"
-    else:
-        return None
-    return f"topic {topic.name!r} {why}: its partitions move with their groups only"
-
-
-def _policy_of(state: State, partition: Partition) -> str:
-    return state.topics.by_id[partition.topic_id].settings.get(CLEANUP_POLICY, "")
 
 
 def _forbid(state: State, command: PassPartition) -> WhyNot:
@@ -263,6 +252,7 @@ def pass_partition(state: State, command: PassPartition) -> WhyNot:
 
 _STEPS: Mapping[Action, Callable[[State, PassPartition], WhyNot]] = {
     Action.COPY_PARTITION: _copy,
+    Action.HOLD_PARTITION: _hold,
     Action.SEAL_PARTITION: _seal,
     Action.OPEN_PARTITION: _open,
     Action.DROP_PARTITION: _drop,

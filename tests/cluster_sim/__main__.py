@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tests.cluster_sim.kinds import KINDS_OF_TOPICS, of_kind
 from tests.cluster_sim.mutants import MUTANTS, hunted
 from tests.cluster_sim.options import Options, converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating, recreating_in_groups
@@ -20,6 +21,7 @@ from tests.cluster_sim.run import (
     outcome,
     outcome_of_converting,
     outcome_of_groups,
+    outcome_of_kind,
     outcome_of_recreating,
     outcome_of_recreating_in_groups,
     outcome_of_rotting,
@@ -48,6 +50,12 @@ def _kind(
     arguments: argparse.Namespace,
 ) -> tuple[Callable[[int], Options], Callable[..., Any]]:
     """What makes a world of a seed, and what runs it."""
+    if arguments.kind:
+        made = converting if arguments.converting else many_groups
+        return (
+            lambda seed: of_kind(made(seed), arguments.kind),
+            partial(outcome_of_kind, arguments.kind, converts=arguments.converting),
+        )
     if arguments.sharing:
         return sharing, outcome_of_sharing
     if arguments.rotting:
@@ -69,6 +77,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trace", action="store_true", help="show everything that happens")
     parser.add_argument("--groups", action="store_true", help="worlds of many data groups")
     parser.add_argument("--converting", action="store_true", help="... that topics move into")
+    parser.add_argument("--kind", choices=KINDS_OF_TOPICS, help="... of topics, in data groups")
     parser.add_argument("--recreating", action="store_true", help="topics are created again")
     parser.add_argument("--rotting", action="store_true", help="publishers' files rot")
     parser.add_argument("--sharing", action="store_true", help="sessions share connections")

@@ -10,7 +10,7 @@ Invariant: looking changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment
@@ -249,9 +249,10 @@ class Checker:
                 for part in command.ranges:
                     self._merge_committed(actor, part)
             elif isinstance(command, CompactCommand) and not isinstance(outcome, Rejection):
-                self._ordered(actor, command)
+                self.ordered(actor.host, actor.node.raft.replica.machine.state, command)
             elif isinstance(command, ArchiveCommand) and not isinstance(outcome, Rejection):
-                self._archived(actor, command)
+                state, everybody = actor.node.raft.replica.machine.state, self.world.membership
+                self.archived("/data", everybody.is_majority, state, command)
 
     @staticmethod
     def _is_planned_again(actor: NodeActor) -> bool:
@@ -301,9 +302,8 @@ class Checker:
         """The run's id and the position as its writer counts them."""
         return run_id, place
 
-    def _ordered(self, actor: NodeActor, command: CompactCommand) -> None:
+    def ordered(self, who: str, state: State, command: CompactCommand) -> None:
         """Only what is closed, and what a majority has merged durably, is compacted."""
-        state = actor.node.raft.replica.machine.state  # type: ignore[union-attr]
         partition = state.partitions.by_number[command.partition]
         topic = state.topics.by_id[partition.topic_id]
         log = self.lineage.logs.get((topic.log_id, partition.index))
@@ -312,11 +312,18 @@ class Checker:
         if command.stop not in log.segments:
             raise Violation("the active file stays", f"{topic.name} is compacted to {command.stop}")
         log.compacted.ordered(command)
-        self.world.trace.event(actor.host, f"compacts {topic.name} below {command.stop}")
+        self.world.trace.event(who, f"compacts {topic.name} below {command.stop}")
 
-    def _archived(self, actor: NodeActor, command: ArchiveCommand) -> None:
-        """Files are archived: none that grows, and a majority has them merged and durable."""
-        state = actor.node.raft.replica.machine.state  # type: ignore[union-attr]
+    def archived(
+        self,
+        folder: str,
+        is_majority: Callable[[Callable[[NodeActor], bool]], bool],
+        state: State,
+        command: ArchiveCommand,
+    ) -> None:
+        """Files are archived: none that grows, and a majority has them merged and durable.
+        `folder`: of the group.
+        """
         partition = state.partitions.by_number[command.partition]
         name = (state.topics.by_id[partition.topic_id].name, partition.index)
         log_id = state.topics.by_id[partition.topic_id].log_id
@@ -326,14 +333,14 @@ class Checker:
         if command.segment not in log.segments:
             raise Violation("the active file stays", f"{name} is archived up to {command.segment}")
         for file in command.files:
-            path = f"/data/merged/{name[0]}-{name[1]}/{file.base:020d}.log"
+            path = f"{folder}/merged/{name[0]}-{name[1]}/{file.base:020d}.log"
             size = file.size
-            if not self.world.membership.is_majority(lambda n, p=path, s=size: is_kept(n, p, s)):  # type: ignore[misc]
+            if not is_majority(lambda n, p=path, s=size: is_kept(n, p, s)):  # type: ignore[misc]
                 holders = [n.host for n in self.world.nodes if is_kept(n, path, size)]
                 raise Violation("a majority archives", f"{path} goes, durable on {holders}")
             self._check_copied(log_id, log, file)
         log.archived = command.segment
-        self.world.trace.event(actor.host, f"archives {name} below {command.segment}")
+        self.world.trace.event(folder, f"archives {name} below {command.segment}")
 
     def _check_copied(self, log_id: str, log: CanonicalLog, file: ArchivedSegment) -> None:
         """What is to be copied is archived with a whole copy only."""

@@ -11,9 +11,12 @@ Invariant: looking changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from samelog.archiver.command import ArchiveCommand
+from samelog.archiver.compaction import CompactCommand
 from samelog.consensus import Entry
 from samelog.replicator.interfaces import InputName
 from samelog.sequencer.data_groups.replica import DataReplica
@@ -90,6 +93,12 @@ class GroupChecker:
                     self._merge_committed(group, state, command.epoch, part)
             elif isinstance(command, SetReplicas):
                 self._configured_as(group, command)
+            elif isinstance(command, CompactCommand):
+                self._world.checker.ordered(f"group {group}", state, command)
+            elif isinstance(command, ArchiveCommand):
+                is_majority = partial(self.is_majority, group)
+                folder = f"/data/groups/{group}"
+                self._world.checker.archived(folder, is_majority, state, command)
             else:
                 self._log_changed(state, command)
 

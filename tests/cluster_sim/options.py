@@ -121,6 +121,8 @@ class Options:
     """It is one of `rot.rotting`: publishers' files rot."""
     shares: bool = False
     """It is one of `shared_connections.sharing`: sessions share the connections of a process."""
+    kind: str = ""
+    """Of its topics, as `kinds` names it; empty: it is as the seed says."""
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tests.cluster_sim.kinds import of_kind
 from tests.cluster_sim.options import Options, converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating, recreating_in_groups
 from tests.cluster_sim.rot import rotting
@@ -66,6 +67,8 @@ def again(options: Options) -> str:
     if options.has_many_groups:
         made = converting if options.converts else many_groups
         parts.append("--converting" if options.converts else "--groups")
+    if options.kind:
+        parts.append(f"--kind {options.kind}")
     if options.recreates:
         made = recreating_in_groups if options.converts else recreating
         parts.append("--recreating")
@@ -147,6 +150,12 @@ def outcome_of_recreating(seed: int, *, shrinks: bool) -> Result | str:
 def outcome_of_recreating_in_groups(seed: int, *, shrinks: bool) -> Result | str:
     """As outcome, of the world whose topics are created again on their way into groups."""
     return _outcome(recreating_in_groups(seed), shrinks=shrinks)
+
+
+def outcome_of_kind(kind: str, seed: int, *, converts: bool, shrinks: bool) -> Result | str:
+    """As outcome, of the world of groups whose topics are of a kind."""
+    made = converting if converts else many_groups
+    return _outcome(of_kind(made(seed), kind), shrinks=shrinks)
 
 
 def outcome_of_rotting(seed: int, *, shrinks: bool) -> Result | str:

@@ -24,6 +24,7 @@ from samelog.wire.errors import FaultCode
 from tests.cluster_sim.canonical import CanonicalLog, make_value
 from tests.cluster_sim.client import RemoteClient, Script
 from tests.cluster_sim.history import Name
+from tests.cluster_sim.kinds import settings_of
 from tests.cluster_sim.violation import Violation
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class StagingClient(RemoteClient):
 
     def _attempt(self) -> Staged:
         places = [*self.world.spanning.places]
-        if not self.world.options.keys:  # a compacted topic takes no records without keys
+        options = self.world.options
+        if not (options.keys or options.first_keys):  # they take no such records
             places.append(("t0", 0))
         chosen = sorted(self._chance.sample(places, self._chance.randint(1, len(places))))
         session = f"{self.tag}-{len(self.attempts)}"
@@ -232,7 +234,9 @@ class Spanning:
 
     @property
     def _has_topic(self) -> bool:
-        return bool(self.clients) or self._world.options.follows_groups
+        options = self._world.options
+        is_followed = options.follows_groups and options.data_groups > 0 and not options.misfits
+        return bool(self.clients) or is_followed
 
     def plan(self) -> None:
         """Have the topic made, and writers begin."""
@@ -254,7 +258,9 @@ class Spanning:
             groups = sorted(node.cluster.placement.groups)
             wanted = min(PARTITIONS_MOST, self._world.options.data_groups)
             if actor.is_leader and len(groups) >= wanted:
-                self._world.loop.call_in(process, 0.0, _place, node, groups[:PARTITIONS_MOST])
+                options, chosen = self._world.options, groups[:PARTITIONS_MOST]
+                settings = settings_of(options) if options.kind else {}
+                self._world.loop.call_in(process, 0.0, _place, node, settings, chosen)
         self._world.later(LOOK_S, self._make)
 
     # --- at the end -------------------------------------------------------------------------------
@@ -315,10 +321,10 @@ def _is_there(client: StagingClient, attempt: Staged, found: set[tuple[str, int]
     return all(merged)
 
 
-def _place(node: Node, groups: list[int]) -> None:
+def _place(node: Node, settings: dict[str, str], groups: list[int]) -> None:
     version = node.cluster.placement.version
     with suppress(NotLeader, Busy):
-        node.raft.group.propose([PlaceTopic(version, TOPIC_ID, TOPIC, {}, 0, [], groups)])
+        node.raft.group.propose([PlaceTopic(version, TOPIC_ID, TOPIC, settings, 0, [], groups)])
 
 
 def _unfinished(actor: NodeActor) -> str:

@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
-from samelog.archiver.copies.manifests import ARCHIVE_COPY, SEGMENTS
 from samelog.consensus import NotLeader
 from samelog.sequencer.compaction import compactor
 from samelog.sequencer.keys import keeper
@@ -26,23 +25,21 @@ from samelog.sequencer.node import Node
 from samelog.sequencer.raft import member_log, snapshots
 from samelog.sequencer.state.tables import keys as key_table
 from samelog.sequencer.state.tables import sessions as session_table
-from samelog.sequencer.state.tables.keys import DEDUP_KEY, DEDUP_KEY_HORIZON, FIRST
 from samelog.sequencer.state.tables.schemas import SetSchemaCommand
 from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.store.merged.log import MergedLog
-from samelog.typed.enforcing import ENFORCE, Enforce
 from tests import tiers
 from tests.cluster_sim import rejections
 from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import CanonicalLog
 from tests.cluster_sim.checked import Misfits, lacks_schema
 from tests.cluster_sim.checker import Checker
-from tests.cluster_sim.compaction import compacts
 from tests.cluster_sim.data_groups import DataGroups
 from tests.cluster_sim.determinism import nothing_real
 from tests.cluster_sim.faults import Faults
 from tests.cluster_sim.history import History
 from tests.cluster_sim.inode import Inode
+from tests.cluster_sim.kinds import settings_of
 from tests.cluster_sim.loop import SimLoop
 from tests.cluster_sim.membership import Membership
 from tests.cluster_sim.network import Network
@@ -228,15 +225,7 @@ class World:
                     self.loop.call_in(process, 0.0, _propose, node, schema)
                 self.are_checked |= not (missing or schemas)
             for name in missing:
-                settings = {"retention.bytes": str(self.options.retention_bytes)}
-                if self.options.keys:
-                    settings |= compacts(self.options)
-                if self.options.first_keys:
-                    settings |= {DEDUP_KEY: FIRST, DEDUP_KEY_HORIZON: self.options.horizon}
-                if self.options.misfits:
-                    settings[ENFORCE] = Enforce.NODE.value
-                if self.options.copies:
-                    settings[ARCHIVE_COPY] = SEGMENTS
+                settings = settings_of(self.options)
                 command = CreateTopicCommand(
                     uuid.uuid4().hex, name, self.options.partitions, settings, 0
                 )

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samelog.sequencer.state.placement.commands import ChangePlacement
 
 from samelog.format import _kernels as kernels
 from samelog.format.compaction import CompactedSegment
@@ -22,8 +21,9 @@ from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.keys import keeper
 from samelog.sequencer.node import Node
-from samelog.sequencer.state.commands import CreateTopicCommand
 from samelog.sequencer.state.tables import keys as key_table
+from samelog.sequencer.state.tables.placement import ChangePlacement
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.store.merged.log import MergedLog
 from tests.sequencer.cluster import RunWith, Session, leader_of, taken, until
 from tests.sequencer.test_data_groups import make_groups

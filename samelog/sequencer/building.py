@@ -374,15 +374,7 @@ def care_parts(
         events=site.events,
         at_work=site.at_work,
     )
-    members = MemberViews(
-        logs.machine,
-        site.owner.names,
-        raft.coordinator,
-        site.presence,
-        site.peers,
-        cluster=lambda: site.owner.cluster_machine.state,
-        peers=ask,
-    )
+    members = _member_views(site, raft, logs, ask)
     archive = archiver_parts(site, merging, raft.group, members)
     compactor = Compactor(
         CompactorParts(
@@ -410,6 +402,21 @@ def care_parts(
         )
     )
     return CareParts(scrubber, guard, NodeArchive(archive), compactor, _keys(site, raft, logs, ask))
+
+
+def _member_views(
+    site: ReplicaSite, raft: RaftParts, logs: LogParts, ask: Callable[[], list[int]]
+) -> MemberViews:
+    return MemberViews(
+        logs.machine,
+        site.owner.names,
+        raft.coordinator,
+        site.presence,
+        site.peers,
+        cluster=lambda: site.owner.cluster_machine.state,
+        peers=ask,
+        indexed=raft.keys.indexed,
+    )
 
 
 def _key_filter(machine: StateMachine, merging: Merging) -> KeyFilter:

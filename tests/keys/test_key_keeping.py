@@ -12,6 +12,7 @@ from typing import Any, cast
 from samelog.format.errors import CorruptLog
 from samelog.placement.values import PartitionPass, PassStage
 from samelog.runtime.at_work import AtWork
+from samelog.sequencer.cluster.archiving import MemberViews
 from samelog.sequencer.cluster.repair.merged import NowhereElse
 from samelog.sequencer.host import Host
 from samelog.sequencer.keys import coverage, keeper
@@ -183,6 +184,34 @@ def test_a_leader_gives_the_leadership_away_while_it_fetches(tmp_path: Path) -> 
         await asyncio.sleep(0)
 
     asyncio.run(body())
+
+
+def test_what_no_index_has_is_not_archived(tmp_path: Path) -> None:
+    """All members had archived records whose keys none had read: the partition stood still."""
+    kept = Kept(tmp_path / "log")
+    coordinator = SimpleNamespace(majority_merged=lambda numbers: dict.fromkeys(numbers, 2))
+    nothing = cast(Any, None)
+    views = MemberViews(
+        kept.machine,
+        nothing,
+        cast(Any, coordinator),
+        nothing,
+        nothing,
+        cluster=nothing,
+        peers=nothing,
+        indexed=kept.filter.indexed,
+    )
+    kept.append(b"a", b"b")
+    assert views.majority_merged([1, 2]) == {1: 0, 2: 2}
+    kept.look()
+    assert views.majority_merged([1]) == {1: 0}, "the keys are in memory only"
+    kept.sync()
+    kept.now += keeper.STORE_AFTER_S
+    kept.look()
+    assert views.majority_merged([1]) == {1: 2}
+    kept.filter.partitions[1].fault = CorruptLog("keys", 0, "rotten")
+    assert views.majority_merged([1]) == {1: 0}
+    kept.keeper.close()
 
 
 def test_of_a_partition_that_comes_its_old_group_is_asked_and_the_leader_is_told(

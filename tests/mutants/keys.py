@@ -337,6 +337,13 @@ def ask_the_new_group_only() -> Iterator[None]:
 
 
 @contextmanager
+def archive_before_the_index() -> Iterator[None]:
+    """Records are archived whose keys no index has yet."""
+    with patch.object(KeyFilter, "concerns", lambda *_: False):
+        yield
+
+
+@contextmanager
 def tell_digests_on_the_way() -> Iterator[None]:
     """Members agree on digests that their new group forgets once the partition is open there."""
     with patch.object(TransfersTable, "is_on_its_way", lambda self, partition: False):
@@ -382,6 +389,7 @@ KEYS = (
         _KEEPING + "test_of_a_partition_that_comes_its_old_group_is_asked_and_the_leader_is_told",
     ),
     ("keys.11", tell_digests_on_the_way, _PASSING + "test_what_is_known_of_keys_comes_along"),
+    ("keys.12", archive_before_the_index, _KEEPING + "test_what_no_index_has_is_not_archived"),
     ("keys.7", believe_old_answers, _FILTER + "test_what_an_index_gets_while_it_is_asked_counts"),
     (
         "keys.7",

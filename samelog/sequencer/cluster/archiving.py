@@ -61,10 +61,13 @@ class MemberViews:
         *,
         cluster: Callable[[], State],
         peers: Callable[[], Sequence[int]],
+        indexed: Callable[[int], int | None],
     ) -> None:
         """`names`: of the members, by number; `cluster`: the state of group 0, as it is here;
-        `peers` can be asked, the best first.
+        `peers` can be asked, the best first; `indexed`: how far a partition's index of keys is on
+        the disk, None: it has none.
         """
+        self._indexed = indexed
         self.machine = machine
         self._names = names
         self._coordinator = coordinator
@@ -87,8 +90,14 @@ class MemberViews:
         return self._names().get(number, f"node {number}")
 
     def majority_merged(self, partitions: Iterable[int]) -> Mapping[int, int]:
-        """Partition -> the offset below which a majority has merged durably."""
-        return self._coordinator.majority_merged(partitions)
+        """Partition -> the offset below which a majority has merged durably, and the index of keys
+        has what is merged.
+        """
+        merged = self._coordinator.majority_merged(partitions)
+        for number, offset in merged.items():
+            if (indexed := self._indexed(number)) is not None:
+                merged[number] = min(offset, indexed)
+        return merged
 
     def committed_offset(self, group: str, partition: int) -> int:
         """The offset that a consumer group has committed; 0: none."""

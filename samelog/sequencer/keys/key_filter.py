@@ -44,6 +44,15 @@ class KeyFilter:
         """Whether keys count once there."""
         return partition in self._machine.state.keys.by_partition
 
+    def indexed(self, partition: int) -> int | None:
+        """Return up to where an index on the disk has the keys of a partition; None: they do not
+        count once.
+        """
+        if not self.concerns(partition):
+            return None
+        known = self.partitions.get(partition)
+        return 0 if known is None or known.fault is not None else known.store.end
+
     def is_ready(self, partition: int, next_offset: int) -> bool:
         """Whether all keys below an offset are known."""
         if not self.concerns(partition):

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.campaign import tables
 from tests.campaign.results import Result, read
 from tests.campaign.soak_table import soak
+from tests.mutants.catalogue import listed
 from tests.tables import write_tables
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
@@ -35,3 +36,4 @@ def write() -> None:
 
 if __name__ == "__main__":
     write()
+    write_tables(PAGE, lambda _: {"the planted bugs": listed()})

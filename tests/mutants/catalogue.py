@@ -1,4 +1,4 @@
-"""All planted bugs: which rule each breaks, what finds it, and the table of them in
+"""All planted bugs: which rule each breaks, what finds it, and the list of them in
 docs/reliability.md.
 
 Rules are `invariant n` and `rule subject.n` of docs/design/invariants, `Raft` and a section of the
@@ -8,6 +8,7 @@ paper, or `thesis` and one of Ongaro's thesis.
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,10 +142,21 @@ class Row:
     what: str
     found_by: str
 
-    def line(self, seeds: int | None) -> str:
-        """Its line of the table; `seeds`: how many worlds it took, None for a test."""
-        count = "" if seeds is None else str(seeds)
-        return f"| {self.rule} | `{self.name}` | {self.what} | {self.found_by} | {count} |"
+    @property
+    def is_simulated(self) -> bool:
+        """Whether worlds find it."""
+        return self.found_by in ("groups", "clusters")
+
+    def entry(self, seeds: int | None) -> str:
+        """Its entry in the report; `seeds`: how many worlds it took, None for a test."""
+        found = self.found_by if seeds is None else f"{self.found_by}, {seeds}"
+        return textwrap.fill(
+            f"- `{self.name}` ({found}): {self.what}.",
+            100,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
 
 def rows() -> list[Row]:
@@ -179,13 +191,17 @@ def _order(row: Row) -> tuple[object, ...]:
     return (*(int(part) if part.isdigit() else part for part in parts), row.name)
 
 
-def reported() -> dict[str, str]:
-    """The lines of the table in the report, by the names of the bugs."""
-    row = re.compile(r"^\| (?:invariant|rule|Raft|thesis)[^|]* \| `(\w+)` \|.*$", re.MULTILINE)
-    found = row.finditer(REPORT.read_text(encoding="utf-8"))
-    return {match[1]: match[0] for match in found}
+def listed() -> str:
+    """All of them by rule, as the report has them."""
+    seeds, parts, rule = reported_seeds(), list[str](), ""
+    for row in rows():
+        parts += [] if row.rule == rule else [f"\n**{row.rule}**\n\n"]
+        parts.append(f"{row.entry(seeds.get(row.name))}\n")
+        rule = row.rule
+    return "".join((*parts, "\n"))
 
 
-def reported_seeds(name: str) -> int:
-    """How many worlds a bug took to be found, by the report: the number of the last one."""
-    return int(reported()[name].rstrip("| ").rpartition("|")[2])
+def reported_seeds() -> dict[str, int]:
+    """How many worlds each simulated bug took to be found, by the report."""
+    entry = re.compile(r"^- `(\w+)`\s+\((?:groups|clusters),\s+(\d+)\)", re.MULTILINE)
+    return {name: int(seeds) for name, seeds in entry.findall(REPORT.read_text(encoding="utf-8"))}

@@ -12,7 +12,7 @@ from tests.sim import mutants as groups
 
 def hunted(row: Row, *, seeds: range) -> tuple[int | None, bool]:
     """How many worlds it took, and whether it was found."""
-    if row.found_by in ("groups", "clusters"):
+    if row.is_simulated:
         simulator = groups if row.found_by == "groups" else clusters
         count, found = simulator.hunted(row.name, seeds=seeds)
         return count, bool(found)

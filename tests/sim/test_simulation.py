@@ -46,7 +46,7 @@ def test_a_seed_is_one_world() -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_planted_bugs_are_found(mutant: Callable[[], AbstractContextManager[None]]) -> None:
     """In the world in which the report says that they were found."""
-    assert first_failure(mutant, [reported_seeds(mutant.__name__)]) is not None
+    assert first_failure(mutant, [reported_seeds()[mutant.__name__]]) is not None
 
 
 @pytest.mark.usefixtures("simulates")

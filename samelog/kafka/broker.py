@@ -238,17 +238,17 @@ class Broker(AnyBroker):
     def topic(self, key: str | UUID) -> Topic | None:
         """A topic by its name or its id."""
         if isinstance(key, UUID):
-            return self.machine.topic_of_log(key.hex) or self.views.topic(key)
-        return self.machine.topic_named(key) or self.views.topic(key)
+            return self.machine.state.topics.of_log(key.hex) or self.views.topic(key)
+        return self.machine.state.topics.named(key) or self.views.topic(key)
 
     def listed(self) -> Iterable[Topic]:
         return chain(self.topics(), self.state_topics.listed())
 
     def shown(self, key: str | UUID) -> Topic | None:
         if isinstance(key, UUID):
-            found = self.machine.topic_of_log(key.hex)
+            found = self.machine.state.topics.of_log(key.hex)
         else:
-            found = self.machine.topic_named(key)
+            found = self.machine.state.topics.named(key)
         return found or self.views.topic(key) or self.state_topics.topic(key)
 
     def partition(self, topic: Topic, index: int) -> WatchedLog | None:

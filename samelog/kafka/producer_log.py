@@ -278,7 +278,7 @@ class ProducerLog(InLoop):
             entry = inputs.get(number)
             while queue and entry is not None and (run.number, *queue[0].at) < entry.place:
                 _answer(queue.popleft().outcome, UNKNOWN_FATE)
-        known = self._machine.open_run_of(self._session)
+        known = self._machine.state.sessions.open_run_of(self._session)
         if known is None or known.run_id != run.run_id:
             self._end_run()
 

@@ -148,7 +148,7 @@ class RemoteClient:
 def holds(name: Name, actor: NodeActor) -> bool:
     """Whether a node has a partition, in whatever group."""
     node = actor.node
-    topic = None if node is None else node.logs.machine.topic_named(name[0])
+    topic = None if node is None else node.logs.machine.state.topics.named(name[0])
     if node is None or topic is None:
         return False
     return parts_of(node, topic.partition_numbers[name[1]]) is not None

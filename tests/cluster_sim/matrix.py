@@ -145,7 +145,7 @@ class MatrixWorld(World):
 
     @property
     def topic(self) -> Topic | None:
-        return None if self.node is None else self.node.logs.machine.topic_named(NAME[0])
+        return None if self.node is None else self.node.logs.machine.state.topics.named(NAME[0])
 
     @property
     def placement(self) -> Placement:
@@ -329,7 +329,7 @@ class MatrixWorld(World):
             return now is not None and now.log_id != before and self._is_calm()
 
         def ask(node: Node) -> Sequence[AnyChange]:
-            if node.logs.machine.topic_named(NAME[0]) is not None and not is_done():
+            if node.logs.machine.state.topics.named(NAME[0]) is not None and not is_done():
                 term = node.raft.group.raft.term
                 node.raft.group.propose([HardReset("matrix", 0, term)])
             return ()

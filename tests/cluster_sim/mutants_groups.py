@@ -8,9 +8,10 @@ from typing import Any
 from unittest.mock import patch
 
 from samelog.sequencer.raft.coordinator import Coordinator
+from samelog.sequencer.state import machine
 from samelog.sequencer.state.tables.placement import BeginAnew
 from samelog.sequencer.state.types import State
-from samelog.sequencer.state.units import placement, resets
+from samelog.sequencer.state.units import resets
 
 _begin = resets.begin_group_anew
 
@@ -25,7 +26,7 @@ def merge_again_in_groups() -> Iterator[None]:
             entry.roll = entry.byte = 0
         return problem
 
-    with patch.dict(placement.PLACEMENT_CHANGES, {BeginAnew: begin}):
+    with patch.dict(machine.CHANGES, {BeginAnew: begin}):
         yield
 
 
@@ -39,7 +40,7 @@ def epochs_of_groups_do_not_rise() -> Iterator[None]:
             state.epochs.by_partition[number] = 0
         return problem
 
-    with patch.dict(placement.PLACEMENT_CHANGES, {BeginAnew: begin}):
+    with patch.dict(machine.CHANGES, {BeginAnew: begin}):
         yield
 
 

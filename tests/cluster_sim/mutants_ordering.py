@@ -19,11 +19,17 @@ from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.views import NodeView
-from samelog.sequencer.state import machine as state
-from samelog.sequencer.state.command_base import Rejection
+from samelog.sequencer.state import machine
 from samelog.sequencer.state.instructions import Merge, Range, Verdict
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.sessions import Input, OpenRunCommand, Run, Session
+from samelog.sequencer.state.tables.sessions import (
+    Input,
+    OpenRunCommand,
+    Run,
+    Session,
+    SessionsTable,
+)
+from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units import merges
 from samelog.store.merged.log import MergedLog
 
 
@@ -88,7 +94,7 @@ def take_any_place() -> Iterator[None]:
     """Where an input stands is no precondition of an instruction, and planners forget it too."""
 
     def places_after(
-        self: StateMachine, command: Merge, places: object, *, staged: bool = False
+        state: State, command: Merge, places: object, *, staged: bool = False
     ) -> dict[int, SessionPosition]:
         return {
             part.input: SessionPosition(part.run, part.roll, part.stop) for part in command.ranges
@@ -96,7 +102,7 @@ def take_any_place() -> Iterator[None]:
 
     with (
         patch.object(Planner, "place", lambda self, entry: entry.place),
-        patch.object(StateMachine, "places_after", places_after),
+        patch.object(merges, "places_after", places_after),
     ):
         yield
 
@@ -149,25 +155,25 @@ def close_at_what_the_leader_holds() -> Iterator[None]:
 def close_beside_plans() -> Iterator[None]:
     """Bytes of a run are planned while its close is under way, and merged behind it."""
 
-    def open_run_of(self: StateMachine, session: str) -> Run | None:
-        known = self.state.sessions.by_name.get(session)
+    def open_run_of(self: SessionsTable, session: str) -> Run | None:
+        known = self.by_name.get(session)
         return known.runs[-1] if known is not None and known.runs else None
 
-    def takes(self: StateMachine, session: str, *, staged: bool = False) -> bool:
+    def takes(self: SessionsTable, session: str, *, staged: bool = False) -> bool:
         run = self.open_run_of(session)
         return run is not None and run.is_held is staged
 
     def wholly_merged(self: RunCloser, session: Session, ends: Ends) -> bool:
         return all(
             self._reached(entry, SessionPosition(entry.run, *end))
-            for entry in self._machine.inputs_of(session.name)
+            for entry in self._machine.state.sessions.inputs_of(session.name)
             for end in ends.values()
         )
 
     with (
         patch.object(Planner, "closing", lambda self, session: None),
-        patch.object(StateMachine, "open_run_of", open_run_of),
-        patch.object(StateMachine, "takes", takes),
+        patch.object(SessionsTable, "open_run_of", open_run_of),
+        patch.object(SessionsTable, "takes", takes),
         patch.object(RunCloser, "_wholly_merged", wholly_merged),
     ):
         yield
@@ -234,13 +240,13 @@ def share_run_numbers() -> Iterator[None]:
 @contextmanager
 def forget_runs() -> Iterator[None]:
     """A run that was closed long ago is opened again, as a new one."""
-    original = StateMachine._open_run
+    original = machine.APPLY[OpenRunCommand]
 
-    def open_run(self: StateMachine, command: OpenRunCommand) -> Run | Rejection:
-        session = self.state.sessions.by_name.get(command.session)
+    def open_run(state: State, command: OpenRunCommand) -> Any:
+        session = state.sessions.by_name.get(command.session)
         if session is not None:
             session.forgotten = -1
-        return original(self, command)
+        return original(state, command)
 
     with _applying(OpenRunCommand, open_run):
         yield
@@ -248,7 +254,7 @@ def forget_runs() -> Iterator[None]:
 
 @contextmanager
 def _applying(command: type, how: Callable[..., Any]) -> Iterator[None]:
-    with patch.dict(state._APPLY, {command: how}):
+    with patch.dict(machine.APPLY, {command: how}):
         yield
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
+from samelog.sequencer.state import machine
+from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.tables.resets import HardReset
 from samelog.sequencer.state.types import State
 from samelog.sequencer.state.units import resets
@@ -21,15 +24,15 @@ def begin_anew_under_the_old_id() -> Iterator[None]:
 @contextmanager
 def merge_again_after_resets() -> Iterator[None]:
     """A hard reset forgets how far sessions were merged."""
-    original = resets.hard_reset
+    original = machine.APPLY[HardReset]
 
-    def hard_reset(state: State, command: HardReset) -> bool:
-        is_news = original(state, command)
-        for entry in state.sessions.inputs.values() if is_news else ():
+    def hard_reset(state: State, command: HardReset) -> Any:
+        outcome = original(state, command)
+        for entry in () if isinstance(outcome, Rejection) else state.sessions.inputs.values():
             entry.roll = entry.byte = 0
-        return is_news
+        return outcome
 
-    with patch.dict(resets.RESETS, {HardReset: hard_reset}):
+    with patch.dict(machine.APPLY, {HardReset: hard_reset}):
         yield
 
 

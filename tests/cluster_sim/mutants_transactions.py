@@ -16,10 +16,9 @@ from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.data_groups import stages
 from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.state.instructions import End
+from samelog.sequencer.state.tables import transactions
 from samelog.sequencer.state.tables.transactions import Transaction, TransactionsTable
 from samelog.sequencer.state.two_phase import Decision, TwoPhase
-from samelog.sequencer.state.types import State
-from samelog.sequencer.state.units import transactions
 from samelog.store.merged.transaction_index import TransactionIndex
 
 
@@ -48,9 +47,9 @@ def end_in_one_partition() -> Iterator[None]:
 def commit_what_is_overdue() -> Iterator[None]:
     """A transaction whose producer is gone is committed."""
 
-    def fence(state: State, name: str, known: Transaction, at_ms: int) -> None:
-        known.epoch += 1
-        transactions._decide(state, name, known, Decision.COMMIT, at_ms)
+    def fence(known: TransactionsTable, name: str, record: Transaction, at_ms: int) -> None:
+        record.epoch += 1
+        transactions._decide(known, name, record, Decision.COMMIT, at_ms)
 
     with patch.object(transactions, "_fence", fence):
         yield

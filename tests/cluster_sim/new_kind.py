@@ -16,8 +16,8 @@ from samelog.sequencer.levels import SUPPORTED
 from samelog.sequencer.state import commands, machine
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.commands import AnyCommand, CommandError, decode_commands
-from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.events import RecordEvent
+from samelog.sequencer.state.types import State
 
 OLD_BUILD = SUPPORTED
 NEW_BUILD = SUPPORTED + 1
@@ -30,8 +30,8 @@ class NewKind(Command, frozen=True, tag=1000):
     text: str
 
 
-def _apply(state: StateMachine, command: NewKind) -> NewKind:
-    state.state.events.remember(RecordEvent(0, "new kind", command.text))
+def _apply(state: State, command: NewKind) -> NewKind:
+    state.events.remember(RecordEvent(0, "new kind", command.text))
     return command
 
 
@@ -41,7 +41,7 @@ def known() -> Iterator[None]:
     decoder = msgspec.msgpack.Decoder(list[AnyCommand | NewKind])
     with ExitStack() as stack:
         stack.enter_context(patch.object(commands, "_decoder", decoder))
-        stack.enter_context(patch.dict(machine._APPLY, {NewKind: _apply}))
+        stack.enter_context(patch.dict(machine.APPLY, {NewKind: _apply}))
         yield
 
 

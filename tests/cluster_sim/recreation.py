@@ -122,7 +122,7 @@ class Recreation:
             node, process = actor.node, actor.process
             if node is None or process is None or not node.raft.group.is_leader:
                 continue
-            topic = node.raft.replica.machine.topic_named(name)
+            topic = node.raft.replica.machine.state.topics.named(name)
             if topic is not None:
                 self.deleted += 1
                 self._world.trace.event(actor.host, f"is asked to delete {name}")

@@ -251,7 +251,7 @@ class Spanning:
             node, process = actor.node, actor.process
             if node is None or process is None or not actor.is_up:
                 continue
-            known = node.logs.machine.topic_named(TOPIC)
+            known = node.logs.machine.state.topics.named(TOPIC)
             if known is not None:
                 self.places = [(TOPIC, index) for index in range(known.partitions)]
                 return

@@ -33,8 +33,8 @@ from samelog.sequencer.state.tables.transactions import (
     CommitInTransaction,
     EndTransaction,
     InitProducer,
+    ProducerIdAndEpoch,
 )
-from samelog.sequencer.state.units.transactions import ProducerIdAndEpoch
 from tests.cluster_sim.canonical import make_value
 from tests.cluster_sim.client import RemoteClient, Script, holds
 from tests.cluster_sim.history import Name
@@ -219,7 +219,7 @@ class Services(msgspec.Struct):
 
     def number_of(self, name: Name) -> int:
         """A partition's number. Raises ApiError."""
-        topic = self.actor.node.logs.machine.topic_named(name[0])
+        topic = self.actor.node.logs.machine.state.topics.named(name[0])
         if topic is None:
             raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no {name[0]} yet")
         return int(topic.partition_numbers[name[1]])
@@ -245,7 +245,7 @@ class Services(msgspec.Struct):
     async def append(self, transactional_id: str, name: Name, data: memoryview) -> None:
         """Have a batch merged. Raises ApiError."""
         number = self.number_of(name)
-        topic = self.actor.node.logs.machine.topic_named(name[0])
+        topic = self.actor.node.logs.machine.state.topics.named(name[0])
         batches = self.batches_of(number)
         if topic.is_placed:
             await self.actor.node.raft.proposer.catch_up()

@@ -217,8 +217,10 @@ class World:
             if node is None or process is None or not node.raft.group.is_leader:
                 continue
             machine = node.raft.replica.machine
-            there = [each for name in missing if (each := machine.topic_named(name)) is not None]
-            missing = [name for name in missing if machine.topic_named(name) is None]
+            there = [
+                each for name in missing if (each := machine.state.topics.named(name)) is not None
+            ]
+            missing = [name for name in missing if machine.state.topics.named(name) is None]
             if self.options.misfits:
                 schemas = [each for each in map(lacks_schema, there) if each is not None]
                 for schema in schemas:

@@ -35,7 +35,7 @@ from tests.sequencer.cluster import RunWith, leader_of, merged, until
 
 async def make_topic(node: Node, **settings: str) -> Topic:
     await node.raft.proposer.propose(CreateTopicCommand(uuid.uuid4().hex, "t", 1, settings, 1))
-    topic = node.raft.replica.machine.topic_named("t")
+    topic = node.raft.replica.machine.state.topics.named("t")
     assert topic is not None
     return topic
 
@@ -78,7 +78,9 @@ def test_a_follower_takes_records_and_the_others_follow_at_once(
         leader = await leader_of(nodes)
         topic = await make_topic(leader)
         follower = next(node for node in nodes if node is not leader)
-        await until(lambda: follower.raft.replica.machine.topic_named("t") is not None, "the topic")
+        await until(
+            lambda: follower.raft.replica.machine.state.topics.named("t") is not None, "the topic"
+        )
         log = await opened(follower, topic)
         for count in range(5):
             future = log.append(topic, 0, memoryview(batch(b"%d" % count)), 1)

@@ -32,7 +32,9 @@ async def keyed_topic(nodes: list[Node], **settings: str) -> None:
     node = await leader_of(nodes)
     wanted = {"dedup.key": "first"} | settings
     await node.raft.proposer.propose(CreateTopicCommand(uuid.uuid4().hex, "t", 1, wanted, 1))
-    await until(lambda: all(each.logs.machine.topic_named("t") for each in nodes), "the topic")
+    await until(
+        lambda: all(each.logs.machine.state.topics.named("t") for each in nodes), "the topic"
+    )
 
 
 def keys_in(node: Node) -> Keys:

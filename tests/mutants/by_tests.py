@@ -26,9 +26,8 @@ from samelog.sequencer.merge.merger import PartitionMerger
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.peer_events import PeerEvents
 from samelog.sequencer.raft.replica import Replica
-from samelog.sequencer.state import machine as state
+from samelog.sequencer.state import machine
 from samelog.sequencer.state.instructions import Merge, Verdict, VoidRecordsCommand
-from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables import producers
 from samelog.sequencer.state.tables.groups import CommitOffsets
 from samelog.sequencer.state.tables.sessions import (
@@ -39,6 +38,7 @@ from samelog.sequencer.state.tables.sessions import (
     SessionIndex,
 )
 from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand, Topic
+from samelog.sequencer.state.types import State
 from tests.mutants.archiving import ARCHIVING
 from tests.mutants.asking import ASKING
 from tests.mutants.clocks import CLOCKS
@@ -123,12 +123,12 @@ def no_void_batches() -> Iterator[None]:
 def void_anything() -> Iterator[None]:
     """Any offsets can be given up, planned or not, and twice."""
 
-    def void(self: StateMachine, command: VoidRecordsCommand) -> VoidRecordsCommand:
-        partition = self.state.partitions.by_number[command.partition]
+    def void(state: State, command: VoidRecordsCommand) -> VoidRecordsCommand:
+        partition = state.partitions.by_number[command.partition]
         partition.voids = (*partition.voids, command)
         return command
 
-    with patch.dict(state._APPLY, {VoidRecordsCommand: void}):
+    with patch.dict(machine.APPLY, {VoidRecordsCommand: void}):
         yield
 
 
@@ -149,20 +149,20 @@ def take_twins_whole() -> Iterator[None]:
 def topics_are_their_names() -> Iterator[None]:
     """A topic made again goes on where the one of that name was."""
     gone: dict[str, Topic] = {}
-    delete, create = StateMachine._delete_topic, StateMachine._create_topic
+    delete, create = machine.APPLY[DeleteTopicCommand], machine.APPLY[CreateTopicCommand]
 
-    def note(self: StateMachine, command: Any) -> Any:
-        found: Any = delete(self, command)
+    def note(state: State, command: Any) -> Any:
+        found: Any = delete(state, command)
         gone[found.name] = found
         return found
 
-    def revive(self: StateMachine, command: CreateTopicCommand) -> Any:
-        made: Any = create(self, command)
+    def revive(state: State, command: CreateTopicCommand) -> Any:
+        made: Any = create(state, command)
         if command.name in gone:
             made.partition_numbers = gone[command.name].partition_numbers
         return made
 
-    with patch.dict(state._APPLY, {DeleteTopicCommand: note, CreateTopicCommand: revive}):
+    with patch.dict(machine.APPLY, {DeleteTopicCommand: note, CreateTopicCommand: revive}):
         yield
 
 
@@ -170,26 +170,26 @@ def topics_are_their_names() -> Iterator[None]:
 def expire_what_is_used() -> Iterator[None]:
     """What is in use again when its expiry is applied is forgotten all the same."""
 
-    def forget(self: StateMachine, command: Expire) -> list[Any]:
+    def forget(state: State, command: Expire) -> list[Any]:
         for producer, _ in command.producers:
-            self.state.producers.batches.pop(producer, None)
-        known = [
-            self.state.sessions.by_name[name] for name, _ in command.sessions if name != "nobody"
-        ]
-        return [entry for session in known for entry in self._forget_runs(session)]
+            state.producers.batches.pop(producer, None)
+        names = [name for name, _ in command.sessions if name != "nobody"]
+        sessions = state.sessions
+        since = {name: sessions.by_name[name].idle_since_ms for name in names}
+        return [entry for name in names for entry in sessions.forget_runs(name, since[name])]
 
-    with patch.dict(state._APPLY, {Expire: forget}):
+    with patch.dict(machine.APPLY, {Expire: forget}):
         yield
 
 
 @contextmanager
 def expire_open_runs() -> Iterator[None]:
     """A session expires though its publisher may come back with records."""
-    original = StateMachine._open_run
+    original = machine.APPLY[OpenRunCommand]
 
-    def open_run(self: StateMachine, command: OpenRunCommand) -> Any:
-        run = original(self, command)
-        self.state.sessions.by_name[command.session].idle_since_ms = 0
+    def open_run(state: State, command: OpenRunCommand) -> Any:
+        run = original(state, command)
+        state.sessions.by_name[command.session].idle_since_ms = 0
         return run
 
     def note(self: SessionIndex, session: Session) -> None:
@@ -198,7 +198,7 @@ def expire_open_runs() -> Iterator[None]:
 
     listed = SessionIndex.note
     with (
-        patch.dict(state._APPLY, {OpenRunCommand: open_run}),
+        patch.dict(machine.APPLY, {OpenRunCommand: open_run}),
         patch.object(SessionIndex, "note", note),
     ):
         yield
@@ -207,15 +207,15 @@ def expire_open_runs() -> Iterator[None]:
 @contextmanager
 def retire_without_a_fence() -> Iterator[None]:
     """The old directory of a session that was retired is let in again."""
-    original = StateMachine._retire_session
+    original = machine.APPLY[RetireSessionCommand]
 
-    def retire(self: StateMachine, command: RetireSessionCommand) -> Any:
-        found = original(self, command)
+    def retire(state: State, command: RetireSessionCommand) -> Any:
+        found = original(state, command)
         if isinstance(found, Session):
             found.fenced_ids.clear()
         return found
 
-    with patch.dict(state._APPLY, {RetireSessionCommand: retire}):
+    with patch.dict(machine.APPLY, {RetireSessionCommand: retire}):
         yield
 
 

@@ -21,9 +21,14 @@ from samelog.sequencer.data_groups.working import Working
 from samelog.sequencer.events import Ends
 from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.group import RaftGroup
-from samelog.sequencer.state.tables.sessions import OpenPlacedInput, Run, Session, SessionIndex
+from samelog.sequencer.state.tables.sessions import (
+    OpenPlacedInput,
+    Run,
+    Session,
+    SessionIndex,
+    SessionsTable,
+)
 from samelog.sequencer.state.tables.stages import StagesTable
-from samelog.sequencer.state.types import State
 from samelog.wire.bounds import Holder, RunEnd
 from samelog.wire.member_beats import MemberBeats, Silence
 from samelog.wire.push.effects import InputName, InputState
@@ -262,7 +267,10 @@ def close_with_open_parts() -> Iterator[None]:
 
     def merged(self: RunCloser, session: Session, ends: Ends) -> bool:
         placed = self._machine.state.placement.partitions
-        return all(each.partition in placed for each in self._machine.inputs_of(session.name))
+        return all(
+            each.partition in placed
+            for each in self._machine.state.sessions.inputs_of(session.name)
+        )
 
     with patch.object(RunCloser, "_wholly_merged", merged):
         yield
@@ -348,10 +356,13 @@ def take_what_is_closed() -> Iterator[None]:
 def begin_any_run() -> Iterator[None]:
     """A data group opens whichever run it is asked for."""
 
-    def begin(state: State, command: OpenPlacedInput) -> Run:
-        return state.sessions.by_name[command.session].begin(command, command.number, command.asked)
+    def begin(self: SessionsTable, command: OpenPlacedInput) -> Run:
+        session = self.by_name[command.session]
+        run = session.begin(command, command.number, command.asked)
+        self._begin_inputs(run, session)
+        return run
 
-    with patch("samelog.sequencer.state.machine.begin_run", begin):
+    with patch.object(SessionsTable, "begin_run", begin):
         yield
 
 

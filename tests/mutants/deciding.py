@@ -13,9 +13,13 @@ from samelog.sequencer.merge.dedup import BatchFacts
 from samelog.sequencer.merge.transaction_view import TransactionView
 from samelog.sequencer.state import expiry
 from samelog.sequencer.state.instructions import MergeExtras, Verdict
-from samelog.sequencer.state.tables.groups import CommitOffsets
+from samelog.sequencer.state.tables import transactions as transaction_table
 from samelog.sequencer.state.tables.open_transactions import LogTransactions, OpenTransactionsTable
-from samelog.sequencer.state.tables.transactions import Transaction
+from samelog.sequencer.state.tables.transactions import (
+    EndTransaction,
+    Transaction,
+    TransactionsTable,
+)
 from samelog.sequencer.state.two_phase import Decision
 from samelog.sequencer.state.types import State
 from samelog.sequencer.state.units import transactions
@@ -70,24 +74,26 @@ def trust_every_clock() -> Iterator[None]:
 def fence_nobody() -> Iterator[None]:
     """Who is overdue keeps its epoch, and goes on."""
 
-    def fence(state: State, name: str, known: Transaction, at_ms: int) -> None:
-        transactions._decide(state, name, known, Decision.ABORT, at_ms)
+    def fence(known: TransactionsTable, name: str, record: Transaction, at_ms: int) -> None:
+        transaction_table._decide(known, name, record, Decision.ABORT, at_ms)
 
-    with patch.object(transactions, "_fence", fence):
+    with patch.object(transaction_table, "_fence", fence):
         yield
 
 
 @contextmanager
 def abort_with_offsets() -> Iterator[None]:
     """Offsets of a transaction are committed, whatever is decided."""
-    original = transactions._decide
+    original = transactions._end
 
-    def decide(state: State, name: str, known: Transaction, *more: Any) -> None:
-        commits = [(group, list(offsets.items())) for group, offsets in known.groups.items()]
-        state.groups.apply(CommitOffsets(commits), state.partitions.by_number)
-        original(state, name, known, *more)
+    def end(state: State, command: EndTransaction) -> Any:
+        known = state.transactions.by_id.get(command.transactional_id)
+        groups = {} if known is None else known.groups
+        outcome = original(state, command)
+        transactions._commit(state, command, groups)
+        return outcome
 
-    with patch.object(transactions, "_decide", decide):
+    with patch.object(transactions, "_end", end):
         yield
 
 

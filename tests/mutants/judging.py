@@ -19,7 +19,8 @@ from samelog.sequencer.refusing import schema_filter, stage_checks
 from samelog.sequencer.refusing.schema_filter import SchemaFilter
 from samelog.sequencer.refusing.stage_checks import Ranges, StageChecks
 from samelog.sequencer.refusing.verdicts import By, Verdicts
-from samelog.sequencer.state import machine
+from samelog.sequencer.state.tables.sessions import SessionsTable
+from samelog.sequencer.state.units import merges
 from samelog.spark.payload import framed_values, typed_values
 from samelog.spark.plan import conditions
 from samelog.typed import judging
@@ -33,7 +34,7 @@ from samelog.wire.push.receiver import PushReceiver
 @contextmanager
 def merge_what_nobody_checked() -> Iterator[None]:
     """Any instruction counts for a topic that nodes check, by whatever version."""
-    with patch.object(machine, "why_unchecked", lambda state, partition, command: None):
+    with patch.object(merges, "why_unchecked", lambda state, partition, command: None):
         yield
 
 
@@ -164,7 +165,7 @@ def merge_the_rest_of_a_clients_batch() -> Iterator[None]:
 @contextmanager
 def forget_what_was_refused() -> Iterator[None]:
     """Nobody remembers what was refused."""
-    with patch.object(machine, "note_refused", lambda state, command: None):
+    with patch.object(SessionsTable, "note_refused", lambda self, refused: None):
         yield
 
 

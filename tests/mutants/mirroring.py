@@ -21,15 +21,14 @@ from samelog.mirror.rounds import SchemaGate
 from samelog.mirror.sidecar import MirrorSidecar
 from samelog.mirror.source import Where
 from samelog.sequencer.ingest import batch_check
-from samelog.sequencer.merge import merger, mirrored, transaction_view
+from samelog.sequencer.merge import merger, mirrored
 from samelog.sequencer.merge.dedup import DedupView
 from samelog.sequencer.merge.mirrored import MirroredRanges
 from samelog.sequencer.state import machine
 from samelog.sequencer.state.instructions import Merge, Verdict
-from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.mirrors import MirrorPlace
+from samelog.sequencer.state.tables.mirrors import MirrorPlace, MirrorsTable
 from samelog.sequencer.state.types import State
-from samelog.sequencer.state.units import mirrors, topics
+from samelog.sequencer.state.units import merges, mirrors, sessions, topics
 
 
 @contextmanager
@@ -49,26 +48,25 @@ def believe_headers_without_a_sum() -> Iterator[None]:
 @contextmanager
 def anybody_opens_a_mirror() -> Iterator[None]:
     """Publishers may write to mirrors."""
-    with patch.object(topics, "why_no_mirror_input", lambda *given: None):
+    with patch.object(sessions, "why_no_mirror_input", lambda *given: None):
         yield
 
 
 @contextmanager
 def merge_into_mirrors() -> Iterator[None]:
     """An instruction that was planned before is applied to a mirror."""
-    original = StateMachine.merge
+    original = merges.merge
 
-    def merge(self: StateMachine, command: Merge) -> Any:
-        places = self.state.mirrors.places
+    def merge(state: State, command: Merge) -> Any:
+        places = state.mirrors.places
         is_mirrored = command.extras is not None and command.extras.mirrored is not None
         place = None if is_mirrored else places.pop(command.partition, None)
-        outcome = original(self, command)
+        outcome = original(state, command)
         if place is not None:
             places[command.partition] = place
         return outcome
 
-    applied = {**machine._APPLY, Merge: merge}
-    with patch.object(StateMachine, "merge", merge), patch.object(machine, "_APPLY", applied):
+    with patch.object(merges, "merge", merge), patch.dict(machine.APPLY, {Merge: merge}):
         yield
 
 
@@ -76,10 +74,10 @@ def merge_into_mirrors() -> Iterator[None]:
 def teach_dedup_what_is_mirrored() -> Iterator[None]:
     """Producers of the source are remembered as if they were here."""
 
-    def learn(self: StateMachine, command: Merge) -> None:
-        self.state.producers.learn(command.partition, command.sequences, command.append_ms)
+    def learn(state: State, command: Merge) -> None:
+        state.producers.learn(command.partition, command.sequences, command.append_ms)
 
-    with patch.object(StateMachine, "_learn", learn):
+    with patch.object(merges, "_learn", learn):
         yield
 
 
@@ -169,7 +167,7 @@ def promote_a_topic_twice() -> Iterator[None]:
 @contextmanager
 def leave_transactions_open() -> Iterator[None]:
     """A promotion aborts nothing."""
-    with patch.object(transaction_view, "owed_ends", lambda state: {}):
+    with patch.object(MirrorsTable, "owed_ends", lambda self: {}):
         yield
 
 

@@ -23,8 +23,8 @@ from samelog.runtime import slices
 from samelog.sequencer.admin import handlers
 from samelog.sequencer.merge import merging
 from samelog.sequencer.raft import proposer
+from samelog.sequencer.state.tables import transactions
 from samelog.sequencer.state.tables.transactions import InitProducer
-from samelog.sequencer.state.units import transactions
 from samelog.wire import conversion, plain
 
 
@@ -69,8 +69,8 @@ def fence_the_overdue() -> Iterator[None]:
 def let_anyone_take_it() -> Iterator[None]:
     """Each identity that asks for a transactional id is its owner."""
 
-    def init(state: Any, command: Any) -> Any:
-        return original(state, structs.replace(command, owner=""))
+    def init(known: Any, command: Any, living: Any) -> Any:
+        return original(known, structs.replace(command, owner=""), living)
 
     original = transactions._CHANGES[InitProducer]
     with patch.dict(cast(Any, transactions._CHANGES), {InitProducer: init}):

@@ -31,7 +31,7 @@ from samelog.sequencer.state.tables.sessions import SessionsTable
 from samelog.sequencer.state.tables.transfers import PassPartition, TransfersTable
 from samelog.sequencer.state.tables.watermarks import WatermarksTable
 from samelog.sequencer.state.types import State
-from samelog.sequencer.state.units import moves, placement
+from samelog.sequencer.state.units import moves
 
 
 @contextmanager
@@ -168,7 +168,7 @@ def obey_older_tasks() -> Iterator[None]:
     def pass_partition(state: State, command: PassPartition) -> Any:
         return moves._STEPS[command.action](state, command)
 
-    with patch.dict(placement.PLACEMENT_CHANGES, {PassPartition: pass_partition}):
+    with patch.dict(machine.CHANGES, {PassPartition: pass_partition}):
         yield
 
 
@@ -186,7 +186,7 @@ def open_again_what_left() -> Iterator[None]:
     def open_partition(state: State, command: OpenPartition) -> None:
         state.open_partition(command)
 
-    with patch.dict(placement.PLACEMENT_CHANGES, {OpenPartition: open_partition}):
+    with patch.dict(machine.CHANGES, {OpenPartition: open_partition}):
         yield
 
 
@@ -313,8 +313,7 @@ def compact_on_the_way() -> Iterator[None]:
     def compact(state: State, command: Any) -> Any:
         return apply_order(state.partitions.by_number[command.partition], command)
 
-    changed = {**machine.CHANGES, CompactCommand: compact}
-    with patch.object(machine, "CHANGES", changed):
+    with patch.dict(machine.CHANGES, {CompactCommand: compact}):
         yield
 
 

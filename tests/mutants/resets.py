@@ -21,7 +21,7 @@ from samelog.sequencer.state.tables.placement import OpenPartition
 from samelog.sequencer.state.tables.producers import ProducersTable
 from samelog.sequencer.state.tables.watermarks import WatermarksTable
 from samelog.sequencer.state.types import State
-from samelog.sequencer.state.units import moves, placement
+from samelog.sequencer.state.units import moves
 from samelog.sequencer.state.units import resets as reset_units
 
 
@@ -43,7 +43,7 @@ def open_what_was_reset() -> Iterator[None]:
     def open_partition(state: State, command: OpenPartition) -> None:
         state.open_partition(command)
 
-    with patch.dict(placement.PLACEMENT_CHANGES, {OpenPartition: open_partition}):
+    with patch.dict(machine.CHANGES, {OpenPartition: open_partition}):
         yield
 
 
@@ -62,7 +62,7 @@ def obey_older_resets() -> Iterator[None]:
 @contextmanager
 def reset_while_partitions_move() -> Iterator[None]:
     """Nothing is in the way of a hard reset."""
-    with patch.object(machine, "why_no_hard_reset", lambda state: None):
+    with patch.object(reset_units, "why_no_hard_reset", lambda state: None):
         yield
 
 
@@ -116,7 +116,7 @@ def read_before_it_is_done() -> Iterator[None]:
     original: Callable[..., LogSource] = RoutedLogs._source
 
     def source(self: RoutedLogs, topic: str, partition: int) -> LogSource:
-        known = self._machine.topic_named(topic)
+        known = self._machine.state.topics.named(topic)
         number = -1 if known is None else known.partition_numbers[partition]
         replica = self._groups.holding(number)
         return original(self, topic, partition) if replica is None else _logs_of(replica)

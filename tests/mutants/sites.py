@@ -23,10 +23,9 @@ from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.sites import lags, leading, sources, staying
 from samelog.sequencer.sites.agreeing import Agreement
 from samelog.sequencer.sites.lags import MemberLag, SiteLags
-from samelog.sequencer.state import machine
 from samelog.sequencer.state.machine import CHANGES
 from samelog.sequencer.state.tables.sites import PromoteSiteCommand, SetSiteCommand
-from samelog.sequencer.state.units import sites
+from samelog.sequencer.state.units import merges, sites
 from samelog.spark.logs.homes import Homes
 from samelog.wire.pull import nearness
 from samelog.wire.pull.nearness import Nearness
@@ -284,7 +283,7 @@ def forget_producers_at_a_promotion() -> Iterator[None]:
 @contextmanager
 def merge_from_anywhere() -> Iterator[None]:
     """A session goes on wherever its publisher still has something."""
-    with patch.object(machine, "follows", lambda place, part: True):
+    with patch.object(merges, "follows", lambda place, part: True):
         yield
 
 

@@ -13,10 +13,9 @@ from samelog.sequencer.admin import topics
 from samelog.sequencer.state import expiry, machine
 from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.events import NoteElection
+from samelog.sequencer.state.tables.events import Happened, NoteElection
 from samelog.sequencer.state.types import State
 from samelog.sequencer.state.units import events
-from samelog.sequencer.state.units.events import Happened
 
 
 @contextmanager

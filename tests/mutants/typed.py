@@ -23,7 +23,7 @@ from samelog.sequencer.state import machine
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.tables.schemas import SchemasTable, SchemaVersion, SetSchemaCommand
 from samelog.sequencer.state.types import State
-from samelog.sequencer.state.units import schemas, views
+from samelog.sequencer.state.units import schemas, topics, views
 from samelog.store.merged import partition_file
 from samelog.subscriber import tail_reader
 from samelog.subscriber import typed_rows as subscriber_rows
@@ -276,7 +276,7 @@ def ask_views_for_anything() -> Iterator[None]:
 @contextmanager
 def delete_what_views_need() -> Iterator[None]:
     """A topic goes though views stand on it."""
-    with patch.object(machine, "why_not_dropped", lambda state, topic_id: None):
+    with patch.object(topics, "why_not_dropped", lambda state, topic_id: None):
         yield
 
 

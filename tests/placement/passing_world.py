@@ -311,7 +311,7 @@ class PassingWorld:
         writer.told = [each for each in writer.told if each[1] != writer.run] + told
 
     def _input(self, group: Group, writer: Writer, partition: int) -> Input | None:
-        number = group.machine.input_of(writer.name, partition)
+        number = group.machine.state.sessions.input_of(writer.name, partition)
         if number is None or self._run(group, writer) is None:
             name = writer.name
             asked = OpenPlacedInput(
@@ -323,13 +323,13 @@ class PassingWorld:
         return number
 
     def _run(self, group: Group, writer: Writer) -> Run | None:
-        run = group.machine.open_run_of(writer.name)
+        run = group.machine.state.sessions.open_run_of(writer.name)
         return run if run is not None and run.number == writer.run else None
 
     def next_run(self, writer: Writer) -> None:
         """Once all of a run is merged it is closed in every group, and another one begins."""
         here = self.groups[self.cluster.placement.group_of(MOVING)]
-        entry = here.machine.input_of(writer.name, MOVING)
+        entry = here.machine.state.sessions.input_of(writer.name, MOVING)
         if not self.may_end_runs or entry is None:
             return
         if (entry.run, entry.byte) != (writer.run, writer.length):
@@ -337,7 +337,7 @@ class PassingWorld:
         self._note(writer, entry)
         writer.is_ending, is_open = True, False
         for group in self.groups.values():
-            run = group.machine.open_run_of(writer.name)
+            run = group.machine.state.sessions.open_run_of(writer.name)
             if run is not None and run.number == writer.run:
                 is_open = True
                 group.propose([CloseRun(writer.name, run.run_id, 1)])
@@ -347,7 +347,7 @@ class PassingWorld:
 
     def close_overtaken(self, group: Group, writer: Writer) -> None:
         """A run that group 0 has closed is closed by the group's leader."""
-        run = group.machine.open_run_of(writer.name)
+        run = group.machine.state.sessions.open_run_of(writer.name)
         if run is not None and run.number < writer.run:
             group.propose([CloseRun(writer.name, run.run_id, 1)])
 
@@ -409,7 +409,7 @@ class PassingWorld:
 
     def is_done(self, writer: Writer) -> bool:
         group = self.groups[self.cluster.placement.group_of(MOVING)]
-        entry = group.machine.input_of(writer.name, MOVING)
+        entry = group.machine.state.sessions.input_of(writer.name, MOVING)
         return entry is not None and (entry.run, entry.byte) == (writer.run, writer.length)
 
     # --- promises ---------------------------------------------------------------------------------

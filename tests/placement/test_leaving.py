@@ -65,7 +65,7 @@ class Cluster:
         return self.do(ChangePlacement(-1, list(changes)))
 
     def merge(self, partition: int, size: int) -> Any:
-        entry = self.machine.input_of("p", partition)
+        entry = self.machine.state.sessions.input_of("p", partition)
         known = self.state.partitions.by_number[partition]
         assert entry is not None
         part = Range(entry.number, entry.run, 0, entry.byte, entry.byte + size, size, 1, 0)
@@ -124,15 +124,17 @@ def test_the_table_names_nothing_before_it_is_open_elsewhere() -> None:
 def test_a_run_ends_once_the_group_has_ended_its_part() -> None:
     """Group 0 knows who wrote to a partition that has left it, by the same number as before."""
     cluster = Cluster()
-    before = cluster.machine.input_of("p", MOVING)
+    before = cluster.machine.state.sessions.input_of("p", MOVING)
     cluster.moves()
     cluster.change(PartitionMoved(1))
     cluster.step(Action.DROP_PARTITION)
-    entry = cluster.machine.input_of("p", MOVING)
+    entry = cluster.machine.state.sessions.input_of("p", MOVING)
     assert entry is not None
     assert before is not None
     assert entry.number == before.number
-    assert cluster.machine.input_of("node:n1", MOVING) is None, "nodes have another session there"
+    assert cluster.machine.state.sessions.input_of("node:n1", MOVING) is None, (
+        "nodes have another session there"
+    )
     cluster.do(ClosePlacedRun("p", "p-0", 1, [(MOVING, 0, 12)]))
     [run] = cluster.state.sessions.by_name["p"].runs
     assert (entry.number, 0, 12) in run.ends

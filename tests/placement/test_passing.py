@@ -237,10 +237,10 @@ def test_a_run_goes_on_where_its_partition_is() -> None:
         begin(group, partition, 1)
     target.machine.apply(CloseRun("p", "r1", 1))
     assert move(source, target, 1) == ""
-    run = target.machine.open_run_of("p")
+    run = target.machine.state.sessions.open_run_of("p")
     assert run is not None
     assert run.run_id == "r1"
-    entry = target.machine.input_of("p", MOVING)
+    entry = target.machine.state.sessions.input_of("p", MOVING)
     assert entry is not None
     assert entry.run == 1
 
@@ -251,7 +251,7 @@ def test_a_run_goes_on_where_its_partition_is() -> None:
     target.machine.apply(CloseRun("p", "r1", 1))
     sealed = carry(source.state, MOVING, is_sealed=True)
     assert took(target, 1, Action.OPEN_PARTITION, sealed) == ""
-    run = target.machine.open_run_of("p")
+    run = target.machine.state.sessions.open_run_of("p")
     assert run is not None
     assert run.number == 2
     assert {each.run for each in target.state.sessions.inputs.values()} == {2}
@@ -288,7 +288,7 @@ def test_schemas_come_along(here: int, there: int) -> None:
 def test_what_is_staged_is_not_sealed() -> None:
     group = Group(1, MOVING)
     begin(group, MOVING, 1)
-    run = group.machine.open_run_of("p")
+    run = group.machine.state.sessions.open_run_of("p")
     assert run is not None
     run.stage = "s"
     assert took(group, 1, Action.HOLD_PARTITION) == ""

@@ -47,7 +47,7 @@ def open_inputs(base: StateMachine) -> list[int]:
         session = f"program-{place}"
         base.apply(OpenRunCommand(session, session, "i", 0, session, None, None))
         base.apply(OpenInputCommand(session, TOPIC, 0))
-        entry = base.input_of(session, number)
+        entry = base.state.sessions.input_of(session, number)
         if entry is None:
             raise Harm(f"{session} has no input")
         found.append(entry.number)

@@ -98,7 +98,7 @@ class MirrorWorld:
 
     @property
     def input(self) -> int:
-        found = self.machine.input_of(SESSION, self.number)
+        found = self.machine.state.sessions.input_of(SESSION, self.number)
         assert found is not None
         return found.number
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +45,11 @@ class Told:
     def on_run_closed(self, session: str, run_id: str, ends: Any) -> None:
         """Group 0 has closed it."""
         self.over.append(run_id)
+
+
+def _is_closed(node: Node, run_id: str) -> bool:
+    run = node.logs.machine.state.sessions.run_of("s", run_id)
+    return run is not None and run.closed
 
 
 def _run(number: int) -> str:
@@ -93,7 +99,9 @@ async def place(node: Node) -> None:
 
 def part_of(node: Node, group: int) -> Run | None:
     """What a group knows of the run."""
-    return node.data_groups.replicas[group].group_replica.logs.machine.run_of("s", RUN)
+    return node.data_groups.replicas[group].group_replica.logs.machine.state.sessions.run_of(
+        "s", RUN
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,8 +113,8 @@ def test_who_is_to_have_a_partition_says_so_before_it_has(
     """Who hears that others have it asks again much later."""
     topic = SimpleNamespace(name="placed", is_placed=True, partitions=1, partition_numbers=[4])
     placement = SimpleNamespace(group_of=lambda number: 1)
-    state = SimpleNamespace(placement=placement)
-    machine: Any = SimpleNamespace(topic_named=lambda name: topic, state=state)
+    state = SimpleNamespace(placement=placement, topics=SimpleNamespace(named=lambda name: topic))
+    machine: Any = SimpleNamespace(state=state)
     groups: Any = SimpleNamespace(
         holding=lambda number: None, is_to_come=lambda number: is_to_come, holders=lambda number: []
     )
@@ -172,7 +180,7 @@ def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(
         await until(lambda: log.sessions.opened[number].runs() == [], "its files are gone")
         assert told.closed == [{("placed", 0): end}]
         assert not told.over
-        assert not nodes[0].logs.machine.run_of("s", RUN).closed  # type: ignore[union-attr]
+        assert not nodes[0].logs.machine.state.sessions.run_of("s", RUN).closed  # type: ignore[union-attr]
         again = await opened(intakes[2], 0)
         assert again.end == end
         await asyncio.sleep(0)
@@ -199,11 +207,14 @@ def test_a_run_that_was_over_before_its_partition_moved_is_let_go(
             each = await opened(intake, 0, run)
             await taken(intake.append(each.input, run, 0, 0, data))
             intake.end_run("s", _run(run), {("placed", 0): (0, len(data))})
-            await until(lambda r=run: node.logs.machine.run_of("s", _run(r)).closed, "closed")  # type: ignore[misc, union-attr]
+            await until(partial(_is_closed, node, _run(run)), "closed")
         await node.raft.proposer.propose(ChangePlacement(-1, [WantGroup(number, 2)]))
         table = node.cluster.placement
         await until(lambda: table.group_of(number) == 2 and not table.tasks, "it has moved")
-        assert node.data_groups.replicas[2].group_replica.logs.machine.run_of("s", RUN) is None
+        assert (
+            node.data_groups.replicas[2].group_replica.logs.machine.state.sessions.run_of("s", RUN)
+            is None
+        )
         end = 0, len(FIRST)
         again = await opened(intake, 0)
         assert again.end == end

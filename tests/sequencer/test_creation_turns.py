@@ -49,7 +49,7 @@ def test_no_creation_is_applied_in_a_long_turn(tmp_path: Path, run_with: RunWith
     async def body(nodes: list[Node]) -> None:
         with turns:
             await nodes[0].raft.proposer.propose(creation("wide", MANY), longer_s=60)
-        assert nodes[0].logs.machine.topic_named("wide") is not None
+        assert nodes[0].logs.machine.state.topics.named("wide") is not None
         topic_id = nodes[0].logs.machine.state.topics.by_name["wide"]
         with turns:
             await nodes[0].raft.proposer.propose(AddPartitions(topic_id, 2 * MANY), longer_s=60)
@@ -63,7 +63,7 @@ def test_no_function_is_called_for_each_new_partition_of_a_data_group() -> None:
     machine.apply(SetMembers([*map(member, (1, 2, 3))]))
     before = turns.calls
     turns.count(lambda: machine.apply(placed()))
-    assert machine.topic_named("wide") is not None
+    assert machine.state.topics.named("wide") is not None
     assert turns.calls - before < 20 * GROUPS
     assert len(machine.state.placement.partitions) == MANY
 
@@ -76,7 +76,7 @@ def test_a_plan_copies_no_partitions() -> None:
         calls.append(turns.calls)
         for command in commands:
             machine.apply(command)
-            assert machine.topic_named(command.name) is not None
+            assert machine.state.topics.named(command.name) is not None
     assert calls[1] <= calls[0]
 
 

@@ -69,7 +69,7 @@ def test_ends_are_used_once_all_are_known() -> None:
 
 def test_the_entry_that_closes_a_run_makes_no_call_for_each_end() -> None:
     machine, turns = wide_world(MANY).machine, Turns()
-    numbers = [entry.partition for entry in machine.inputs_of(SESSION)]
+    numbers = [entry.partition for entry in machine.state.sessions.inputs_of(SESSION)]
     closing = ClosePlacedRun(SESSION, "0", 7, [(number, 0, 9) for number in numbers])
     run = turns.count(lambda: machine.apply(closing))
     assert turns.calls < MANY / 4
@@ -97,7 +97,7 @@ def test_a_run_that_ends_in_many_partitions_takes_no_long_turn(
         await until(lambda: nodes[1].cluster.sessions.by_name.get(SESSION) is not None, "opened")
 
         def is_over(node: Node) -> bool:
-            run = node.logs.machine.run_of(SESSION, RUN)
+            run = node.logs.machine.state.sessions.run_of(SESSION, RUN)
             return run is not None and run.closed
 
         with turns:

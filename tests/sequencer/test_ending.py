@@ -241,7 +241,7 @@ def given_up(
 
     parts: Any = replica
     asyncio.run(ending.give_up_forgotten(parts, cluster, found, catch_up))
-    return replica.machine.open_run_of(SESSION) is None
+    return replica.machine.state.sessions.open_run_of(SESSION) is None
 
 
 @pytest.mark.parametrize("stage", [None, "stage"])
@@ -338,7 +338,7 @@ def test_a_run_that_does_not_write_where_an_older_one_did_ends_there_too(*, is_k
     (told,) = told_of(replica.machine, cluster)
     assert [(end.topic, end.partition, end.roll, end.byte) for end in told.ends] == [("t", 0, 0, 0)]
     begin(replica.machine, 1)
-    assert replica.machine.open_run_of(SESSION) is None, "late bytes find it closed"
+    assert replica.machine.state.sessions.open_run_of(SESSION) is None, "late bytes find it closed"
 
 
 def test_a_part_names_what_was_noted_and_never_came() -> None:

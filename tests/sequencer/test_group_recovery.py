@@ -272,9 +272,10 @@ def test_the_leader_of_a_group_gives_up_held_runs_that_are_forgotten(
         ]
         await nodes[0].data_groups.replicas[1].raft.ask(begun)[1]
         nodes[0].data_groups.work(nodes[0].data_groups.replicas[1])
-        is_over = lambda each: (known := each.run_of("held", "r")) and known.closed  # noqa: E731
-        await until(lambda: all(map(is_over, machines)), "the run is closed")
-        assert all(each.open_run_of("plain") for each in machines)
+        known = [each.state.sessions for each in machines]
+        is_over = lambda each: (run := each.run_of("held", "r")) and run.closed  # noqa: E731
+        await until(lambda: all(map(is_over, known)), "the run is closed")
+        assert all(each.state.sessions.open_run_of("plain") for each in machines)
 
     run_with(tmp_path, 3, body)
 

@@ -92,7 +92,7 @@ def test_a_group_follows_by_an_entry_of_its_own(cluster: StateMachine, group: St
         (3, 0)
     ]
     assert group.state.epochs.by_partition == {3: EPOCH_STEP}
-    assert group.topic_of_log(topic.log_id) is topic
+    assert group.state.topics.of_log(topic.log_id) is topic
     assert owed(group, cluster) is None
 
 
@@ -106,7 +106,7 @@ def test_what_was_merged_is_not_merged_again_and_the_rest_is(
     assert isinstance(group.apply(merge(1, 1, 10, 20)), Rejection)
     assert isinstance(group.apply(merge(3, 0, 0, 10)), Rejection)
     assert not isinstance(group.apply(merge(3, 0, 10, 20)), Rejection)
-    entry = group.input_of(SESSION, 3)
+    entry = group.state.sessions.input_of(SESSION, 3)
     assert entry is not None
     assert entry.byte == 20
 
@@ -171,7 +171,7 @@ def test_a_group_that_had_not_opened_it_opens_the_new_log(cluster: StateMachine)
     assert topic.log_id == cluster.state.topics.by_id[TOPIC].log_id
     assert topic.former_logs == [TOPIC]
     assert group.state.epochs.by_partition == {3: EPOCH_STEP}
-    assert group.topic_of_log(topic.log_id) is topic
+    assert group.state.topics.of_log(topic.log_id) is topic
     assert isinstance(resets.opening(group_0().state, 1), OpenPartition)
 
 

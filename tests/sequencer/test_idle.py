@@ -182,7 +182,10 @@ def test_closed_sessions_have_no_open_file(tmp_path: Path, run_with: RunWith) ->
 def is_any_open(node: Node) -> bool:
     """Whether a session has an open run, as a node knows."""
     machine = node.logs.machine
-    return any(machine.open_run_of(name) is not None for name in machine.state.sessions.by_name)
+    return any(
+        machine.state.sessions.open_run_of(name) is not None
+        for name in machine.state.sessions.by_name
+    )
 
 
 def test_looking_at_idle_partitions_opens_none(tmp_path: Path, run_with: RunWith) -> None:

@@ -46,7 +46,7 @@ class Lines:
 def add_quiet(node: Node, first: int, last: int) -> None:
     """Sessions that have a run and an input and send nothing; every other one has ended."""
     machine = node.logs.machine
-    topic = machine.topic_named("t")
+    topic = machine.state.topics.named("t")
     assert topic is not None
     for number in range(first, last):
         name = f"quiet{number}"

@@ -50,7 +50,7 @@ def by_crc32(partition: int) -> list[bytes]:
 def topic() -> Topic:
     machine = StateMachine()
     machine.apply(CreateTopicCommand("t1", "t", PARTITIONS, {}, 1))
-    found = machine.topic_named("t")
+    found = machine.state.topics.named("t")
     assert found is not None
     return found
 

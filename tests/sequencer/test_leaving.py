@@ -38,7 +38,7 @@ def there(node: Node) -> int:
 
 async def leave(nodes: list[Node]) -> int:
     """Have the topic moved to the group, and wait for it: the number of the partition."""
-    topic = nodes[0].logs.machine.topic_named("t")
+    topic = nodes[0].logs.machine.state.topics.named("t")
     assert topic is not None
     [number] = topic.partition_numbers
     change = ChangePlacement(-1, [WantGroup(number, GROUP)])

@@ -398,7 +398,7 @@ def test_promotion_ends_a_mirror_once() -> None:
     state = world.machine.state
     assert (state.mirrors.topics["m"].promoted_ms, state.mirrors.topics["m"].ends) == (9, [3])
     assert not isinstance(world.open("publisher", "m"), Rejection)
-    entry = world.machine.input_of("publisher", world.number)
+    entry = world.machine.state.sessions.input_of("publisher", world.number)
     assert entry is not None
     world.bytes.put(entry.number, source_batch(0))
     (merge,) = world.run_dry()

@@ -90,8 +90,10 @@ async def create(nodes: list[Node], settings: dict[str, str]) -> int:
     leader = await leader_of(nodes)
     command = CreateTopicCommand(uuid.uuid4().hex, "t", 1, settings, 1)
     await leader.raft.proposer.propose(command)
-    await until(lambda: all(each.logs.machine.topic_named("t") for each in nodes), "the topic")
-    topic = leader.logs.machine.topic_named("t")
+    await until(
+        lambda: all(each.logs.machine.state.topics.named("t") for each in nodes), "the topic"
+    )
+    topic = leader.logs.machine.state.topics.named("t")
     assert topic is not None
     return topic.partition_numbers[0]
 
@@ -117,7 +119,7 @@ async def publish(
     """Records with these numbers: each is merged before the next one is sent, so that segments are
     closed between them.
     """
-    topic = nodes[0].logs.machine.topic_named("t")
+    topic = nodes[0].logs.machine.state.topics.named("t")
     assert topic is not None
     for number in numbers:
         await session.send(nodes, record(number, number % keys))

@@ -163,7 +163,7 @@ def test_a_newer_run_ends_the_older_one(tmp_path: Path, run_with: RunWith) -> No
         await until(lambda: all(offset(node) == 1 for node in nodes), "what no sender vouches for")
         await second.send(nodes, batch(b"2"), run=1)
         await until(lambda: all(offset(node) == 2 for node in nodes), "both runs")
-        assert nodes[0].raft.replica.machine.run_of("a", first.run_id).closed  # type: ignore[union-attr]
+        assert nodes[0].raft.replica.machine.state.sessions.run_of("a", first.run_id).closed  # type: ignore[union-attr]
 
     run_with(tmp_path, 3, body)
 
@@ -185,7 +185,7 @@ def test_a_run_opened_elsewhere_meanwhile_is_not_ended(
 
         monkeypatch.setattr(intake, "_propose", propose_late)
         await session.open(nodes[0])
-        run = nodes[0].raft.replica.machine.open_run_of("s")
+        run = nodes[0].raft.replica.machine.state.sessions.open_run_of("s")
         assert run is not None
         assert run.run_id == session.run_id
         assert not intake.ended
@@ -211,7 +211,7 @@ def test_a_run_opened_and_closed_elsewhere_meanwhile_ends_no_newer_one(
 
         monkeypatch.setattr(intake, "_propose", propose_late)
         await session.open_run(nodes[0])
-        run = nodes[0].raft.replica.machine.open_run_of("s")
+        run = nodes[0].raft.replica.machine.state.sessions.open_run_of("s")
         assert run is not None
         assert run.run_id == newer.run_id
         assert not intake.ended
@@ -233,7 +233,7 @@ def test_an_input_that_the_disk_has_no_room_for_is_refused(
             patch.setattr(InputLog, "new", fail)
             with pytest.raises(RequestRefused, match="marks"):
                 await session.open(nodes[0])
-            (entry,) = nodes[0].raft.replica.machine.inputs_of("s")
+            (entry,) = nodes[0].raft.replica.machine.state.sessions.inputs_of("s")
             assert intake.vouched([entry.number]) == {entry.number: entry.place}
         assert intake.stopped is not None
         intake.room.set(1 << 30, promised_bytes=0, resume_at_bytes=1)
@@ -478,7 +478,7 @@ def test_a_topic_made_again_survives_the_replay_of_its_deletion(
         node = nodes[0]
         await Session("a").send(nodes, batch(b"old"))
         await until(lambda: offset(node) == 1, "merged")
-        topic = node.raft.replica.machine.topic_named("t")
+        topic = node.raft.replica.machine.state.topics.named("t")
         assert topic is not None
         await node.raft.proposer.propose(DeleteTopicCommand(topic.topic_id))
         await Session("b").send(nodes, batch(b"new", b"newer"))
@@ -529,7 +529,7 @@ def test_session_files_go_when_a_majority_has_them_merged(
 
 def is_released(node: Node, session: str) -> bool:
     """Whether the node knows that a majority has all of a session merged durably."""
-    inputs = node.raft.replica.machine.inputs_of(session)
+    inputs = node.raft.replica.machine.state.sessions.inputs_of(session)
     return bool(inputs) and all(map(node.raft.replica.is_released, inputs))
 
 

@@ -318,7 +318,7 @@ def test_segments_roll_by_size() -> None:
 
 def test_segments_roll_by_the_age_that_their_topic_sets() -> None:
     world = World("a", segment_ms=1_000)
-    topic = world.machine.topic_named("flights")
+    topic = world.machine.state.topics.named("flights")
     assert topic is not None
     for now_ms, limit_ms in (
         (1000, "500"),
@@ -336,7 +336,7 @@ def test_segments_roll_by_the_age_that_their_topic_sets() -> None:
 
 def test_append_time_never_falls_whatever_the_clock_says() -> None:
     world = World("a")
-    topic = world.machine.topic_named("flights")
+    topic = world.machine.state.topics.named("flights")
     assert topic is not None
     topic.settings["message.timestamp.type"] = "LogAppendTime"
     for now_ms in (1000, 400, 1001):

@@ -169,7 +169,7 @@ def test_a_session_whose_files_are_gone_does_not_go_on_behind_a_hole(machine: St
     machine.apply(OpenRunCommand("s", "s", "i", 0, "s", None, None))
     machine.apply(OpenInputCommand("s", "t" * 32, 0))
     (number,) = machine.state.partitions.by_number
-    entry = machine.input_of("s", number)
+    entry = machine.state.sessions.input_of("s", number)
     assert entry is not None
     machine.apply(PROMOTE)
 

@@ -39,7 +39,7 @@ def test_an_identity_has_so_many_sessions_and_no_more(tmp_path: Path, run_with: 
         await first.open(nodes[0])
         nodes[0].logs.intake.end_run(first.name, first.run_id, {})
         machine = nodes[0].logs.machine
-        await until(lambda: machine.open_run_of("a") is None, "its end makes room")
+        await until(lambda: machine.state.sessions.open_run_of("a") is None, "its end makes room")
         await Session("c").open(nodes[0])
 
     run_with(tmp_path, 1, body)

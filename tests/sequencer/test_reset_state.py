@@ -40,7 +40,7 @@ def merge(partition: int, base: int, start: int, stop: int) -> Merge:
 
 def test_a_hard_reset_gives_every_log_another_identity(machine: StateMachine) -> None:
     machine.apply(RESET)
-    flights = machine.topic_named("flights")
+    flights = machine.state.topics.named("flights")
     assert flights is not None
     assert flights.former_logs == ["a" * 32]
     assert flights.log_id not in ("a" * 32, "b" * 32)
@@ -48,8 +48,8 @@ def test_a_hard_reset_gives_every_log_another_identity(machine: StateMachine) ->
     assert flights.partition_numbers == [4, 5]
     assert list(machine.state.partitions.by_number) == [4, 5, 6]
     assert all(each.next_offset == 0 for each in machine.state.partitions.by_number.values())
-    assert machine.topic_of_log(flights.log_id) is flights
-    assert machine.topic_of_log("a" * 32) is None
+    assert machine.state.topics.of_log(flights.log_id) is flights
+    assert machine.state.topics.of_log("a" * 32) is None
     assert len({each.log_id for each in machine.state.topics.by_id.values()}) == 2
     assert machine.state.epochs == EpochsTable(EPOCH_STEP, EPOCH_STEP + 5)
     assert [event.kind for event in machine.state.events.remembered] == ["hard-reset"]
@@ -59,8 +59,8 @@ def test_what_was_merged_is_not_merged_again_and_the_rest_is(machine: StateMachi
     machine.apply(RESET)
     entry = machine.state.sessions.inputs[1]
     assert (entry.partition, entry.place) == (4, SessionPosition(0, 0, 10))
-    assert machine.input_of("ewr", 4) is entry
-    assert machine.input_of("ewr", 1) is None
+    assert machine.state.sessions.input_of("ewr", 4) is entry
+    assert machine.state.sessions.input_of("ewr", 1) is None
     again = machine.apply(merge(4, 0, 0, 10))
     assert isinstance(again, Rejection)
     late = machine.apply(merge(1, 1, 10, 20))
@@ -84,7 +84,7 @@ def test_a_reset_that_is_proposed_twice_is_done_once(machine: StateMachine) -> N
     assert isinstance(machine.apply(RESET), Rejection)
     assert machine.encode() == before
     machine.apply(HardReset("r2", 78, 5))
-    flights = machine.topic_named("flights")
+    flights = machine.state.topics.named("flights")
     assert flights is not None
     assert len({flights.log_id, *flights.former_logs}) == 3
     assert machine.state.epochs.base == 2 * EPOCH_STEP
@@ -106,16 +106,16 @@ def test_a_snapshot_and_an_entry_bring_it_along(machine: StateMachine) -> None:
     machine.apply(RESET)
     again = StateMachine.decode(machine.encode())
     assert again.state == machine.state
-    flights = machine.topic_named("flights")
+    flights = machine.state.topics.named("flights")
     assert flights is not None
-    assert again.topic_of_log(flights.log_id) == flights
+    assert again.state.topics.of_log(flights.log_id) == flights
 
 
 def test_a_topic_can_be_deleted_and_made_anew_after_it(machine: StateMachine) -> None:
     machine.apply(RESET)
     machine.apply(DeleteTopicCommand("a" * 32))
-    assert machine.topic_named("flights") is None
+    assert machine.state.topics.named("flights") is None
     machine.apply(CreateTopicCommand("c" * 32, "flights", 1, {}, 1))
-    flights = machine.topic_of_log("c" * 32)
+    flights = machine.state.topics.of_log("c" * 32)
     assert flights is not None
     assert flights.former_logs == []

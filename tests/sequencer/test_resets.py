@@ -51,7 +51,7 @@ async def start_again(path: Path, nodes: list[Node], at: int) -> Node:
 
 
 def log_id(node: Node) -> str:
-    topic = node.raft.replica.machine.topic_named("t")
+    topic = node.raft.replica.machine.state.topics.named("t")
     return "" if topic is None else topic.log_id
 
 

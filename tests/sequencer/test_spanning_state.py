@@ -165,7 +165,7 @@ def test_what_is_pinned_stays_until_it_is_carried_out() -> None:
     assert machine.encode() == before
     assert machine.apply(end(1)) == end(1)
     assert machine.state.partitions.by_number[1].next_offset == 1
-    assert machine.open_run_of("s") is None
+    assert machine.state.sessions.open_run_of("s") is None
     assert code(machine.apply(end(1))) == "STAGE_ENDED"
     assert code(machine.apply(pin(1))) == "STAGE_ENDED"
     assert machine.state.partitions.by_number[1].next_offset == 1
@@ -175,7 +175,7 @@ def test_what_is_given_up_is_closed_and_never_pinned_later() -> None:
     machine = data_group(1)
     assert code(machine.apply(end(1))) == "NOT_PINNED"
     assert not isinstance(machine.apply(end(1, is_commit=False)), Rejection)
-    assert machine.open_run_of("s") is None
+    assert machine.state.sessions.open_run_of("s") is None
     assert code(machine.apply(pin(1))) == "STAGE_ENDED"
     assert code(machine.apply(pin(1, 2))) == "UNKNOWN_RUN"
 

@@ -60,8 +60,8 @@ def test_a_batch_is_published_whole(machine: StateMachine) -> None:
     assert machine.apply(command) == command
     assert machine.state.partitions.by_number[1].next_offset == 3
     assert machine.state.sessions.inputs[1].place == SessionPosition(0, 0, 20)
-    assert machine.open_run_of("a") is None
-    assert machine.open_run_of("plain") is not None
+    assert machine.state.sessions.open_run_of("a") is None
+    assert machine.state.sessions.open_run_of("plain") is not None
 
 
 @pytest.mark.parametrize(

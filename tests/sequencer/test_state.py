@@ -166,7 +166,7 @@ def test_a_retirement_that_comes_twice_spares_the_new_directory(machine: StateMa
     machine.apply(open_run("r9", session_id="d2", number=0))
     machine.apply(RetireSessionCommand("ewr", old))
     assert not machine.state.sessions.by_name["ewr"].retired
-    assert machine.open_run_of("ewr") is not None
+    assert machine.state.sessions.open_run_of("ewr") is not None
 
 
 def test_a_creation_that_comes_twice_is_one(machine: StateMachine) -> None:
@@ -179,7 +179,7 @@ def test_a_recreated_topic_shares_nothing(machine: StateMachine) -> None:
     machine.apply(merge(0, take(0, 10), sequences=[Sequence5(5, 0, 0, 0, 0)]))
     machine.apply(DeleteTopicCommand("t1"))
     machine.apply(CreateTopicCommand("t2", "flights", 1, {}, 2))
-    topic = machine.topic_named("flights")
+    topic = machine.state.topics.named("flights")
     assert topic is not None
     assert topic.partition_numbers == [3]
     assert machine.state.partitions.by_number[3].next_offset == 0
@@ -286,7 +286,7 @@ def test_what_was_used_meanwhile_does_not_expire(machine: StateMachine) -> None:
     machine.apply(open_run("r1", number=1))
     machine.apply(Expire([(7, 1000)], [("ewr", 50), ("ewr", -1)]))
     assert machine.state.producers.batches == {}
-    assert machine.open_run_of("ewr") is not None
+    assert machine.state.sessions.open_run_of("ewr") is not None
 
 
 def test_a_decoded_state_names_everything_once(machine: StateMachine) -> None:

@@ -65,7 +65,7 @@ def test_a_topic_with_an_open_run_stays(tmp_path: Path, run_with: RunWith) -> No
         with pytest.raises(ChangeRefused, match="in use by publisher a; nothing was changed"):
             await delete_topic_or_view(leader, DELETE)
         await delete_topic_or_view(leader, replace_in_use(DELETE))
-        assert leader.logs.machine.topic_named("t") is None
+        assert leader.logs.machine.state.topics.named("t") is None
 
     run_with(tmp_path, 1, body)
 

@@ -19,6 +19,7 @@ from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.expiry import MOST_AHEAD_MS, idle_transactions, overdue
 from samelog.sequencer.state.instructions import Begin, End, Merge, MergeExtras, Verdict
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables import transactions
 from samelog.sequencer.state.tables.groups import CommittedOffset, NativeMember, SaveNativeGroup
 from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.sequencer.state.tables.transactions import (
@@ -27,11 +28,10 @@ from samelog.sequencer.state.tables.transactions import (
     EndTransaction,
     ForgetTransactionalIds,
     InitProducer,
+    ProducerIdAndEpoch,
     TimeOutTransaction,
 )
 from samelog.sequencer.state.two_phase import Decision, TwoPhase
-from samelog.sequencer.state.units import transactions
-from samelog.sequencer.state.units.transactions import ProducerIdAndEpoch
 
 
 def begun() -> StateMachine:

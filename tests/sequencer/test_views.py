@@ -97,7 +97,7 @@ def test_a_view_has_a_name_a_log_and_numbers_of_its_own(machine: StateMachine) -
     assert [topic.name for topic in all_topics(state)] == ["ticks", "other", "big"]
     assert place_of(state, 5) == (view, 1)
     assert (base_number(state, 5), base_number(state, 2), place_of(state, 9)) == (2, 2, None)
-    assert machine.topic_named("big") is None  # nothing is published to it
+    assert machine.state.topics.named("big") is None  # nothing is published to it
     assert code(machine.apply(create("v2"))) == "TOPIC_EXISTS"
     assert code(machine.apply(create("v2", "ticks"))) == "TOPIC_EXISTS"
     assert code(machine.apply(CreateTopicCommand("t3", "big", 1, {}, 1))) == "TOPIC_EXISTS"

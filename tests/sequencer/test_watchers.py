@@ -61,7 +61,7 @@ def test_only_those_who_have_an_input_or_a_session_hear_of_it(
         told = await connected(node, active)
         before = [each.copy() for each in quiet]
         data = batch(b"a")
-        [number] = (each.number for each in node.logs.machine.inputs_of("active"))
+        [number] = (each.number for each in node.logs.machine.state.sessions.inputs_of("active"))
         await taken(node.logs.intake.append(number, 0, 0, 0, data))
         await until(lambda: offset(node) == 1, "merged")
         node.logs.intake.end_run("active", active.run_id, {("t", 0): (0, len(data))})

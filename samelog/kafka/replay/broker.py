@@ -82,7 +82,7 @@ class ReplayBroker(CopiesBroker):
     def _note_topic(self, copy: Copy) -> None:
         """Groups know topics by the state."""
         name, index = copy.name
-        known = self.machine.topic_named(name)
+        known = self.machine.state.topics.named(name)
         if known is None:
             self.machine.apply(CreateTopicCommand(copy.log.topic_id, name, index + 1, {}, 0))
         elif known.partitions <= index:
@@ -114,7 +114,7 @@ class ReplayBroker(CopiesBroker):
     def partition_number(self, key: str | UUID, index: int) -> int | None:
         """By which the state of groups knows a partition; None if there is none."""
         topic = self.topic(key)
-        known = None if topic is None else self.machine.topic_named(topic.name)
+        known = None if topic is None else self.machine.state.topics.named(topic.name)
         if known is None or not 0 <= index < known.partitions:
             return None
         return known.partition_numbers[index]

@@ -31,10 +31,10 @@ from samelog.sequencer.state.tables.transactions import (
     CommitInTransaction,
     EndTransaction,
     InitProducer,
+    ProducerIdAndEpoch,
     Transaction,
     TransactionsTable,
 )
-from samelog.sequencer.state.units.transactions import ProducerIdAndEpoch
 
 ANSWER_S = 3.0
 """How long a request waits for markers before the client is told to ask again."""

@@ -109,7 +109,7 @@ async def list_schemas(node: ServedNode, request: ListSchemas, identity: str) ->
 
 async def _learn_of(node: ServedNode, topic: str) -> None:
     """A topic that another node has just made may not be known here. Raises TimeoutError."""
-    if node.logs.machine.topic_named(topic) is None:
+    if node.logs.machine.state.topics.named(topic) is None:
         await node.raft.proposer.catch_up()
 
 

@@ -139,7 +139,7 @@ def _lacking(node: ServedNode, session: str) -> list[tuple[Topic, int]]:
     """The partitions of a session's held records that the present topics do not have."""
     found = []
     for part in sorted(_held_parts(node, session)):
-        topic = node.logs.machine.topic_named(part.topic)
+        topic = node.logs.machine.state.topics.named(part.topic)
         if topic is not None and part.partition >= topic.partitions:
             found.append((topic, part.partition))
     return found
@@ -368,6 +368,6 @@ def _watermarks(held: Iterable[StateMachine], name: str) -> StepWork[tuple[Water
 
 
 def _last_ids(machine: StateMachine, session: Session) -> Iterator[Watermark]:
-    for entry in machine.inputs_of(session.name):
+    for entry in machine.state.sessions.inputs_of(session.name):
         if entry.last_id is not None:
             yield Watermark(*partition_name(machine, entry.partition), entry.last_id)

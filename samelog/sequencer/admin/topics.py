@@ -307,7 +307,7 @@ def topic_info(topic: Topic, *, topic_id: str = "") -> TopicInfo:
 
 def find_topic(node: ServedNode, name: str) -> Topic:
     """A topic by its name. Raises ChangeRefused."""
-    topic = node.logs.machine.topic_named(name)
+    topic = node.logs.machine.state.topics.named(name)
     if topic is None:
         raise _no_topic(name)
     return topic

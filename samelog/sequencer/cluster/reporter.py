@@ -159,12 +159,12 @@ class Reporter:
 
     def answer(self, session: str) -> None:
         """The leader asks how much of a session's run this node holds."""
-        inputs = self._replica.machine.inputs_of(session)
+        inputs = self._replica.machine.state.sessions.inputs_of(session)
         self.state(self._intake.vouched([entry.number for entry in inputs]), is_answer=True)
 
     def state_session(self, session: str) -> None:
         """A run of the session was opened or closed: its inputs stand elsewhere."""
-        inputs = self._replica.machine.inputs_of(session)
+        inputs = self._replica.machine.state.sessions.inputs_of(session)
         self.state(self._intake.vouched([entry.number for entry in inputs]))
 
     def state_merged(self, numbers: Iterable[int]) -> None:

@@ -37,7 +37,6 @@ from samelog.sequencer.state.instructions import Range
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.sessions import CloseRun
 from samelog.sequencer.state.tables.stages import PublishStageCommand
-from samelog.sequencer.state.units.stages import refused_batch
 from samelog.wire.errors import FaultCode
 
 HOLD_WAIT_S = 5.0
@@ -86,7 +85,7 @@ class Staging:
         """Publish a batch. Raises NotLeader, ChangeRefused."""
         self.lead()
         machine = self._machine
-        refusal = refused_batch(machine.state, request.stage, request.writer, request.batch)
+        refusal = machine.state.stages.problem_with(request.stage, request.writer, request.batch)
         if refusal is None:
             inputs = self._inputs(request)
             await self._wait_held(inputs)
@@ -110,7 +109,7 @@ class Staging:
 
     async def _close(self, session: str, run_id: str) -> None:
         """End a run that is held; nothing is planned of it."""
-        run = self._machine.run_of(session, run_id)
+        run = self._machine.state.sessions.run_of(session, run_id)
         if run is not None and run.is_held and not run.closed:
             command = CloseRun(session, run_id, self._clock.wall_ms())
             await self._proposer.propose(command)
@@ -123,7 +122,7 @@ class Staging:
             raise NotLeader(self._group.raft.leader)
 
     def _check_stage(self, stage: str, run: StagedRun) -> None:
-        known = self._machine.run_of(run.session, run.run_id)
+        known = self._machine.state.sessions.run_of(run.session, run.run_id)
         if known is not None and known.stage != stage:
             text = f"run {run.run_id} of {run.session!r} is not staged for {stage!r}"
             raise ChangeRefused(FaultCode.NOT_AUTHORISED, text)
@@ -138,7 +137,7 @@ class Staging:
     def check_open(self, stage: str, run: StagedRun) -> None:
         """Raises ChangeRefused for a run that is closed, or not known."""
         self._check_stage(stage, run)
-        known = self._machine.run_of(run.session, run.run_id)
+        known = self._machine.state.sessions.run_of(run.session, run.run_id)
         if known is None:
             text = f"run {run.run_id} of {run.session!r} has not begun, or is forgotten"
             raise ChangeRefused(FaultCode.NOT_READY, text, "ask again, or stage the records again")
@@ -148,9 +147,13 @@ class Staging:
 
     def _input(self, run: StagedRun, topic: str, index: int, *end: int) -> StagedInput:
         machine = self._machine
-        known = machine.topic_named(topic)
-        partition = None if known is None else machine.partition_of(known.topic_id, index)
-        entry = None if partition is None else machine.input_of(run.session, partition.number)
+        known = machine.state.topics.named(topic)
+        partition = None if known is None else machine.state.partition_of(known.topic_id, index)
+        entry = (
+            None
+            if partition is None
+            else machine.state.sessions.input_of(run.session, partition.number)
+        )
         if entry is None:
             text = f"nothing of {topic}-{index} has come from {run.session!r} yet"
             raise ChangeRefused(FaultCode.NOT_READY, text, "ask again")

@@ -46,7 +46,7 @@ def end_run(
             if end != (0, 0):
                 is_unused, lacks = False, lacks or _lacks(machine, session, *name)
         yield
-    run = machine.open_run_of(session)
+    run = machine.state.sessions.open_run_of(session)
     if run is None:
         if is_unused:
             begin_unused(replica, cluster, session, run_id)
@@ -63,7 +63,7 @@ def begin_unused(replica: GroupReplica, cluster: StateMachine, session: str, run
     if known is None or run is None or run.run_id != run_id:
         return
     noted = next(_noted(machine.state, cluster, session), None)
-    if noted is not None and machine.run_of(session, run_id) is None:
+    if noted is not None and machine.state.sessions.run_of(session, run_id) is None:
         partition = machine.state.partitions.by_number[noted]
         with suppress(NotLeader, Busy):
             place = partition.topic_id, partition.index
@@ -114,8 +114,8 @@ def _noted(
 
 
 def _is_here(machine: StateMachine, name: str, index: int) -> bool:
-    topic = machine.topic_named(name)
-    return topic is not None and machine.partition_of(topic.topic_id, index) is not None
+    topic = machine.state.topics.named(name)
+    return topic is not None and machine.state.partition_of(topic.topic_id, index) is not None
 
 
 def _is_in(cluster: State, group: int, name: str, index: int) -> bool:
@@ -128,14 +128,14 @@ def _is_in(cluster: State, group: int, name: str, index: int) -> bool:
 
 def _lacks(machine: StateMachine, session: str, name: str, index: int) -> bool:
     """Whether a session's bytes of a partition have no place here yet."""
-    topic = machine.topic_named(name)
-    partition = None if topic is None else machine.partition_of(topic.topic_id, index)
-    return partition is None or machine.input_of(session, partition.number) is None
+    topic = machine.state.topics.named(name)
+    partition = None if topic is None else machine.state.partition_of(topic.topic_id, index)
+    return partition is None or machine.state.sessions.input_of(session, partition.number) is None
 
 
 def give_up_held(replica: GroupReplica, session: str, run_id: str) -> bool:
     """Close a run that holds what nobody will publish; whether it is such a run."""
-    run = replica.logs.machine.run_of(session, run_id)
+    run = replica.logs.machine.state.sessions.run_of(session, run_id)
     if run is None or not run.is_held:
         return False
     with suppress(NotLeader, Busy):
@@ -209,7 +209,7 @@ def closed_parts(
     machine: StateMachine, cluster: StateMachine, session: str, run_id: str
 ) -> Iterator[PartOfRunClosed]:
     """The messages to group 0 about a run that a data group has closed, of `ENDS_TOLD` ends."""
-    run = machine.run_of(session, run_id)
+    run = machine.state.sessions.run_of(session, run_id)
     if run is not None:
         ends = chain(_ends(machine.state, run), _unused(machine.state, cluster, session, run))
         yield PartOfRunClosed(session, run_id, tuple(islice(ends, ENDS_TOLD)))

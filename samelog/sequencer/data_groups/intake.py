@@ -78,7 +78,7 @@ class RoutedIntake:
     ) -> OpenedInput:
         """One partition of a run. Raises RequestRefused, HeldElsewhere."""
         await self._cluster.check_topic(topic_id)
-        known = self._machine.topic_named(check_topic_name(topic))
+        known = self._machine.state.topics.named(check_topic_name(topic))
         if known is None or not self._is_placed(known, partition):
             self._check_takes(topic, partition)
             known = await self._cluster.find_topic(topic, partition)
@@ -147,10 +147,13 @@ class RoutedIntake:
         ones: the group has all of it (rule sessions.16).
         """
         machine, number = replica.group_replica.logs.machine, topic.partition_numbers[partition]
-        there, noted = machine.input_of(session, number), self._machine.input_of(session, number)
+        there, noted = (
+            machine.state.sessions.input_of(session, number),
+            self._machine.state.sessions.input_of(session, number),
+        )
         if not run.closed or there is None or noted is None or there.run <= run.number:
             return None
-        if machine.run_of(session, run.run_id) is not None:
+        if machine.state.sessions.run_of(session, run.run_id) is not None:
             return None
         ends = {each: (roll, byte) for each, roll, byte in run.ends}
         end = ends.get(noted.number, (0, 0))

@@ -45,7 +45,7 @@ class RoutedLogs:
 
     def _source(self, topic: str, partition: int) -> LogSource:
         """Raises RequestRefused."""
-        known = self._machine.topic_named(topic)
+        known = self._machine.state.topics.named(topic)
         if known is None or not 0 <= partition < known.partitions:
             return self._cluster  # which says why not
         number = known.partition_numbers[partition]

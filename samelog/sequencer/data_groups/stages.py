@@ -114,7 +114,7 @@ class Stages:
         if not self._machine.state.placement.partitions:
             return False
         topics = {end.topic for run in request.runs for end in run.ends}
-        known = map(self._machine.topic_named, topics)
+        known = map(self._machine.state.topics.named, topics)
         return any(topic is not None and topic.is_placed for topic in known)
 
     def _is_under_way(self, request: PublishStage) -> bool:
@@ -138,8 +138,10 @@ class Stages:
         """Raises ChangeRefused."""
         ends = []
         for topic, index, roll, byte in run.ends:
-            known = self._machine.topic_named(topic)
-            partition = None if known is None else self._machine.partition_of(known.topic_id, index)
+            known = self._machine.state.topics.named(topic)
+            partition = (
+                None if known is None else self._machine.state.partition_of(known.topic_id, index)
+            )
             if partition is None:
                 text = f"nothing of {topic}-{index} has come from {run.session!r} yet"
                 raise ChangeRefused(FaultCode.NOT_READY, text, "ask again")

@@ -172,7 +172,7 @@ def own_producer(machine: StateMachine, session: str) -> int | None:
         return ANY_PRODUCER
     if is_mirror_session(session):
         return MIRRORED
-    run = machine.open_run_of(session)
+    run = machine.state.sessions.open_run_of(session)
     return None if run is None or run.dedup_id is None else dedup_producer_id(run.dedup_id)
 
 

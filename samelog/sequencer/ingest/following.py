@@ -72,7 +72,10 @@ class Following:
 
     def _is_open(self, number: int) -> bool:
         entry = self._machine.state.sessions.inputs.get(number)
-        return entry is not None and self._machine.open_run_of(entry.session) is not None
+        return (
+            entry is not None
+            and self._machine.state.sessions.open_run_of(entry.session) is not None
+        )
 
     def tick(self) -> None:
         """Begin to follow what is not followed yet; to be called some times a second."""
@@ -93,14 +96,14 @@ class Following:
             (node, entry.number)
             for name in self._machine.index.of_nodes
             if (node := node_of(name)) is not None and node != self._number
-            for entry in self._machine.inputs_of(name)
+            for entry in self._machine.state.sessions.inputs_of(name)
         ]
         known = {number for _, number in self._inputs}
         self._not_before = {n: at for n, at in self._not_before.items() if n in known}
 
     def _start(self, node: int, number: int) -> None:
         entry = self._machine.state.sessions.inputs.get(number)
-        if entry is None or self._machine.open_run_of(entry.session) is None:
+        if entry is None or self._machine.state.sessions.open_run_of(entry.session) is None:
             return
         self._refused.discard(number)
         task = asyncio.create_task(self._follow(node, entry), name=f"follow input {number}")

@@ -456,7 +456,7 @@ class Intake(RunIntake):
         """The last file of a closed run goes too: nothing is added to it any more."""
         place = self._replica.releasable(entry)
         if place is not None:
-            is_closed = self._machine.open_run_of(entry.session) is None
+            is_closed = self._machine.state.sessions.open_run_of(entry.session) is None
             is_over = is_closed and place >= entry.place
             self._sessions.release(entry.number, place, is_over=is_over)
 
@@ -510,7 +510,9 @@ class Intake(RunIntake):
         if newest is not None and newest.closed:
             ends = self._opened(newest).ends
             self._tell_closed(session, newest.run_id, ends)
-            self._due.to_release.update(entry.number for entry in self._machine.inputs_of(session))
+            self._due.to_release.update(
+                entry.number for entry in self._machine.state.sessions.inputs_of(session)
+            )
 
     def session_retired(self, session: str) -> None:
         """End the connections of a session's fenced directories."""

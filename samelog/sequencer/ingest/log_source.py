@@ -56,7 +56,7 @@ class NodeLogSource:
 
     def open_merged(self, topic: str, topic_id: str | None, partition: int) -> MergedStream:
         """A merged partition. Raises RequestRefused."""
-        found = self._machine.topic_named(topic)
+        found = self._machine.state.topics.named(topic)
         if topic_id is not None and (found is None or found.log_id != topic_id):
             raise self._not_here(topic, found, topic_id)
         known = self._partition(topic, found, partition)
@@ -72,7 +72,7 @@ class NodeLogSource:
         except TimeoutError as error:
             text = "no leader has answered: where the log ends is not certain"
             raise RequestRefused(FaultCode.NOT_READY, text, "ask another node") from error
-        found = self._machine.topic_named(stream.topic)
+        found = self._machine.state.topics.named(stream.topic)
         if found is None or found.log_id != stream.topic_id:
             raise self._not_here(stream.topic, found, stream.topic_id)
         return self._partition(stream.topic, found, stream.index).next_offset
@@ -81,11 +81,11 @@ class NodeLogSource:
         self, *, session: str, topic: str, topic_id: str, partition: int, run: int
     ) -> SessionStream:
         """One run of an input. Raises RequestRefused."""
-        found = self._machine.topic_named(topic)
+        found = self._machine.state.topics.named(topic)
         if found is None or found.topic_id != topic_id:
             raise gone_log(topic, None)
         known = self._partition(topic, found, partition)
-        entry = self._machine.input_of(session, known.number)
+        entry = self._machine.state.sessions.input_of(session, known.number)
         if entry is None or entry.run != run:
             raise RequestRefused(
                 FaultCode.OUT_OF_RANGE, f"run {run} of session {session!r} is not open here"
@@ -109,7 +109,9 @@ class NodeLogSource:
         return RequestRefused(FaultCode.NOT_READY, text, "ask again")
 
     def _partition(self, name: str, topic: Topic | None, index: int) -> Partition:
-        partition = None if topic is None else self._machine.partition_of(topic.topic_id, index)
+        partition = (
+            None if topic is None else self._machine.state.partition_of(topic.topic_id, index)
+        )
         if partition is None:
             raise RequestRefused(
                 FaultCode.UNKNOWN_TOPIC,

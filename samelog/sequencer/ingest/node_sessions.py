@@ -55,7 +55,7 @@ class RunKeeper:
             del self._gone_since[name]
         for name in tuple(self._machine.index.of_nodes):
             node = node_of(name)
-            run = None if node is None else self._machine.open_run_of(name)
+            run = None if node is None else self._machine.state.sessions.open_run_of(name)
             if node is None or run is None or not is_leader or self._is_there(node):
                 self._gone_since.pop(name, None)
             elif now - self._gone_since.setdefault(name, now) > GONE_S:

@@ -128,7 +128,7 @@ class QuotaKeeper:
 
     def check_session(self, identity: str, session: str) -> None:
         """Raise RequestRefused if the identity may not open a run of that session."""
-        if self._machine.open_run_of(session) is not None:
+        if self._machine.state.sessions.open_run_of(session) is not None:
             return  # the newer run ends it
         count, limit = self._machine.index.open_runs[identity], self._node.quotas.sessions
         if count >= limit:

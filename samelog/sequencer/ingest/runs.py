@@ -122,11 +122,11 @@ class RunIntake(ABC):
         session = self._machine.state.sessions.by_name.get(command.session)
         if session is None or session.identity != command.identity:
             return False
-        known = self._machine.run_of(command.session, command.run_id)
+        known = self._machine.state.sessions.run_of(command.session, command.run_id)
         return known is not None and session.session_id == command.session_id
 
     def _known_run(self, session: str, run_id: str) -> Run:
-        run = self._machine.run_of(session, run_id)
+        run = self._machine.state.sessions.run_of(session, run_id)
         if run is None:
             raise RequestRefused(
                 FaultCode.NOT_READY, f"run {run_id} is not known here yet", "retry"
@@ -150,8 +150,8 @@ class RunIntake(ABC):
         then the open one is the newer.
         """
         session, machine = wanted.session, self._machine
-        run = machine.open_run_of(session)
-        if run is None or machine.run_of(session, wanted.run_id) is not None:
+        run = machine.state.sessions.open_run_of(session)
+        if run is None or machine.state.sessions.run_of(session, wanted.run_id) is not None:
             return
         if wanted.number <= machine.state.sessions.by_name[session].forgotten:
             return
@@ -169,7 +169,7 @@ class RunIntake(ABC):
     def _groups_of(self, session: str) -> str:
         """Where else a session's bytes are merged, for people."""
         placement = self._machine.state.placement
-        inputs = self._machine.inputs_of(session)
+        inputs = self._machine.state.sessions.inputs_of(session)
         numbers = sorted({placement.group_of(each.partition) for each in inputs} - {0})
         return f", in data groups {', '.join(map(str, numbers))} too" if numbers else ""
 
@@ -283,19 +283,19 @@ class RunIntake(ABC):
 
     async def find_topic(self, name: str, partition: int) -> Topic:
         """Return a topic, created if it may be and is not there. Raises RequestRefused."""
-        topic = self._machine.topic_named(name)
+        topic = self._machine.state.topics.named(name)
         self._refuse_view(name)
         if topic is None or partition >= topic.partitions:
             with answered():  # what this node does not know might only be new
                 await self._proposer.catch_up()
-            topic = self._machine.topic_named(name)
+            topic = self._machine.state.topics.named(name)
         if topic is None and self._auto_create_topics and 0 <= partition < 1024:
             command = CreateTopicCommand(
                 uuid.uuid4().hex, name, partition + 1, {}, self._proposer.clock.wall_ms()
             )
             with answered():
                 await self.create_topic(command)
-            topic = self._machine.topic_named(name)
+            topic = self._machine.state.topics.named(name)
         if topic is None:
             message = f"there is no topic {name!r}, and topics are not created by publishing"
             raise RequestRefused(FaultCode.UNKNOWN_TOPIC, message, f"samelog topic create {name}")
@@ -309,10 +309,10 @@ class RunIntake(ABC):
     def _find_entry(self, session: str, run_id: str, topic_id: str, index: int) -> Input | None:
         """The input; None if this node does not know it or its run."""
         machine = self._machine
-        partition = machine.partition_of(topic_id, index)
-        if partition is None or machine.run_of(session, run_id) is None:
+        partition = machine.state.partition_of(topic_id, index)
+        if partition is None or machine.state.sessions.run_of(session, run_id) is None:
             return None
-        return machine.input_of(session, partition.number)
+        return machine.state.sessions.input_of(session, partition.number)
 
     async def _propose(self, command: AnyCommand) -> object:
         with answered():
@@ -331,7 +331,7 @@ class RunIntake(ABC):
 
     def end_run(self, session: str, run_id: str, ends: RunEnds) -> None:
         """The sender has finished a run."""
-        run = self._machine.run_of(session, run_id)
+        run = self._machine.state.sessions.run_of(session, run_id)
         if run is not None and not run.closed:
             self.ended[session] = (run_id, dict(ends))
             self._events.run_finished(session, run_id, dict(ends))
@@ -347,6 +347,6 @@ class RunIntake(ABC):
             if not future.done():
                 future.set_result(None)
         known = self.ended.get(session)
-        run = None if known is None else self._machine.run_of(session, known[0])
+        run = None if known is None else self._machine.state.sessions.run_of(session, known[0])
         if known is not None and (run is None or run.closed):
             del self.ended[session]

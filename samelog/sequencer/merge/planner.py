@@ -173,7 +173,7 @@ class Planner:
     def run_changed(self, session: str) -> None:
         """A run was closed or opened: its inputs are where the state machine says."""
         self._closing.discard(session)
-        for entry in self._machine.inputs_of(session):
+        for entry in self._machine.state.sessions.inputs_of(session):
             self._places.pop(entry.number, None)
             self.damaged.pop(entry.number, None)
 
@@ -236,7 +236,7 @@ class Planner:
             if transfers.passing is not None and transfers.is_on_its_way(entry.partition):
                 continue
             place = self.place(entry)
-            if reach > place and self._machine.takes(entry.session):
+            if reach > place and self._machine.state.sessions.takes(entry.session):
                 ready.append((entry, place))
         if not ready:
             return ready
@@ -431,7 +431,7 @@ class Planner:
 
     def _judge(self, entry: Input, facts: BatchFacts, draft: Draft, batch: bytes) -> Judged:
         """The verdict, its detail, and (records, bytes) that come out. Raises LogFormatError."""
-        run = self._machine.open_run_of(entry.session)
+        run = self._machine.state.sessions.open_run_of(entry.session)
         verdict, detail = Verdict.TAKE, -1
         if run is not None and run.dedup_id is not None and facts.producer_id >= 0:
             return self._judge_twin(entry, run, facts, draft, batch)
@@ -442,7 +442,7 @@ class Planner:
 
     def _bookings(self, entry: Input, facts: BatchFacts, draft: Draft) -> Bookings:
         """What is booked before `_judge`."""
-        run = self._machine.open_run_of(entry.session)
+        run = self._machine.state.sessions.open_run_of(entry.session)
         dedup_id = "" if run is None or run.dedup_id is None else run.dedup_id
         views = self._dedup, self._transactions
         return Bookings(views, draft, entry, facts.producer_id, dedup_id)

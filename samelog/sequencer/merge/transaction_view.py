@@ -28,7 +28,6 @@ from samelog.sequencer.state.tables.open_transactions import (
 )
 from samelog.sequencer.state.tables.transactions import Transaction, TransactionsTable
 from samelog.sequencer.state.two_phase import Decision
-from samelog.sequencer.state.units.mirrors import owed_ends
 
 MARKED_PARTITIONS = 256
 """At most so many get markers by one entry."""
@@ -136,7 +135,7 @@ class TransactionView:
         return due
 
     def _all_due(self) -> dict[int, list[End]]:
-        due = owed_ends(self._machine.state)
+        due = self._machine.state.mirrors.owed_ends()
         for number, ends in self._cluster.state.transactions.markers_due().items():
             due.setdefault(number, []).extend(ends)
         if self._machine.state.placement.recovered or self.forgotten:

@@ -92,7 +92,7 @@ class RunCloser:
 
     def run_ended(self, session: str, run_id: str, ends: Ends) -> bool:
         """A sender has finished a run. Whether that may have to be closed."""
-        run = self._machine.run_of(session, run_id)
+        run = self._machine.state.sessions.run_of(session, run_id)
         if run is None or run.closed:
             self._forget(session)
             return False
@@ -112,8 +112,8 @@ class RunCloser:
         known, machine = self._elsewhere.get(session), self._machine
         found = known[1] if known is not None and known[0] == run_id else {}
         for (name, index), end in ends.items():
-            topic = machine.topic_named(name)
-            partition = None if topic is None else machine.partition_of(topic.topic_id, index)
+            topic = machine.state.topics.named(name)
+            partition = None if topic is None else machine.state.partition_of(topic.topic_id, index)
             if partition is not None:
                 found[partition.number] = end
         self._elsewhere[session] = run_id, found
@@ -121,7 +121,7 @@ class RunCloser:
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""
         known = self.ended.get(session)
-        run = None if known is None else self._machine.run_of(session, known[0])
+        run = None if known is None else self._machine.state.sessions.run_of(session, known[0])
         if run is not None and run.closed:
             self._forget(session)
 
@@ -157,10 +157,10 @@ class RunCloser:
         placement, now = self._machine.state.placement, self._clock.now()
         found: dict[int, list[str]] = {}
         for name, (run_id, since) in sorted(self._since.items()):
-            run = self._machine.open_run_of(name)
+            run = self._machine.state.sessions.open_run_of(name)
             if now - since < HELD_UP_S or run is None or run.run_id != run_id:
                 continue
-            numbers = {each.partition for each in self._machine.inputs_of(name)}
+            numbers = {each.partition for each in self._machine.state.sessions.inputs_of(name)}
             for group in {
                 placement.group_of(number)
                 for number in numbers - self._ends_elsewhere(name, run_id).keys()
@@ -178,7 +178,7 @@ class RunCloser:
             return
         for name, (run_id, ends) in list(self.ended.items()):
             session = self._machine.state.sessions.by_name.get(name)
-            run = self._machine.open_run_of(name)
+            run = self._machine.state.sessions.open_run_of(name)
             if session is None or run is None or run.run_id != run_id:
                 continue
             if not self._wholly_merged(session, ends) or not self._all_answered(name):
@@ -204,7 +204,7 @@ class RunCloser:
 
     def _closing(self, name: str, run_id: str) -> AnyCommand:
         now_ms, placed = self._clock.wall_ms(), self._machine.state.placement.partitions
-        numbers = [entry.partition for entry in self._machine.inputs_of(name)]
+        numbers = [entry.partition for entry in self._machine.state.sessions.inputs_of(name)]
         if placed.keys().isdisjoint(numbers):
             return CloseRun(name, run_id, now_ms)
         ends = self._ends_elsewhere(name, run_id)
@@ -287,11 +287,11 @@ class RunCloser:
     def _is_unopened(self, session: Session, name: str, index: int) -> bool:
         """Whether the sender named bytes of a partition that it has yet to open."""
         machine = self._machine
-        topic = machine.topic_named(name)
-        partition = None if topic is None else machine.partition_of(topic.topic_id, index)
+        topic = machine.state.topics.named(name)
+        partition = None if topic is None else machine.state.partition_of(topic.topic_id, index)
         if partition is None:
             return False
-        return machine.input_of(session.name, partition.number) is None
+        return machine.state.sessions.input_of(session.name, partition.number) is None
 
     def _known_ends(self, entry: Input, ends: Ends) -> list[SessionPosition]:
         partition = self._machine.state.partitions.by_number[entry.partition]

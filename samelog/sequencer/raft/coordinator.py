@@ -239,7 +239,9 @@ class Coordinator(InLoop):
         """A run of the session was opened or closed."""
         self._planner.run_changed(session)
         self.closer.run_changed(session)
-        self._unsettled.to_plan.update(entry.number for entry in self._machine.inputs_of(session))
+        self._unsettled.to_plan.update(
+            entry.number for entry in self._machine.state.sessions.inputs_of(session)
+        )
 
     def plan_again(self, partition: int) -> None:
         """What kept a partition from being planned is over."""

@@ -69,6 +69,7 @@ from samelog.sequencer.state.tables.topics import (
 from samelog.sequencer.state.tables.transfers import PassPartition
 from samelog.sequencer.state.tables.views import DropViewCommand
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units import merges
 from samelog.sequencer.state.units.mirrors import archived_by
 from samelog.sequencer.state.units.moves import decoded
 from samelog.sequencer.state.units.transactions import TRANSACTION_COMMANDS
@@ -185,8 +186,7 @@ class Replica:
         )
         views = self.machine.state.views.by_id
         dropped = {v.base_id for i, v in views.items() if i not in machine.state.views.by_id}
-        self.machine.state = machine.state
-        self.machine.reindex()
+        self.machine.restore(machine.state)
         self._let_go(gone, sessions)
         self.merging.drop_pending()
         self.start(pending, snapshot.last_index)
@@ -254,7 +254,7 @@ class Replica:
     def _apply(self, command: AnyCommand) -> Any:
         if not isinstance(command, Merge):
             return self._apply_change(command)
-        outcome = self.machine.merge(command)
+        outcome = merges.merge(self.machine.state, command)
         if isinstance(outcome, Rejection):
             log.warning("merge instruction rejected: %s", outcome.message)
         else:

@@ -229,7 +229,7 @@ class SchemaFilter:
 
     def _is_whole(self, given: GivenBatch) -> bool:
         """Whether all of a batch is taken, or nothing: a Kafka client's."""
-        run = self._machine.open_run_of(given.entry.session)
+        run = self._machine.state.sessions.open_run_of(given.entry.session)
         is_twins = run is not None and run.dedup_id is not None
         return self._is_nodes(given.entry) or (given.producer_id >= 0 and not is_twins)
 

@@ -182,12 +182,12 @@ class Participant:
 
     def _here(self, names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         """The runs of which this group has something."""
-        return [name for name in names if self._machine.run_of(*name) is not None]
+        return [name for name in names if self._machine.state.sessions.run_of(*name) is not None]
 
     def _problem(self, known: StagedUnit) -> str:
         """Why nothing can be published of a unit here any more; empty: it can."""
         for session, run_id in known.names:
-            run = self._machine.run_of(session, run_id)
+            run = self._machine.state.sessions.run_of(session, run_id)
             if run is not None and (run.closed or run.stage != known.stage):
                 return f"run {run_id} of {session!r} is closed"
         here, table = self._machine.state.partitions.by_number, self._cluster.state.placement
@@ -205,7 +205,7 @@ class Participant:
             for number, roll, byte in run.ends:
                 if group_of(number) != self.number:
                     continue
-                entry = self._machine.input_of(run.session, number)
+                entry = self._machine.state.sessions.input_of(run.session, number)
                 if entry is None:
                     return None
                 found.append(StagedInput(entry, SessionPosition(entry.run, roll, byte)))

@@ -74,7 +74,6 @@ AnyCommand = (
 )
 
 _encoder = msgspec.msgpack.Encoder()
-
 _decoder = msgspec.msgpack.Decoder(list[AnyCommand])
 
 

@@ -32,7 +32,6 @@ from samelog.sequencer.state.units.events import EVENTS_PRODUCER
 
 MOST_AHEAD_MS = 10_000
 """By so much may clocks of nodes differ."""
-
 LIMIT = 1_000
 """Of each kind in one entry; more go with the next."""
 
@@ -147,6 +146,6 @@ def idle_transactions(
 
 def _merged(machine: StateMachine, session: Session) -> Iterator[Input]:
     """The inputs of which something was merged; what was staged and not published never is."""
-    for entry in machine.inputs_of(session.name):
+    for entry in machine.state.sessions.inputs_of(session.name):
         if not session.is_staged or entry.place[1:] != (0, 0):
             yield entry

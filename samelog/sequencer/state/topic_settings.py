@@ -45,33 +45,19 @@ from samelog.typed.enforcing import ACCEPT, ENFORCE, Enforce
 from samelog.typed.versions import VERSIONS_MOST
 
 GROUPS_CHARACTERS = 1024
-
 _RATIO = re.compile(r"(0(\.[0-9]{1,9})?|1(\.0{1,9})?)", re.ASCII)
-
 SEGMENT_BYTES = "segment.bytes"
-
 TIMESTAMP_TYPE = "message.timestamp.type"
-
 CREATE_TIME = "CreateTime"
-
 LOG_APPEND_TIME = "LogAppendTime"
-
 MAX_MESSAGE_BYTES = "max.message.bytes"
-
 SEGMENT_MS = "segment.ms"
-
 SEGMENT_MS_DEFAULT = 7 * 24 * 3600 * 1000
-
 COMPRESSION_TYPE = "compression.type"
-
 PRODUCER = "producer"
-
 UNCOMPRESSED = "uncompressed"
-
 MIN_INSYNC = "min.insync.replicas"
-
 _MOST = (1 << 63) - 1
-
 _ALWAYS = str(_MOST)
 
 FIXED: Mapping[str, str] = {
@@ -142,9 +128,7 @@ def _policies(value: str) -> str | None:
 
 
 _NATURAL = _number(0, _MOST)
-
 _INT = _number(0, (1 << 31) - 1)
-
 _BOOLEAN = _one_of("true", "false")
 
 ADVICE: Mapping[str, tuple[str, Callable[[str], str | None]]] = {

@@ -15,18 +15,16 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from samelog.placement.values import PlacedPartition, Placement
-from samelog.sequencer.state.command_base import Rejection
-from samelog.sequencer.state.instructions import Merge
 from samelog.sequencer.state.tables.access import AccessTable
 from samelog.sequencer.state.tables.epochs import EpochsTable
 from samelog.sequencer.state.tables.events import EventsTable
 from samelog.sequencer.state.tables.feeds import Feeds
 from samelog.sequencer.state.tables.groups import GroupsTable
 from samelog.sequencer.state.tables.keys import KeyedPartition, KeysTable, has_keys
-from samelog.sequencer.state.tables.members import MemberLives, MembersTable
+from samelog.sequencer.state.tables.members import MembersTable
 from samelog.sequencer.state.tables.mirrors import MirrorsTable
 from samelog.sequencer.state.tables.open_transactions import OpenTransactionsTable
-from samelog.sequencer.state.tables.partitions import GONE, Partition, PartitionsTable
+from samelog.sequencer.state.tables.partitions import Partition, PartitionsTable
 from samelog.sequencer.state.tables.placement import OpenPartition
 from samelog.sequencer.state.tables.producers import ProducersTable
 from samelog.sequencer.state.tables.resets import ResetsTable
@@ -47,7 +45,6 @@ STATE_VERSION = 8
 
 ELEMENTS_FEW = 10_000
 """Elements that a request may always have."""
-
 ELEMENTS_EACH = 8
 """Elements of a request for each thing there is, which it may name by several."""
 
@@ -109,12 +106,18 @@ class State(msgspec.Struct):
         exist += len(self.sessions.by_name) + len(self.sessions.inputs)
         return ELEMENTS_FEW + ELEMENTS_EACH * exist
 
-    def let_in(self, member: int, incarnation: str) -> None:
-        """This life of a member counts, whatever it forgot."""
-        known = self.members.started.get(member, MemberLives())
-        self.members.started[member] = known._replace(let_in=incarnation)
-        if not self.placement.own:
-            self.placement.let_in(member)
+    def partition_of(self, topic_id: str, index: int) -> Partition | None:
+        """Return the partition of a living topic, if there is one and it is in this group."""
+        topic = self.topics.by_id.get(topic_id)
+        if topic is None or not 0 <= index < topic.partitions:
+            return None
+        return self.partitions.by_number.get(topic.partition_numbers[index])
+
+    def reindex(self) -> None:
+        """Rebuild what is derived from the tables, after changes that it did not follow."""
+        self.sessions.reindex()
+        self.topics.reindex()
+        self.feeds.moved()
 
     def has_here(self, number: int) -> bool:
         """Whether a partition is in this group: of others group 0 knows that they are."""
@@ -233,10 +236,3 @@ class State(msgspec.Struct):
         known = self.partitions.by_number
         for number in moved.values():
             self._begin_versions(self.topics.by_id[known[number].topic_id], (number,))
-
-
-def not_next(partition: Partition, command: Merge) -> Rejection:
-    """An instruction does not go on where its partition ends."""
-    if partition is GONE:
-        return Rejection("UNKNOWN_TOPIC", f"partition {command.partition} is gone")
-    return Rejection("PRECONDITION", f"base offset {command.base_offset}")

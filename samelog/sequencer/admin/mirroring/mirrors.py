@@ -114,7 +114,7 @@ async def put_mirror(node: ServedNode, request: asked.PutMirror, identity: str) 
     check_settings(node, request.settings)
     await node.raft.proposer.catch_up()
     machine = node.logs.machine
-    topic = machine.topic_named(request.topic)
+    topic = machine.state.topics.named(request.topic)
     if topic is None:
         await _create(node, request)
     else:

@@ -105,7 +105,7 @@ class SessionRepair:
         entry = self._machine.state.sessions.inputs.get(number)
         if entry is None or place.run != entry.run or place <= self._sessions.written(entry):
             return None
-        return None if self._machine.open_run_of(entry.session) is None else entry
+        return None if self._machine.state.sessions.open_run_of(entry.session) is None else entry
 
     def _start(self, entry: Input, wanted: _Wanted) -> None:
         if entry.number not in self._busy:

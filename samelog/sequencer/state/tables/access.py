@@ -85,7 +85,6 @@ class AlterGroup(Command, frozen=True, tag=53):
 AccessCommand = ChangeAcls | ChangeUsers | ChangeQuotas | AlterGroup
 
 ENTRIES_MAX = 10_000
-
 EVERY_USER = ""
 """No user has this name."""
 

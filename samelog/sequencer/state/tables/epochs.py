@@ -14,7 +14,6 @@ from samelog.placement.values import EPOCHS_PER_MOVE
 from samelog.sequencer.state.instructions import VoidRecordsCommand
 
 _encoder = msgspec.msgpack.Encoder()
-
 _decoder = msgspec.msgpack.Decoder(int)
 
 

@@ -6,11 +6,17 @@ Invariant: an event that is to be written has one number, without gaps (rule rea
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from samelog.sequencer.state.command_base import Command
 
 EVENTS_REMEMBERED = 256
+WAITING_MOST = 10_000
+NOT_SAID = -1
+Happened = tuple[int, str, str, str]
+"""When (ms; NOT_SAID: now), what kind of thing, to what, and more of it."""
 
 
 class RecordEvent(Command, frozen=True, tag=12):
@@ -59,3 +65,20 @@ class EventsTable(msgspec.Struct):
         """Keep an event, and forget the oldest."""
         self.remembered.append(event)
         del self.remembered[:-EVENTS_REMEMBERED]
+
+    def note_election(self, command: NoteElection) -> None:
+        """Note an election: events tell of the newest term only."""
+        self.term = max(self.term, command.term)
+
+    def written(self, last: int) -> None:
+        """Forget events that the topic has, up to the one with this number."""
+        self.waiting = [each for each in self.waiting if each.number > last]
+
+    def wait(self, found: Iterable[Happened]) -> None:
+        """Let these wait until they are written to the topic, unless too many wait."""
+        for happened in found:
+            if len(self.waiting) >= WAITING_MOST:
+                self.untold += 1
+                continue
+            self.waiting.append(ToldEvent(self.next_number, *happened))
+            self.next_number += 1

@@ -13,23 +13,20 @@ changes, but that a newer record of the same thing takes its place.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import msgspec
 
 PARTITIONS = 50
 """As many as Kafka's topics of these names have."""
-
 TOMBSTONES_KEPT = 1000
 """In each feed: a reader that is further behind starts over, as after `delete.retention.ms`."""
-
 ITSELF = 0
 """In place of a partition's number, which counts from 1: a group, or a transactional id, itself."""
-
 STATE_NUMBERS = 0xFFFF_FF00
 """Where their numbers of partitions begin: no other partition ever gets so far."""
-
 _HASHED_MAX = 4096
 
 Key = tuple[str, int]
@@ -87,11 +84,21 @@ class Feed(msgspec.Struct):
         return self.next_offset - 1
 
 
-class Feeds(msgspec.Struct):
+class Feeds(msgspec.Struct, dict=True):
     """All of them. One that nothing was ever told in is not there."""
 
     offsets: dict[int, Feed] = {}
     transactions: dict[int, Feed] = {}
+
+    @cached_property
+    def listeners(self) -> list[Callable[[], None]]:
+        """Of readers; snapshots do not have them."""
+        return []
+
+    def moved(self) -> None:
+        """Notify readers: there may be more to read."""
+        for listener in self.listeners:
+            listener()
 
     def of(self, topic: StateTopic) -> dict[int, Feed]:
         """The feeds of a topic, by partition."""

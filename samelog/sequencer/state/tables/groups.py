@@ -11,13 +11,14 @@ generation never falls while the group exists; every offset belongs to a living 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from enum import IntEnum
 from typing import Any
 
 import msgspec
 
 from samelog.sequencer.state.command_base import Command
+from samelog.sequencer.state.tables.feeds import ITSELF, Key
 
 
 class Phase(IntEnum):
@@ -238,6 +239,21 @@ class GroupsTable(msgspec.Struct):
         nothing, or None.
         """
         return _APPLY[type(command)](self, command, living)
+
+    def keys_of(self, command: GroupCommand) -> list[Key]:
+        """Return the groups and offsets that a command is about, before it is applied."""
+        if isinstance(command, CommitOffsets):
+            return [(group, n) for group, commits in command.commits for n, _ in commits]
+        if isinstance(command, DropOffsets):
+            return [(group, number) for group, number, _ in command.drops]
+        if isinstance(command, DeleteGroups):
+            return [*self._keys_of_known(command.groups)]
+        return [(command.group, ITSELF)]
+
+    def _keys_of_known(self, names: Iterable[str]) -> Iterator[Key]:
+        for name in names:
+            if (group := self.by_id.get(name)) is not None:
+                yield from ((name, number) for number in (*group.offsets, ITSELF))
 
     def is_native(self, group: str) -> bool:
         """Whether its members are samelog's own subscribers."""

@@ -35,12 +35,9 @@ DEDUP_KEY, DEDUP_KEY_HORIZON = "dedup.key", "dedup.key.horizon"
 FIRST, NONE, UNLIMITED = "first", "none", "unlimited"
 
 BLOCK_RECORDS = 1 << 16
-
 MARKS = 64
 """A time horizon is counted in steps of a 64th of it."""
-
 _HORIZON = re.compile(r"([1-9][0-9]{0,17})(ms|s|m|h|d)?", re.ASCII)
-
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -166,7 +163,6 @@ class KeyedPartition(msgspec.Struct):
 
 
 _encoder = msgspec.msgpack.Encoder()
-
 _decoder = msgspec.msgpack.Decoder(KeyedPartition)
 
 

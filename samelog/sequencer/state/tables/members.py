@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from samelog.format.numbers import Unsigned32
-from samelog.sequencer.state.command_base import Command
+from samelog.sequencer.state.command_base import Command, Rejection, WhyNot
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -126,6 +126,63 @@ class MembersTable(msgspec.Struct):
     def name_cluster(self, cluster_id: str) -> None:
         """Give the cluster its id; the first one stays."""
         self.cluster_id = self.cluster_id or cluster_id
+
+    def set_members(self, command: SetMembers) -> None:
+        """Replace the members. The first id of the cluster stays."""
+        self.name_cluster(command.cluster_id)
+        self.by_number = {member.number: member for member in command.members}
+        self.version += 1
+        self.next_number = max([self.next_number, *(number + 1 for number in self.by_number)])
+        self.started = {n: life for n, life in self.started.items() if n in self.by_number}
+        self.listeners = {n: there for n, there in self.listeners.items() if n in self.by_number}
+        names = {member.name for member in command.members}
+        self.maintenance = {n: until for n, until in self.maintenance.items() if n in names}
+
+    def start(self, command: NodeStarted) -> int | Rejection:
+        """Note a life of a member; return its boot."""
+        known = self.started.get(command.number, MemberLives())
+        if command.boot < known.boot:
+            return Rejection("STALE_BOOT", f"{command.node} had boot {known.boot} already")
+        lives = MemberLives(command.boot, command.incarnation, known.let_in, command.level)
+        self.started[command.number] = lives
+        return command.boot
+
+    def let_in(self, command: LetIn) -> None:
+        """Let a life of a member count, whatever it forgot."""
+        known = self.started.get(command.number, MemberLives())
+        self.started[command.number] = known._replace(let_in=command.incarnation)
+
+    def set_maintenance(self, command: SetMaintenanceCommand) -> WhyNot:
+        """Begin or end the maintenance of a member."""
+        if command.node not in {member.name for member in self.by_number.values()}:
+            return "UNKNOWN_NODE", f"no node is called {command.node!r}"
+        if command.until_ms:
+            self.maintenance[command.node] = command.until_ms
+        else:
+            self.maintenance.pop(command.node, None)
+        return None
+
+    def raise_level(self, command: RaiseLevel) -> WhyNot:
+        """Raise the feature level. Learners count too: they apply what voters do."""
+        if self.level != command.since or command.level <= command.since:
+            return "LEVEL_MOVED", f"the feature level is {self.level}"
+        older = [
+            member.name
+            for member in self.by_number.values()
+            if member.number not in self.started
+            or self.started[member.number].level < command.level
+        ]
+        if older or not self.by_number:
+            return "LEVEL_UNSUPPORTED", f"not known to support level {command.level}: {older}"
+        self.level = command.level
+        return None
+
+    def set_listeners(self, command: SetListeners) -> WhyNot:
+        """Replace the listeners of a member."""
+        if self.by_number and command.node not in self.by_number:
+            return "UNKNOWN_NODE", f"no node has the number {command.node}"
+        self.listeners[command.node] = command.listeners
+        return None
 
 
 MemberCommand = SetMembers | NodeStarted | LetIn | SetMaintenanceCommand | RaiseLevel | SetListeners

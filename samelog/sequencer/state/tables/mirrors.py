@@ -14,7 +14,7 @@ import msgspec
 
 from samelog.format.numbers import Unsigned32
 from samelog.sequencer.state.command_base import Command
-from samelog.sequencer.state.instructions import Merge, Mirrored, Sequence5
+from samelog.sequencer.state.instructions import End, Merge, Mirrored, Sequence5
 from samelog.sequencer.state.tables.groups import CommittedOffset
 from samelog.sequencer.state.tables.producers import remember
 
@@ -80,6 +80,8 @@ class FollowSource(Command, frozen=True, tag=129):
 
 MirrorCommand = CreateMirror | MirrorGap | PromoteMirrors | FollowSource
 
+OWED_NUMBER = 0
+"""Transactions count from 1: this is none that began here."""
 PRODUCERS_MOST = 1000
 """Of one partition; those that were silent for longest are forgotten."""
 
@@ -161,6 +163,30 @@ class MirrorsTable(msgspec.Struct):
         place, owed = self.places.get(number), self.owed.get(number, ())
         found = [] if place is None else [first for _, first in place.open.values()]
         return min((*found, *(first for _, _, first in owed)), default=None)
+
+    def problem_with_ends(self, number: int, ends: Iterable[End]) -> str | None:
+        """Why markers that a promotion owes cannot be merged: they are there."""
+        owed = {each[0] for each in self.owed.get(number, ())}
+        for end in ends:
+            if end.number == OWED_NUMBER and end.producer_id not in owed:
+                return f"no marker of producer {end.producer_id} is owed"
+        return None
+
+    def settle(self, number: int, ends: Iterable[End]) -> set[int]:
+        """Forget markers that a promotion owed and that are merged; return their producers."""
+        done = {end.producer_id for end in ends if end.number == OWED_NUMBER}
+        if done:
+            self.owed[number] = [each for each in self.owed[number] if each[0] not in done]
+            if not self.owed[number]:
+                del self.owed[number]
+        return done
+
+    def owed_ends(self) -> dict[int, list[End]]:
+        """The markers that promotions owe, by partition."""
+        return {
+            number: [End(each[0], each[1], OWED_NUMBER, is_commit=False) for each in owed]
+            for number, owed in self.owed.items()
+        }
 
     def follow(self, topic_id: str, numbers: Iterable[int]) -> None:
         """A topic has these partitions."""

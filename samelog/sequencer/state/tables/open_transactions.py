@@ -73,9 +73,7 @@ class LogTransactions(msgspec.Struct):
 
 
 _NOTHING = LogTransactions()
-
 _encoder = msgspec.msgpack.Encoder()
-
 _decoder = msgspec.msgpack.Decoder(LogTransactions)
 
 
@@ -115,6 +113,16 @@ class OpenTransactionsTable(msgspec.Struct):
             log.open.pop(end.producer_id, None)
             log.joined.pop(end.producer_id, None)
             log.ended[end.producer_id] = EndedInLog(end.epoch, end.number, merge.epoch)
+
+    def take_part(self, command: TakePart) -> list[int]:
+        """In a data group: let partitions take part in a transaction, unless it is over in some,
+        which are returned.
+        """
+        late = [each for each in command.partitions if self.is_over(each, command)]
+        for number in command.partitions if not late else ():
+            log = self.by_partition.setdefault(number, LogTransactions())
+            log.joined[command.producer_id] = JoinedInLog(command.epoch, command.number)
+        return late
 
     def is_over(self, partition: int, part: TakePart) -> bool:
         """In a data group: whether a transaction has its marker, or a newer one takes part."""

@@ -55,6 +55,20 @@ class Partition(HasCompactions, msgspec.Struct, gc=False):
     it. Files of its earlier stays are not files of this one.
     """
 
+    def given_up(self, command: VoidRecordsCommand) -> VoidRecordsCommand | str | None:
+        """The earlier command that has given up these records, or why they cannot be given up;
+        None: they can.
+        """
+        first, behind = command.base_offset, command.next_offset
+        if not 0 <= first < behind <= self.next_offset:
+            return f"offsets {first} to {behind} are not all planned"
+        for known in self.voids:
+            if (known.base_offset, known.next_offset) == (first, behind):
+                return known  # proposed twice, because its fate was not known
+            if first < known.next_offset and known.base_offset < behind:
+                return f"some offsets from {first} to {behind} are void"
+        return None
+
     def begin_version(self, version: int) -> None:
         """A version of the topic's schema is in force from the next offset on."""
         since = self.schema_since
@@ -65,9 +79,7 @@ class Partition(HasCompactions, msgspec.Struct, gc=False):
 
 GONE = Partition(0, "", 0, next_offset=-1)
 """Of a topic that was deleted."""
-
 _encoder = msgspec.msgpack.Encoder()
-
 _decoder = msgspec.msgpack.Decoder(Partition)
 
 
@@ -81,6 +93,16 @@ class PartitionsTable(msgspec.Struct):
         """Add a partition, or replace the one of that number."""
         self.by_number[partition.number] = partition
         self.next_number = max(self.next_number, partition.number + 1)
+
+    def agree(self, command: Checkpoint) -> Checkpoint:
+        """Agree on checksums; return those that are news."""
+        news = []
+        for number, offset, checksum in command.values:
+            partition = self.by_number.get(number)
+            if partition is not None and offset > partition.checked_offset:
+                partition.checked_offset, partition.checked_sum = offset, checksum
+                news.append((number, offset, checksum))
+        return Checkpoint(news)
 
     def drop(self, numbers: Collection[int]) -> None:
         """See PartitionTable."""

@@ -23,7 +23,6 @@ class _Exported(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-
 _decoder = msgspec.msgpack.Decoder(list[_Exported])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ from samelog.config.authorisation import NODE_PREFIX
 from samelog.format.errors import InvariantError
 from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
-from samelog.sequencer.state.command_base import Command, WhyNot
+from samelog.sequencer.state.command_base import Command, Rejection, WhyNot
 from samelog.sequencer.state.instructions import Range, Verdict, VoidRecordsCommand
 from samelog.wire.refusals import RefusedBatch
 
@@ -122,7 +123,6 @@ SessionCommand = (
 
 RUNS_REMEMBERED = 64
 """Closed runs kept per session, so that a late sender learns where its run ended."""
-
 _VERDICTS = frozenset(Verdict)
 
 
@@ -274,28 +274,63 @@ class CarriedInput(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-
 _decoder = msgspec.msgpack.Decoder(list[CarriedInput])
 
 
-class SessionsTable(msgspec.Struct):
+class SessionsTable(msgspec.Struct, dict=True):
     """All sessions of a group, with their runs and inputs."""
 
     by_name: dict[str, Session] = {}
     inputs: dict[int, Input] = {}
     next_input: int = 1
 
+    @cached_property
+    def index(self) -> SessionIndex:
+        """Finds inputs and idle sessions; snapshots do not have it."""
+        return SessionIndex.of(self)
+
+    def reindex(self) -> None:
+        """Rebuild the index after changes that it did not follow."""
+        self.index = SessionIndex.of(self)
+
+    # --- queries ----------------------------------------------------------------------------------
+
+    def input_of(self, session: str, partition: int) -> Input | None:
+        """Return a session's input of one partition number."""
+        number = self.index.input_of(session, partition)
+        return None if number is None else self.inputs[number]
+
+    def inputs_of(self, session: str) -> list[Input]:
+        """Return all inputs of a session."""
+        return [self.inputs[number] for number in self.index.inputs_of(session)]
+
+    def open_run_of(self, session: str) -> Run | None:
+        """Return the session's run that is not closed, if any: there is at most one, the newest."""
+        known = self.by_name.get(session)
+        if known is None or not known.runs or known.runs[-1].closed:
+            return None
+        return known.runs[-1]
+
+    def run_of(self, session: str, run_id: str) -> Run | None:
+        """Return a run by its id."""
+        known = self.by_name.get(session)
+        runs = () if known is None else known.runs
+        return next((run for run in runs if run.run_id == run_id), None)
+
+    def takes(self, session: str, *, staged: bool = False) -> bool:
+        """Return whether a run of the session is open whose records may be merged; `staged`: one
+        that is held.
+        """
+        known = self.by_name.get(session)
+        run = known.runs[-1] if known is not None and known.runs else None
+        if run is None or run.closed:
+            return False
+        return (run.stage is not None and not run.published) is staged
+
     def newest_run(self, session: str) -> Run | None:
         """The newest run of a session, if one is remembered."""
         known = self.by_name.get(session)
         return known.runs[-1] if known is not None and known.runs else None
-
-    def open_input(self, session: str, partition: int, run: int) -> Input:
-        """A session has a new input."""
-        entry = Input(self.next_input, session, partition, run)
-        self.next_input += 1
-        self.inputs[entry.number] = entry
-        return entry
 
     def of_partition(self, number: int) -> list[Input]:
         """All inputs of a partition."""
@@ -307,11 +342,116 @@ class SessionsTable(msgspec.Struct):
         runs = map(self.newest_run, names)
         return any(run is not None and run.is_held and not run.closed for run in runs)
 
+    # --- commands ---------------------------------------------------------------------------------
+
+    def open_run(self, command: OpenRunCommand) -> Run | Rejection:
+        """Give a run its number, unless it has one."""
+        session = self.by_name.get(command.session)
+        if session is None:
+            session = Session(command.session, command.session_id, command.identity, [])
+        problem = session.problem_with_claim(command)
+        known = self.run_of(command.session, command.run_id) if problem is None else None
+        if known is not None:
+            return known
+        problem = problem or session.problem_with_run(command)
+        if problem is not None:
+            return Rejection(*problem)
+        self.by_name[command.session] = session
+        session.take_over(command.session_id)
+        run = session.begin(command, max(session.next_number, command.number), command.number)
+        self._begin_inputs(run, session)
+        return run
+
+    def begin_run(self, command: OpenPlacedInput) -> Run | Rejection:
+        """In a data group: begin a run under the number that group 0 gave it."""
+        session = self.by_name.get(command.session)
+        if session is None:
+            session = Session(command.session, command.session_id, command.identity, [])
+        if session.runs and not session.runs[-1].closed:
+            number = session.runs[-1].number
+            text = f"run {number} of session {command.session!r} is open in this group"
+            return Rejection("RUN_OPEN", text)
+        if command.number < session.next_number:
+            return Rejection("RUN_CLOSED", f"run {command.number} was closed in this group")
+        self.by_name[command.session] = session
+        session.session_id, session.identity = command.session_id, command.identity
+        run = session.begin(command, command.number, command.asked)
+        self._begin_inputs(run, session)
+        return run
+
+    def _begin_inputs(self, run: Run, session: Session) -> None:
+        for entry in self.inputs_of(session.name):
+            entry.run, entry.roll, entry.byte = run.number, 0, 0
+            entry.last_id = None
+        self.index.note(session)
+
+    def open_input(self, session: str, partition: int, run: int) -> Input:
+        """Give a session an input."""
+        index, entry = self.index, self._add_input(session, partition, run)
+        index.add_input(entry)
+        index.note(self.by_name[session])
+        return entry
+
+    def _add_input(self, session: str, partition: int, run: int) -> Input:
+        entry = Input(self.next_input, session, partition, run)
+        self.next_input += 1
+        self.inputs[entry.number] = entry
+        return entry
+
+    def close_run(self, command: CloseRun, run: Run) -> None:
+        """End a run where the session's inputs are."""
+        run.close(self.inputs_of(command.session))
+        session = self.by_name[command.session]
+        session.idle_since_ms = command.at_ms
+        self.index.note(session)
+
+    def forget_runs(self, name: str, idle_since_ms: int) -> list[Input]:
+        """Keep of a session that was not used since only what refuses a late sender and an
+        impostor. Return the inputs that are gone.
+        """
+        session = self.by_name.get(name)
+        if session is None or not session.idle_since_ms == idle_since_ms >= 0:
+            return []
+        session.forgotten = max([session.forgotten, *(run.asked for run in session.runs)])
+        was_staged = session.runs[-1].stage is not None
+        session.next_run = session.runs[-1].number + 1
+        session.runs, session.idle_since_ms = [], -1
+        gone = self.inputs_of(session.name)
+        for entry in gone:
+            del self.inputs[entry.number]
+            self.index.drop_input(entry)
+        self.index.note(session)
+        if was_staged:  # a late sender's records would be staged again, and never published
+            del self.by_name[session.name]
+        return gone
+
+    def note_refused(self, refused: Iterable[RefusedBatch]) -> None:
+        """Remember refused batches for their publishers. Clients of nodes have their answer."""
+        for batch in refused:
+            entry = self.inputs[batch.input]
+            if not self.by_name[entry.session].identity.startswith(NODE_PREFIX):
+                entry.refused.append(batch)
+
+    def forget_refused(self, command: ForgetRefused) -> None:
+        """Forget refused batches that the publisher has kept."""
+        entry = self.inputs.get(command.input)
+        if entry is not None:
+            kept = command.run, command.roll, command.start
+            entry.refused = [each for each in entry.refused if each.place > kept]
+
+    # --- life of a partition ----------------------------------------------------------------------
+
     def drop(self, numbers: Collection[int]) -> None:
         """See PartitionTable."""
-        gone = [each.number for each in self.inputs.values() if each.partition in numbers]
-        for number in gone:
-            del self.inputs[number]
+        index, gone = (
+            self.index,
+            [each for each in self.inputs.values() if each.partition in numbers],
+        )
+        for entry in gone:
+            del self.inputs[entry.number]
+        for entry in gone:
+            index.drop_input(entry)
+            index.note(self.by_name[entry.session])
 
     def renumber(self, moved: Mapping[int, int]) -> None:
         """See PartitionTable. Inputs stay where they are: what was merged is never merged again."""
@@ -349,7 +489,7 @@ class SessionsTable(msgspec.Struct):
         run = self._run_here(carried)
         if run is None:
             return  # nothing comes of that run any more
-        entry = self.open_input(carried.session, number, run.number)
+        entry = self._add_input(carried.session, number, run.number)
         entry.roll, entry.byte, entry.last_id = carried.roll, carried.byte, carried.last_id
         entry.refused = [each._replace(input=entry.number) for each in carried.refused]
         session = self.by_name[carried.session]
@@ -394,7 +534,6 @@ def follows(place: SessionPosition | Input, part: Range) -> bool:
 
 REMEMBERED_SHARE = 10
 """An identity's remembered sessions and inputs are at most so many times those it may have open."""
-
 _OF_NODE = re.compile(r"kafka-(\d{1,9})", re.ASCII)
 
 

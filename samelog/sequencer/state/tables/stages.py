@@ -17,7 +17,7 @@ from enum import IntEnum
 import msgspec
 
 from samelog.format.numbers import Unsigned32
-from samelog.sequencer.state.command_base import Command
+from samelog.sequencer.state.command_base import Command, Rejection
 from samelog.sequencer.state.instructions import Merge, Range
 from samelog.sequencer.state.two_phase import Decision, TwoPhase
 
@@ -148,6 +148,21 @@ class StagesTable(msgspec.Struct):
     """What this group has prepared, by unit."""
     ended: list[int] = []
     """Units whose decision this group has carried out, which group 0 may not know yet."""
+
+    def problem_with(self, stage: str, writer: str, batch: int) -> Rejection | None:
+        """Why no batch of this number is published: it is already, or a writer has started over
+        under a name of which later batches are published.
+        """
+        known = self.published.get(stage)
+        if known is None or batch > known.batch:
+            return None
+        if known.writer == writer:
+            return Rejection("STAGE_PUBLISHED", f"batch {batch} of stage {stage!r} is published")
+        text = (
+            f"{writer!r} would publish batch {batch} of stage {stage!r}, of which {known.writer!r} "
+            f"has published batches up to {known.batch}"
+        )
+        return Rejection("STAGE_BACKWARDS", text)
 
     # --- in group 0 -------------------------------------------------------------------------------
 

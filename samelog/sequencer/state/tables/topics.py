@@ -5,6 +5,8 @@ Invariant: a name belongs to one living topic.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import msgspec
 
 from samelog.format.numbers import Unsigned32
@@ -79,12 +81,48 @@ class AddPartitions(Command, frozen=True, tag=22):
     partitions: Unsigned32
 
 
-class TopicsTable(msgspec.Struct):
+class TopicsTable(msgspec.Struct, dict=True):
     """All living topics."""
 
     by_id: dict[str, Topic] = {}
     by_name: dict[str, str] = {}
     """Name -> topic id."""
+
+    @cached_property
+    def by_log(self) -> dict[str, str]:
+        """Id of a present log -> topic id; snapshots do not have it."""
+        return {topic.log_id: topic.topic_id for topic in self.by_id.values()}
+
+    def named(self, name: str) -> Topic | None:
+        """Return the living topic of that name."""
+        topic_id = self.by_name.get(name)
+        return None if topic_id is None else self.by_id[topic_id]
+
+    def of_log(self, log_id: str) -> Topic | None:
+        """Return the living topic whose present log has that id."""
+        topic_id = self.by_log.get(log_id)
+        return None if topic_id is None else self.by_id[topic_id]
+
+    def put(self, topic: Topic) -> None:
+        """Add a topic."""
+        self.by_id[topic.topic_id] = topic
+        self.by_name[topic.name] = topic.topic_id
+        self.by_log[topic.log_id] = topic.topic_id
+
+    def note_log(self, topic_id: str) -> None:
+        """Let a topic be found by its present log, too."""
+        self.by_log[self.by_id[topic_id].log_id] = topic_id
+
+    def take(self, topic_id: str) -> Topic | None:
+        """Remove and return a topic, if it is there."""
+        by_log, topic = self.by_log, self.by_id.pop(topic_id, None)
+        if topic is not None:
+            del self.by_name[topic.name], by_log[topic.log_id]
+        return topic
+
+    def reindex(self) -> None:
+        """Rebuild the index: logs have other ids."""
+        self.by_log = {topic.log_id: topic.topic_id for topic in self.by_id.values()}
 
 
 TopicCommand = CreateTopicCommand | DeleteTopicCommand | AlterTopicCommand | AddPartitions

@@ -1,7 +1,11 @@
 """What the coordinator of transactions knows, by transactional id.
 
-What a client asks for is decided where the command is applied, so that a new leader knows all that
-the old one answered. Times are the leader's wall clock; new producer ids are drawn by the leader.
+The rules are those of Kafka's TransactionCoordinator, before and after KIP-890, with its names of
+errors: clients act by them. There, a request waits for markers and is refused meanwhile
+(CONCURRENT_TRANSACTIONS); here, the coordinator lets it wait. What a client asks for is decided
+where the command is applied, so that a new leader knows all that the old one answered. Times are
+the leader's wall clock; new producer ids are drawn by the leader.
+
 What is known of a log belongs to the group that has the log (`open_transactions`). The two meet in
 two places: the planner asks both what a batch belongs to, and a marker that is applied tells the
 coordinator that its part is done.
@@ -11,7 +15,9 @@ Invariant: a producer has one transactional id, and an id has one transaction at
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -23,7 +29,6 @@ from samelog.sequencer.state.tables.open_transactions import JoinedInLog, TakePa
 from samelog.sequencer.state.two_phase import Decision, TwoPhase
 
 NO_PRODUCER = -1
-
 TIMEOUT_MS_MAX = 15 * 60 * 1000
 """No transaction may be open for longer: Kafka's `transaction.max.timeout.ms`."""
 
@@ -109,21 +114,47 @@ class CarriedOut(Command, frozen=True, tag=86):
     markers: list[tuple[int, int, Unsigned32]]
 
 
-TransactionCommand = (
+CoordinatorCommand = (
     InitProducer
     | AddToTransaction
     | CommitInTransaction
     | EndTransaction
     | TimeOutTransaction
-    | ForgetTransactionalIds
     | CarriedOut
-    | TakePart
 )
+TransactionCommand = CoordinatorCommand | ForgetTransactionalIds | TakePart
+
+IDS_MAX = 100_000
+"""Transactional ids: they take memory on every node until nobody has used them for long."""
+CONCURRENT = "CONCURRENT_TRANSACTIONS"
+FENCED = "PRODUCER_FENCED"
+INVALID = "INVALID_TXN_STATE"
+NOT_OWNER = "NOT_OWNER"
+UNKNOWN = "INVALID_PRODUCER_ID_MAPPING"
+
 
 EPOCH_MAX = (1 << 15) - 1
-
 LAST_EPOCH = EPOCH_MAX - 1
 """A producer that has it gets another id next: the highest one is left for fencing."""
+
+
+class TransactionRefused(Exception):
+    """Why a command changes nothing: a stable code and a sentence."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(code, text)
+        self.code, self.text = code, text
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdAndEpoch:
+    """What a client is to go on with. `must_wait`: with nothing yet, a transaction is being aborted
+    for it first.
+    """
+
+    producer_id: int
+    epoch: int
+    must_wait: bool = False
 
 
 class Transaction(msgspec.Struct):
@@ -200,6 +231,21 @@ class TransactionsTable(msgspec.Struct):
     """The ids whose transaction is open -> when it began."""
     deciding: list[str] = []
     """The ids whose transaction is decided and not carried out everywhere."""
+
+    def apply(self, command: CoordinatorCommand, living: Container[int]) -> ProducerIdAndEpoch:
+        """Apply a command, `living` being the partitions there are. What a transaction commits is
+        up to the caller. Raises TransactionRefused.
+        """
+        return _CHANGES[type(command)](self, command, living)
+
+    def forget_id(self, name: str, used_ms: int) -> int | None:
+        """Forget a transactional id that was not used since; return its producer, if it is so."""
+        known = self.by_id.get(name)
+        if known is None or known.used_ms != used_ms or known.is_open or known.is_deciding:
+            return None
+        del self.by_id[name]
+        self.producers.pop(known.producer_id, None)
+        return known.producer_id
 
     def of_producer(self, producer_id: int) -> Transaction | None:
         """What a producer id belongs to."""
@@ -280,3 +326,234 @@ class TransactionsTable(msgspec.Struct):
                     offsets.pop(number, None)
             if unit.is_done:
                 self.finish(transactional_id)
+
+
+# --- producers ------------------------------------------------------------------------------------
+
+
+def _init(
+    transactions: TransactionsTable, command: InitProducer, living: Container[int]
+) -> ProducerIdAndEpoch:
+    name = command.transactional_id
+    known = transactions.by_id.get(name)
+    if known is None:
+        if len(transactions.by_id) >= IDS_MAX:
+            raise TransactionRefused("TOO_MANY", f"there are {IDS_MAX} transactional ids already")
+        known = transactions.by_id[name] = Transaction(command.new_producer_id)
+        transactions.producers[command.new_producer_id] = name
+    _check_owner(known, command)
+    _check_claim(known, command)
+    if known.is_deciding:
+        text = f"the last transaction of {name!r} is being carried out"
+        raise TransactionRefused(CONCURRENT, text)
+    known.owner = known.owner or command.owner
+    if known.is_open:
+        _fence(transactions, name, known, command.at_ms)
+        return ProducerIdAndEpoch(NO_PRODUCER, -1, must_wait=True)
+    claimed = -1 if command.producer_id == NO_PRODUCER else command.epoch
+    if known.is_exhausted and claimed in (-1, known.epoch):
+        last = known.epoch if claimed != -1 else -1
+        transactions.rotate(name, command.new_producer_id)
+        known.last_epoch = last
+    else:
+        _raise_epoch(known, claimed)
+    known.unit, known.timeout_ms, known.used_ms = None, command.timeout_ms, command.at_ms
+    return ProducerIdAndEpoch(known.producer_id, known.epoch)
+
+
+def _check_owner(known: Transaction, command: InitProducer) -> None:
+    """The identity that uses an id first owns it; a grant lets others use it, too."""
+    name = command.transactional_id
+    if known.owner not in ("", command.owner) and not command.is_granted:
+        raise TransactionRefused(NOT_OWNER, f"another identity owns transactional id {name!r}")
+
+
+def _check_claim(known: Transaction, command: InitProducer) -> None:
+    """Who names a producer id must have, or have had, it (KIP-360)."""
+    if command.producer_id == NO_PRODUCER or known.epoch < 0:
+        return
+    if command.producer_id not in (known.producer_id, known.previous_producer_id):
+        raise TransactionRefused(FENCED, f"{command.transactional_id!r} has another producer now")
+    is_free = not (known.is_open or known.is_deciding)
+    if is_free and command.epoch not in (known.epoch, known.last_epoch):
+        text = f"epoch {command.epoch} of {command.transactional_id!r} is over"
+        raise TransactionRefused(FENCED, text)
+
+
+def _raise_epoch(known: Transaction, claimed: int) -> None:
+    """The next epoch, unless the client asks for the second time."""
+    if claimed != -1 and known.epoch >= 0 and claimed != known.epoch:
+        return
+    known.last_epoch = known.epoch if claimed != -1 else -1
+    known.epoch += 1
+
+
+def _fence(transactions: TransactionsTable, name: str, known: Transaction, at_ms: int) -> None:
+    """Abort the open transaction for somebody else: its producer can do nothing any more."""
+    known.epoch, known.last_epoch = min(known.epoch + 1, EPOCH_MAX), -1
+    _decide(transactions, name, known, Decision.ABORT, at_ms)
+
+
+def _producer(transactions: TransactionsTable, command: Any) -> Transaction:
+    """The transactional id that the command's producer has. Raises TransactionRefused."""
+    known = transactions.by_id.get(command.transactional_id)
+    if known is None or known.producer_id != command.producer_id:
+        text = f"{command.transactional_id!r} does not have producer id {command.producer_id}"
+        raise TransactionRefused(UNKNOWN, text)
+    if known.epoch != command.epoch:
+        raise TransactionRefused(FENCED, f"the epoch is {known.epoch}, not {command.epoch}")
+    return known
+
+
+# --- taking part ----------------------------------------------------------------------------------
+
+
+def _add(
+    transactions: TransactionsTable, command: AddToTransaction, living: Container[int]
+) -> ProducerIdAndEpoch:
+    known = _producer(transactions, command)
+    if any(number not in living for number in command.partitions):
+        raise TransactionRefused("UNKNOWN_TOPIC", "a partition is gone")
+    unit = _begun(transactions, command.transactional_id, known, command.at_ms)
+    for number in command.partitions:
+        unit.join(number, is_prepared=True)  # a batch is merged before it is acknowledged
+    for group in command.groups:
+        known.groups.setdefault(group, {})
+    return ProducerIdAndEpoch(known.producer_id, known.epoch)
+
+
+def _begun(transactions: TransactionsTable, name: str, known: Transaction, at_ms: int) -> TwoPhase:
+    """The open transaction, begun now if there is none. Raises TransactionRefused."""
+    if known.is_deciding:
+        raise TransactionRefused(CONCURRENT, "the last transaction is being carried out")
+    if known.unit is None or not known.unit.is_open:
+        known.number, known.last_epoch = known.next_number, -1
+        known.unit = TwoPhase(known.number, at_ms, known.timeout_ms)
+        transactions.ongoing[name] = at_ms
+    known.used_ms = at_ms
+    return known.unit
+
+
+def _commit_offsets(
+    transactions: TransactionsTable, command: CommitInTransaction, living: Container[int]
+) -> ProducerIdAndEpoch:
+    known = _producer(transactions, command)
+    if command.joins:
+        _begun(transactions, command.transactional_id, known, command.at_ms)
+    elif known.is_deciding:
+        raise TransactionRefused(CONCURRENT, "the last transaction is being carried out")
+    elif not known.is_open or command.group not in known.groups:
+        raise TransactionRefused(INVALID, f"group {command.group!r} is no part of a transaction")
+    offsets = known.groups.setdefault(command.group, {})
+    offsets.update((number, offset) for number, offset in command.offsets if number in living)
+    return ProducerIdAndEpoch(known.producer_id, known.epoch)
+
+
+# --- deciding -------------------------------------------------------------------------------------
+
+
+def _end(
+    transactions: TransactionsTable, command: EndTransaction, living: Container[int]
+) -> ProducerIdAndEpoch:
+    if (again := _said_again(transactions, command)) is not None:
+        return again
+    known, wanted = _producer(transactions, command), _wanted(command)
+    is_same = known.was_decided(wanted)
+    if known.is_deciding:
+        raise TransactionRefused(CONCURRENT if is_same else INVALID, "the transaction is decided")
+    if command.bumps and not (known.is_open or command.is_commit):  # nothing was added to it
+        known.number = known.next_number
+        known.unit = TwoPhase(known.number, command.at_ms, known.timeout_ms)
+    if known.is_open:
+        return _decided(transactions, known, wanted, command)
+    if command.bumps or not is_same:
+        text = f"there is nothing to end: the transaction is {known.state_name}"
+        raise TransactionRefused(INVALID, text)
+    return ProducerIdAndEpoch(known.producer_id, known.epoch)
+
+
+def _wanted(command: EndTransaction) -> Decision:
+    return Decision.COMMIT if command.is_commit else Decision.ABORT
+
+
+def _said_again(
+    transactions: TransactionsTable, command: EndTransaction
+) -> ProducerIdAndEpoch | None:
+    """The answer to a client that has the epoch before the present one: it did not get the first
+    answer, or its transaction has timed out.
+    """
+    known = transactions.by_id.get(command.transactional_id)
+    if known is None:
+        return None
+    is_next = (known.producer_id, known.epoch) == (command.producer_id, command.epoch + 1)
+    is_rotated = (known.previous_producer_id, known.epoch) == (command.producer_id, 0)
+    is_before = known.last_epoch == command.epoch and (is_next or is_rotated)
+    if known.unit is None or known.is_open or not is_before:
+        return None
+    if not known.was_decided(_wanted(command)):
+        raise TransactionRefused(INVALID, "the transaction was decided otherwise")
+    if known.is_deciding:
+        raise TransactionRefused(CONCURRENT, "the transaction is being carried out")
+    return ProducerIdAndEpoch(known.producer_id, known.epoch)
+
+
+def _decided(
+    transactions: TransactionsTable, known: Transaction, wanted: Decision, command: EndTransaction
+) -> ProducerIdAndEpoch:
+    """What the client goes on with: with KIP-890 another epoch, or another id."""
+    if command.bumps:
+        if known.is_exhausted:
+            known.next_producer_id = command.new_producer_id
+        known.last_epoch, known.epoch = known.epoch, known.epoch + 1
+    answer = ProducerIdAndEpoch(known.producer_id, known.epoch)
+    if known.next_producer_id != NO_PRODUCER:
+        answer = ProducerIdAndEpoch(known.next_producer_id, 0)
+    _decide(transactions, command.transactional_id, known, wanted, command.at_ms)
+    return answer
+
+
+def _decide(
+    transactions: TransactionsTable, name: str, known: Transaction, wanted: Decision, at_ms: int
+) -> None:
+    unit = known.unit
+    if unit is None or not unit.decide(wanted):
+        raise TransactionRefused(INVALID, "the transaction cannot be decided")
+    known.used_ms, known.groups = at_ms, {}
+    transactions.ongoing.pop(name, None)
+    transactions.deciding.append(name)
+    if unit.is_done:
+        transactions.finish(name)
+
+
+def _carried_out(
+    transactions: TransactionsTable, command: CarriedOut, living: Container[int]
+) -> ProducerIdAndEpoch:
+    for producer_id, number, partition in command.markers:
+        transactions.carried_out(producer_id, number, partition)
+    return ProducerIdAndEpoch(NO_PRODUCER, -1)
+
+
+def _time_out(
+    transactions: TransactionsTable, command: TimeOutTransaction, living: Container[int]
+) -> ProducerIdAndEpoch:
+    known = transactions.by_id.get(command.transactional_id)
+    unit = None if known is None else known.unit
+    if known is None or unit is None or unit.number != command.number:
+        raise TransactionRefused(INVALID, "that transaction is over")
+    if not unit.is_overdue(command.at_ms):
+        raise TransactionRefused(INVALID, "the transaction is not overdue")
+    before = known.epoch
+    _fence(transactions, command.transactional_id, known, command.at_ms)
+    if not known.is_exhausted:
+        known.last_epoch = before  # its producer may abort, and ask for the next epoch
+    return ProducerIdAndEpoch(known.producer_id, known.epoch)
+
+
+_CHANGES: Mapping[type, Callable[[TransactionsTable, Any, Container[int]], ProducerIdAndEpoch]] = {
+    InitProducer: _init,
+    AddToTransaction: _add,
+    CommitInTransaction: _commit_offsets,
+    EndTransaction: _end,
+    TimeOutTransaction: _time_out,
+    CarriedOut: _carried_out,
+}

@@ -45,7 +45,6 @@ class DropViewCommand(Command, frozen=True, tag=111):
 ViewCommand = CreateViewCommand | DropViewCommand
 
 VIEWS_MOST = 1000
-
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _OF_SQL = {

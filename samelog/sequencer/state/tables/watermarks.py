@@ -12,7 +12,6 @@ import msgspec
 from samelog.sequencer.state.instructions import VoidRecordsCommand
 
 _encoder = msgspec.msgpack.Encoder()
-
 _decoder = msgspec.msgpack.Decoder(dict[str, int])
 
 

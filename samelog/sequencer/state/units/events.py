@@ -11,14 +11,20 @@ Without the topic nothing is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.format.names import EVENTS_TOPIC
 from samelog.format.nouns import counted
 from samelog.placement.changes import StartTask, TurnTask
 from samelog.sequencer.state.instructions import VoidRecordsCommand
-from samelog.sequencer.state.tables.events import NoteElection, RecordEvent, ToldEvent
+from samelog.sequencer.state.tables.events import (
+    NOT_SAID,
+    Happened,
+    NoteElection,
+    RecordEvent,
+    ToldEvent,
+)
 from samelog.sequencer.state.tables.members import (
     LetIn,
     NodeStarted,
@@ -58,13 +64,6 @@ from samelog.sequencer.state.units.sites import ToldChange, site_event
 EVENTS_PRODUCER = (1 << 63) - 2
 """No producer of Kafka's ever gets this id."""
 
-WAITING_MOST = 10_000
-
-NOT_SAID = -1
-
-Happened = tuple[int, str, str, str]
-"""When (ms; NOT_SAID: now), what kind of thing, to what, and more of it."""
-
 
 def topic_of_events(state: State) -> Topic | None:
     """The topic, if there is one."""
@@ -74,42 +73,23 @@ def topic_of_events(state: State) -> Topic | None:
 
 def untold(state: State, topic: Topic) -> list[ToldEvent]:
     """What the topic does not have yet."""
-    batches = state.producers.batches.get(EVENTS_PRODUCER, {}).get(topic.partition_numbers[0], ())
-    last = batches[-1].last if batches else NOT_SAID
+    last = _last_written(state, topic)
     return [each for each in state.events.waiting if each.number > last]
+
+
+def _last_written(state: State, topic: Topic) -> int:
+    batches = state.producers.batches.get(EVENTS_PRODUCER, {}).get(topic.partition_numbers[0], ())
+    return batches[-1].last if batches else NOT_SAID
 
 
 def note_events(state: State, found: Iterable[Happened]) -> None:
     """These are to be told."""
-    told, topic = state.events, topic_of_events(state)
+    topic = topic_of_events(state)
     if topic is None:
-        told.waiting.clear()
+        state.events.waiting.clear()
         return
-    told.waiting = untold(state, topic)
-    for happened in found:
-        if len(told.waiting) >= WAITING_MOST:
-            told.untold += 1
-            continue
-        told.waiting.append(ToldEvent(told.next_number, *happened))
-        told.next_number += 1
-
-
-def is_elected(state: State, command: NoteElection) -> bool:
-    """Whether an election is news, which it is not any more."""
-    is_news = command.term > state.events.term
-    state.events.term = max(state.events.term, command.term)
-    return is_news
-
-
-class HasState(Protocol):
-    """The state machine."""
-
-    state: State
-
-
-def note_election(machine: HasState, command: NoteElection) -> None:
-    """What is told of elections is that of the newest term."""
-    machine.state.events.term = max(machine.state.events.term, command.term)
+    state.events.written(_last_written(state, topic))
+    state.events.wait(found)
 
 
 # --- by command -----------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 
 from samelog.sequencer.state.places import place_of
 from samelog.sequencer.state.tables.feeds import ITSELF, Key, StateTopic
-from samelog.sequencer.state.tables.groups import CommitOffsets
 from samelog.sequencer.state.tables.topics import Topic
 from samelog.sequencer.state.types import State
 
@@ -29,11 +28,6 @@ def note_groups(state: State, keys: Iterable[Key], *, is_new: bool = True) -> No
         elif is_new:
             since_ms = group.since_ms if number == ITSELF else group.offsets[number].at_ms
             feed.changed(key, since_ms)
-
-
-def note_commits(state: State, command: CommitOffsets) -> None:
-    """These offsets are committed, but those of partitions that are gone."""
-    note_groups(state, [(name, n) for name, commits in command.commits for n, _ in commits])
 
 
 def note_transactions(state: State, names: Iterable[str], *, is_new: bool = True) -> None:

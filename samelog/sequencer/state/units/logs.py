@@ -22,32 +22,9 @@ from samelog.sequencer.state.command_base import Rejection, WhyNot
 from samelog.sequencer.state.instructions import VoidRecordsCommand
 from samelog.sequencer.state.tables.events import RecordEvent
 from samelog.sequencer.state.tables.keys import TellKeys, blocks_between
-from samelog.sequencer.state.tables.partitions import Checkpoint, Partition
+from samelog.sequencer.state.tables.partitions import Partition
 from samelog.sequencer.state.types import State
 from samelog.sequencer.state.units.topics import elsewhere
-
-
-def given_up(partition: Partition, command: VoidRecordsCommand) -> VoidRecordsCommand | str | None:
-    """The earlier command that has given up these records, or why they cannot be given up; None:
-    they can.
-    """
-    first, behind = command.base_offset, command.next_offset
-    if not 0 <= first < behind <= partition.next_offset:
-        return f"offsets {first} to {behind} are not all planned"
-    for known in partition.voids:
-        if (known.base_offset, known.next_offset) == (first, behind):
-            return known  # proposed twice, because its fate was not known
-        if first < known.next_offset and known.base_offset < behind:
-            return f"some offsets from {first} to {behind} are void"
-    return None
-
-
-def agree(partition: Partition, offset: int, checksum: int) -> bool:
-    """A majority has this running checksum at the offset: whether that is news, and counts."""
-    if offset <= partition.checked_offset:
-        return False
-    partition.checked_offset, partition.checked_sum = offset, checksum
-    return True
 
 
 def void_event(name: str, command: VoidRecordsCommand) -> RecordEvent:
@@ -55,15 +32,6 @@ def void_event(name: str, command: VoidRecordsCommand) -> RecordEvent:
     offsets = f"offsets {command.base_offset} to {command.next_offset - 1}"
     text = f"{name}: {offsets} are void: no node had their records"
     return RecordEvent(command.at_ms, "void", text)
-
-
-def news_of(partitions: Mapping[int, Partition], command: Checkpoint) -> list[tuple[int, int, int]]:
-    """What of a checkpoint is news."""
-    return [
-        (number, offset, checksum)
-        for number, offset, checksum in command.values
-        if number in partitions and agree(partitions[number], offset, checksum)
-    ]
 
 
 def _partition_here(state: State, number: int) -> Partition | Rejection:
@@ -84,7 +52,7 @@ def void_records(state: State, command: VoidRecordsCommand) -> VoidRecordsComman
         return Rejection(
             "MIRROR", "its source has the records: delete the mirror and create it again"
         )
-    known = given_up(partition, command)
+    known = partition.given_up(command)
     if isinstance(known, str):
         return Rejection("PRECONDITION", known)
     if known is not None:

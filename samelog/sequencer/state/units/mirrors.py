@@ -7,8 +7,8 @@ position of a group is never ahead of its mirror (M14).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -16,7 +16,7 @@ from samelog.archiver.command import ArchiveCommand, ArchivedSegment
 from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.format.names import is_mirror_session
 from samelog.sequencer.state.command_base import WhyNot
-from samelog.sequencer.state.instructions import End, Merge, Mirrored, VoidRecordsCommand
+from samelog.sequencer.state.instructions import Merge, Mirrored, VoidRecordsCommand
 from samelog.sequencer.state.tables.events import RecordEvent
 from samelog.sequencer.state.tables.groups import CommittedOffset, ConsumerGroupRecord
 from samelog.sequencer.state.tables.mirrors import FollowSource, MirrorGap, PromoteMirrors
@@ -27,18 +27,6 @@ from samelog.sequencer.state.units.feeds import note_groups
 
 MIRROR = "MIRROR"
 """The code of what is refused because a topic is a mirror, or is none."""
-
-OWED_NUMBER = 0
-"""Transactions count from 1: this is none that began here."""
-
-
-class FollowingState(Protocol):
-    """What following a source uses of the state machine."""
-
-    state: State
-
-    def feeds_moved(self) -> None:
-        """Something may be told of groups that was not."""
 
 
 def why_only_source(state: State, topic: Topic) -> str | None:
@@ -84,36 +72,6 @@ def take_mirrored(state: State, merge: Merge, mirrored: Mirrored) -> None:
         base = bases.get(merge.partition, 0) + behind
         for number in topic.partition_numbers:  # clients are told one epoch of all of them
             bases[number] = base
-
-
-def problem_with_ends(state: State, number: int, ends: Iterable[End]) -> str | None:
-    """Why markers that a promotion owes cannot be merged: they are there."""
-    owed = {each[0] for each in state.mirrors.owed.get(number, ())}
-    for end in ends:
-        if end.number == OWED_NUMBER and end.producer_id not in owed:
-            return f"no marker of producer {end.producer_id} is owed"
-    return None
-
-
-def settle(state: State, number: int, ends: Iterable[End]) -> None:
-    """Markers that a promotion owed are merged. They say nothing of producers of this cluster."""
-    done = {end.producer_id for end in ends if end.number == OWED_NUMBER}
-    if not done:
-        return
-    owed = state.mirrors.owed
-    owed[number] = [each for each in owed[number] if each[0] not in done]
-    if not owed[number]:
-        del owed[number]
-    for producer_id in done:
-        state.open_transactions.by_partition[number].ended.pop(producer_id, None)
-
-
-def owed_ends(state: State) -> dict[int, list[End]]:
-    """The markers that promotions owe, by partition."""
-    return {
-        number: [End(each[0], each[1], OWED_NUMBER, is_commit=False) for each in owed]
-        for number, owed in state.mirrors.owed.items()
-    }
 
 
 def _topic_with(state: State, number: int) -> Topic | None:
@@ -274,9 +232,8 @@ def _promote_topic(state: State, topic: Topic, command: PromoteMirrors) -> None:
 # --- what comes along -----------------------------------------------------------------------------
 
 
-def follow_source(machine: FollowingState, command: FollowSource) -> FollowSource:
+def follow_source(state: State, command: FollowSource) -> FollowSource:
     """Apply it: what is not mirrored, or not copied, stays as it is."""
-    state = machine.state
     for number, since in command.since:
         if number in state.mirrors.places and number in state.partitions.by_number:
             state.partitions.by_number[number].schema_since = tuple(since)
@@ -288,7 +245,7 @@ def follow_source(machine: FollowingState, command: FollowSource) -> FollowSourc
     ]
     if moved:
         note_groups(state, moved)
-        machine.feeds_moved()
+        state.feeds.moved()
     return command
 
 

@@ -247,7 +247,10 @@ def pass_partition(state: State, command: PassPartition) -> WhyNot:
     known = state.transfers.passing
     if known is not None and command.task < known.task:
         return "OVERTAKEN", f"task {known.task} is newer"
-    return _STEPS[command.action](state, command)
+    problem = _STEPS[command.action](state, command)
+    if problem is None:
+        state.reindex()
+    return problem
 
 
 _STEPS: Mapping[Action, Callable[[State, PassPartition], WhyNot]] = {

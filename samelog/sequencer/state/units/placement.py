@@ -144,6 +144,13 @@ def _open_partition(state: State, command: OpenPartition) -> WhyNot:
     return None
 
 
+def _open_known_log(state: State, command: OpenPartition) -> WhyNot:
+    problem = _open_partition(state, command)
+    if problem is None:
+        state.topics.note_log(command.topic_id)
+    return problem
+
+
 def _open_new_log(state: State, command: OpenNewLog) -> WhyNot:
     opening = command.opening
     is_new = opening.number not in state.partitions.by_number
@@ -153,6 +160,7 @@ def _open_new_log(state: State, command: OpenNewLog) -> WhyNot:
         topic.present_log, topic.former_logs = command.log_id, list(command.former_logs)
         if is_new:
             state.epochs.by_partition[opening.number] = command.epoch_base
+        state.topics.note_log(topic.topic_id)
     return problem
 
 
@@ -160,7 +168,7 @@ PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
     MakeGroups: _make_groups,
     ChangePlacement: _change,
     PlacePartitions: _place_partitions,
-    OpenPartition: _open_partition,
+    OpenPartition: _open_known_log,
     OpenNewLog: _open_new_log,
     BeginAnew: begin_group_anew,
     SetReplicas: _set_replicas,

@@ -10,7 +10,6 @@ partitions, nor one that a transaction will commit, is behind where their logs e
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -27,18 +26,8 @@ EVENT, LOST = "offsets-lowered", "majority-lost"
 TEXT_MOST = 1000
 
 
-class LoweringMachine(Protocol):
-    """What lowering uses of the state machine."""
-
-    state: State
-
-    def feeds_moved(self) -> None:
-        """Something may be told of groups that was not."""
-
-
-def lower_offsets(machine: LoweringMachine, command: LowerOffsets) -> LowerOffsets | Rejection:
+def lower_offsets(state: State, command: LowerOffsets) -> LowerOffsets | Rejection:
     """Until group 0 knows that the group went on alone."""
-    state = machine.state
     if not _is_owed(state, command):
         return Rejection("OVERTAKEN", f"group {command.group} has confirmed that it goes on")
     events, ends = recovery_events(state, command), dict(command.ends)
@@ -50,7 +39,7 @@ def lower_offsets(machine: LoweringMachine, command: LowerOffsets) -> LowerOffse
         state.events.remember(event)
     if moved:
         note_groups(state, [(name, number) for name, number, _, _ in moved])
-        machine.feeds_moved()
+        state.feeds.moved()
     return command
 
 

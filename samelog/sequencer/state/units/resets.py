@@ -15,13 +15,11 @@ never used twice; a reset that is proposed twice is done once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import Any
 
-from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.command_base import Rejection, WhyNot
 from samelog.sequencer.state.tables.events import RecordEvent
 from samelog.sequencer.state.tables.placement import BeginAnew, NewLog
-from samelog.sequencer.state.tables.resets import HardReset, SoftReset
+from samelog.sequencer.state.tables.resets import HardReset, ResetCommand, SoftReset
 from samelog.sequencer.state.tables.topics import Topic
 from samelog.sequencer.state.types import State
 from samelog.sequencer.state.units.feeds import forget_places, places_of
@@ -31,15 +29,21 @@ EPOCH_STEP = 1000
 """A node that has not heard of a reset cannot have come so many terms further."""
 
 
-def soft_reset(state: State, command: SoftReset) -> bool:
-    """Apply a soft reset. Returns False if it was applied before."""
-    return state.resets.note(command.reset_id)
+def reset(state: State, command: ResetCommand) -> ResetCommand | Rejection:
+    """Apply a reset, once."""
+    if command.reset_id in state.resets.ids:
+        return Rejection("RESET_DONE", f"reset {command.reset_id} is done already")
+    if isinstance(command, HardReset):
+        if (why := why_no_hard_reset(state)) is not None:
+            return Rejection(*why)
+        _restart_logs(state, command)
+    state.resets.note(command.reset_id)
+    state.reindex()
+    state.events.remember(event_of(command, len(state.topics.by_id)))
+    return command
 
 
-def hard_reset(state: State, command: HardReset) -> bool:
-    """Apply a hard reset. Returns False if it was applied before."""
-    if not state.resets.note(command.reset_id):
-        return False
+def _restart_logs(state: State, command: HardReset) -> None:
     state.epochs.base += EPOCH_STEP
     state.epochs.first = state.epochs.base + command.term
     moved: dict[int, int] = {}
@@ -52,7 +56,6 @@ def hard_reset(state: State, command: HardReset) -> bool:
     if state.placement.partitions:
         state.placement.begin_anew(moved, command.reset_id, EPOCH_STEP)
     state.mirrors.begin_anew(moved)
-    return True
 
 
 def why_no_hard_reset(state: State) -> WhyNot:
@@ -82,6 +85,8 @@ def begin_group_anew(state: State, command: BeginAnew) -> WhyNot:
         bases |= zip(each.numbers, each.epoch_bases, strict=True)
     state.restart_logs(moved)
     state.epochs.by_partition.update((number, bases[number]) for number in moved.values())
+    state.reindex()
+    state.events.remember(event_of(command, len(command.logs)))
     return None
 
 
@@ -119,6 +124,3 @@ def log_id(topic_id: str, reset_id: str) -> str:
     """The id of a topic's log after a reset: 32 hexadecimal digits, the same on every node."""
     named = f"{topic_id} {reset_id}".encode()
     return hashlib.blake2b(named, digest_size=16).hexdigest()
-
-
-RESETS: Mapping[type, Callable[[Any, Any], bool]] = {SoftReset: soft_reset, HardReset: hard_reset}

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from samelog.sequencer.state.instructions import NO_EXTRAS, Merge
+from samelog.sequencer.state.tables.partitions import Partition
 from samelog.sequencer.state.tables.schemas import TEXTS_BYTES_MOST, SchemaVersion, SetSchemaCommand
 from samelog.sequencer.state.tables.topics import Topic
 from samelog.sequencer.state.types import State
@@ -70,6 +72,43 @@ def _misfit(
         return "TOO_MANY_SCHEMAS", f"{topic.name!r} has {VERSIONS_MOST} versions, and no more"
     if not state.schemas.keep(schema):
         return "TOO_MANY_SCHEMAS", f"all schemas together have {TEXTS_BYTES_MOST} bytes, no more"
+    return None
+
+
+# --- records that nodes check ---------------------------------------------------------------------
+
+
+def why_unchecked(state: State, partition: Partition, command: Merge) -> str | None:
+    """Why an instruction does not count, if records of its topic are checked."""
+    extras = command.extras or NO_EXTRAS
+    if partition.topic_id not in state.schemas.enforced or extras.mirrored is not None:
+        return None
+    newest = len(state.topics.by_id[partition.topic_id].schemas)
+    if extras.version is not None:
+        is_judged = extras.version == newest
+        return None if is_judged else f"judged by version {extras.version}, there is {newest}"
+    has_records = any(part.records for part in command.ranges)
+    if not newest or not has_records or _is_staged(state, command):
+        return None
+    return f"records of partition {partition.number} that nobody has checked"
+
+
+def _is_staged(state: State, command: Merge) -> bool:
+    """Whether records were staged, which began before they were to be checked."""
+    inputs = [state.sessions.inputs.get(part.input) for part in command.ranges]
+    sessions = [state.sessions.by_name.get(each.session) for each in inputs if each is not None]
+    return any(each is not None and each.is_staged for each in sessions)
+
+
+def why_not_enforced(state: State, topic: Topic) -> str | None:
+    """Why records of a topic cannot be checked from now on."""
+    numbers = set(topic.partition_numbers)
+    for entry in state.sessions.inputs.values():
+        session = state.sessions.by_name.get(entry.session)
+        if entry.partition in numbers and session is not None and session.is_staged:
+            run = session.runs[-1]
+            if run.is_held and not run.closed:
+                return f"records of {topic.name!r} are staged, and not published"
     return None
 
 

@@ -10,24 +10,24 @@ from typing import Any
 
 from samelog.format.names import EVENTS_TOPIC
 from samelog.placement.cluster_ids import root_of
-from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.command_base import Rejection, WhyNot
 from samelog.sequencer.state.tables.feeds import RESERVED_NAMES
 from samelog.sequencer.state.tables.keys import problem_with_keys
 from samelog.sequencer.state.tables.mirrors import CreateMirror, Mirror
-from samelog.sequencer.state.tables.partitions import Partition
 from samelog.sequencer.state.tables.placement import PlaceTopic
-from samelog.sequencer.state.tables.sessions import Input
 from samelog.sequencer.state.tables.topics import (
     AddPartitions,
     AlterTopicCommand,
     CreateTopicCommand,
+    DeleteTopicCommand,
     Topic,
 )
 from samelog.sequencer.state.types import State
 from samelog.sequencer.state.units.feeds import forget_places, places_of
-from samelog.sequencer.state.units.mirrors import problem_with_settings, why_no_mirror_input
+from samelog.sequencer.state.units.mirrors import problem_with_settings
 from samelog.sequencer.state.units.placement import forget, place, problem_with_place
-from samelog.sequencer.state.units.validation import why_not_enforced
+from samelog.sequencer.state.units.schemas import why_not_enforced
+from samelog.sequencer.state.units.views import why_not_dropped
 from samelog.typed.enforcing import is_judged
 
 
@@ -57,13 +57,19 @@ def problem_with_new(
     return problem_with_place(state, command)
 
 
-def add_topic(
-    state: State, topic: Topic, command: CreateTopicCommand | PlaceTopic | CreateMirror
-) -> Topic:
-    """A topic that can be made is."""
+def create_topic(
+    state: State, command: CreateTopicCommand | PlaceTopic | CreateMirror
+) -> Topic | Rejection:
+    """Create a topic, unless it is there."""
+    known = state.topics.by_id.get(command.topic_id)
+    if known is not None:  # proposed twice, because its fate was not known
+        return known
+    problem = problem_with_new(state, command)
+    if problem is not None:
+        return Rejection(*problem)
+    topic = Topic(command.topic_id, command.name, command.settings, command.at_ms, [])
     state.add_partitions(topic, command.partitions)
-    state.topics.by_id[topic.topic_id] = topic
-    state.topics.by_name[topic.name] = topic.topic_id
+    state.topics.put(topic)
     state.follow_enforcing(topic)
     if isinstance(command, PlaceTopic):
         topic.is_placed = True
@@ -74,17 +80,24 @@ def add_topic(
     return topic
 
 
-def drop_topic(state: State, topic: Topic) -> list[Input]:
-    """A topic is deleted: forget its partitions, and the inputs of them, which are returned."""
+def delete_topic(state: State, command: DeleteTopicCommand) -> Topic | Rejection:
+    """Delete a topic, with all that is known of its partitions."""
+    problem = why_not_dropped(state, command.topic_id)
+    if problem is not None:
+        return Rejection(*problem)
+    topic = state.topics.take(command.topic_id)
+    if topic is None:
+        return Rejection("UNKNOWN_TOPIC", f"no topic has the id {command.topic_id}")
     gone = set(topic.partition_numbers)
-    inputs = [entry for entry in state.sessions.inputs.values() if entry.partition in gone]
-    state.drop_partitions(gone)
+    state.schemas.forget(topic.schemas)
     state.schemas.enforced.pop(topic.topic_id, None)
+    state.drop_partitions(gone)
     state.transfers.forget(gone)
     forget(state.placement, gone)
     state.mirrors.forget(gone, topic.topic_id)
     forget_places(state, places_of(topic))
-    return inputs
+    state.feeds.moved()
+    return topic
 
 
 def elsewhere(state: State, number: int) -> WhyNot:
@@ -93,14 +106,6 @@ def elsewhere(state: State, number: int) -> WhyNot:
     if group:
         return "ELSEWHERE", f"partition {number} is in data group {group}"
     return on_its_way(state, number)
-
-
-def why_no_input(state: State, session: str, partition: Partition, stage: str | None) -> WhyNot:
-    """Why a session cannot write to a partition in a run that is for `stage`."""
-    if stage is not None and partition.number in state.keys.by_partition:
-        return "KEYED", "a topic whose keys count once takes nothing staged"
-    problem = on_its_way(state, partition.number)
-    return problem or why_no_mirror_input(state, session, partition)
 
 
 def on_its_way(state: State, number: int) -> WhyNot:

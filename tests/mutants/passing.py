@@ -292,7 +292,7 @@ def pause_for_ever() -> Iterator[None]:
     """A move that does not come to its end keeps its partition from being compacted."""
     original = steps.next_step
 
-    def next_step(table: Any, states: Any, task: Any, moved: Any) -> Any:
+    def next_step(table: Any, states: Any, task: Any, moved: Any = steps.NOT_MOVED) -> Any:
         return original(table, states, task, replace(moved, is_overdue=False))
 
     with patch("tests.placement.test_passing.next_step", next_step):

@@ -19,6 +19,7 @@ from samelog.sequencer.data_groups.routing import RoutedLogs
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.members import Member
 from samelog.sequencer.state.tables.resets import HardReset
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, Topic
 from samelog.wire.errors import FaultCode
 from tests.sequencer.test_ending import TOPIC, data_group, group_0
 from tests.sequencer.test_group_resets import begin_anew
@@ -99,7 +100,14 @@ def open_input(cluster: StateMachine, groups: Any, topic: str) -> None:
     async def check_topic(topic_id: str | None) -> None:
         """It is there."""
 
+    async def find_topic(name: str, partition: int) -> Topic:
+        cluster.apply(CreateTopicCommand("f" * 32, name, partition + 1, {}, 0))
+        found = cluster.state.topics.named(name)
+        assert found is not None
+        return found
+
     own: Any = SimpleNamespace(
+        find_topic=find_topic,
         open_run=None,
         open_topic=None,
         end_run=None,

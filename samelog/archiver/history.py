@@ -230,8 +230,11 @@ class ArchiveHistory:
     def _append(self, number: int, files: list[ArchivedFile]) -> bool:
         try:
             file = self._file(number)
+            is_first = file.file is None
             if not file.append(files):
                 return False
+            if is_first:
+                self._fs.sync_directory(self._directory)  # the name goes with the power otherwise
         except LogFormatError as error:
             log_event(log, logging.ERROR, "history not written", partition=number, error=error)
             return False

@@ -115,6 +115,23 @@ def archive_of(path: Path, targets: list[str], start_segment: int) -> ArchiveHis
     return ArchiveHistory(given)  # type: ignore[arg-type]
 
 
+def test_the_name_of_a_new_history_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node with the only copy of a partition lost its history with the power, and the partition
+    never moved again.
+    """
+    file = ArchivedFile(0, 10, 5, 1, 2, 3, 4, b"s" * 32, "age", None)
+    kept, synced = archive_of(tmp_path / "kept", [], 20), list[str]()
+    monkeypatch.setattr(OsFileSystem, "sync_directory", lambda _, path: synced.append(path))
+    kept._append(1, [file])
+    assert synced == [str(tmp_path / "kept" / "history")]
+    kept._append(1, [file._replace(base=10, next_offset=20)])
+    assert len(synced) == 1
+    assert not kept.lacks(1)
+    kept.close()
+
+
 def test_it_goes_along_to_another_group(tmp_path: Path) -> None:
     files = [
         ArchivedFile(

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from samelog.archiver.history import ArchiveHistory
 from samelog.format.directory_files import PartitionFile
 from samelog.format.errors import CorruptLog
 from samelog.format.file_names import LOG, segment_bases
@@ -72,11 +73,32 @@ def truncate_by_path() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def lose_the_name_of_a_history() -> Iterator[None]:
+    """The file that says what was archived goes with the power, though it was synced."""
+
+    def append(self: ArchiveHistory, number: int, files: Any) -> bool:
+        file = self._file(number)
+        if not file.append(files):
+            return False
+        self._ends[number] = file.end
+        self._dirty.add(number)
+        return True
+
+    with patch.object(ArchiveHistory, "_append", append):
+        yield
+
+
 _COPIES = "tests/replicator/test_copy_upkeep.py::"
 _ARCHIVE = "tests/store/test_archive.py::"
 ARCHIVING = (
     ("archive.1", unreadable_is_archived, _ARCHIVE + "test_an_unreadable_start_archives_nothing"),
     ("archive.1", empty_is_archived, _ARCHIVE + "test_an_empty_file_above_the_start_is_damage"),
+    (
+        "archive.8",
+        lose_the_name_of_a_history,
+        "tests/archiver/test_history.py::test_the_name_of_a_new_history_is_durable",
+    ),
     ("logs.2", truncate_in_place, _ARCHIVE + "test_who_reads_a_file_goes_on_reading_it"),
     (
         "logs.13",

@@ -25,7 +25,8 @@ from samelog.sequencer.sites.agreeing import Agreement
 from samelog.sequencer.sites.lags import MemberLag, SiteLags
 from samelog.sequencer.state.machine import CHANGES
 from samelog.sequencer.state.tables.sites import PromoteSiteCommand, SetSiteCommand
-from samelog.sequencer.state.units import merges, sites
+from samelog.sequencer.state.units import members as member_units
+from samelog.sequencer.state.units import merges
 from samelog.spark.logs.homes import Homes
 from samelog.wire.pull import nearness
 from samelog.wire.pull.nearness import Nearness
@@ -104,7 +105,7 @@ def spark_asks_anybody() -> Iterator[None]:
 @contextmanager
 def promote_under_the_same_id() -> Iterator[None]:
     """A promotion leaves the cluster's id as it is: nobody can tell who is of before."""
-    with patch.object(sites, "promoted_id", lambda text, promotion: text):
+    with patch.object(member_units, "promoted_id", lambda text, promotion: text):
         yield
 
 

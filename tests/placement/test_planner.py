@@ -26,7 +26,7 @@ from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import Action, PlacementRefused, TaskKind, TaskState
 from samelog.placement.topics import check_assignments, place_topic
 from samelog.placement.values import PlacedReplica
-from samelog.sequencer.state.units.placement import forget
+from samelog.sequencer.state.tables.placement import forget
 from tests.placement.tables import LIMITS, add_groups, apply, begun, create, states_of, table_of
 
 LATER = LIMITS.replace_after_ms

@@ -18,6 +18,7 @@ from samelog.sequencer.state.commands import AnyCommand, decode_commands, encode
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.members import Advertised, Member, SetListeners, SetMembers
 from samelog.sequencer.state.tables.sites import (
+    SITES_MOST,
     AddSite,
     PromoteSiteCommand,
     RemoveSite,
@@ -25,7 +26,6 @@ from samelog.sequencer.state.tables.sites import (
     SetSiteLeads,
     SetSiteVotes,
 )
-from samelog.sequencer.state.units.sites import SITES_MOST
 from samelog.wire.peer_messages import PeerMessage, SiteLag
 
 VOTERS = range(3)

@@ -49,7 +49,7 @@ from samelog.sequencer.state.units.logs import (
     archive_records,
     void_records,
 )
-from samelog.sequencer.state.units.members import MEMBER_CHANGES
+from samelog.sequencer.state.units.members import MEMBER_CHANGES, SITE_CHANGES
 from samelog.sequencer.state.units.merges import merge
 from samelog.sequencer.state.units.mirrors import MIRROR_CHANGES, follow_source
 from samelog.sequencer.state.units.placement import PLACEMENT_CHANGES
@@ -64,7 +64,6 @@ from samelog.sequencer.state.units.sessions import (
     open_placed_input,
     retire_session,
 )
-from samelog.sequencer.state.units.sites import SITE_CHANGES
 from samelog.sequencer.state.units.stages import STAGE_UNITS
 from samelog.sequencer.state.units.topics import TOPIC_CHANGES, create_topic, delete_topic
 from samelog.sequencer.state.units.transactions import TRANSACTION_COMMANDS, change_transactions

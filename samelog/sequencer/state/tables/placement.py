@@ -5,12 +5,21 @@ Invariant: applying a command of a data group needs nothing of group 0; field or
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Sequence
+from itertools import count
+
 import msgspec
 
 from samelog.format.numbers import Unsigned32
-from samelog.placement.changes import AnyChange
-from samelog.placement.values import NewGroup, PlacedReplica
-from samelog.sequencer.state.command_base import Command
+from samelog.placement.changes import AnyChange, PlaceGroups, apply_change, put_partitions
+from samelog.placement.values import (
+    REPLICAS_MOST,
+    NewGroup,
+    PlacedPartition,
+    PlacedReplica,
+    Placement,
+)
+from samelog.sequencer.state.command_base import Command, WhyNot
 
 
 class MakeGroups(Command, frozen=True, tag=74):
@@ -150,3 +159,66 @@ PlacementCommand = (
     | SetReplicas
     | LowerOffsets
 )
+
+
+def make_groups(table: Placement, members: Container[int], command: MakeGroups) -> WhyNot:
+    """Make data groups; return why there cannot be such, if so."""
+    problem = _problem_with_groups(table, members, command.since, command.groups)
+    if problem is None:
+        apply_change(table, PlaceGroups(table.next_group, tuple(command.groups)))
+    return problem
+
+
+def _problem_with_groups(
+    table: Placement, members: Container[int], since: int, groups: Sequence[NewGroup]
+) -> WhyNot:
+    if since != table.version:
+        return "PLACEMENT_MOVED", f"the table of placement is at version {table.version}"
+    problems = (_problem_with(members, wanted) for wanted in groups)
+    problem = next(filter(None, problems), None)
+    return None if problem is None else ("INVALID_GROUP", problem)
+
+
+def _problem_with(members: Container[int], wanted: NewGroup) -> str | None:
+    if not 0 < len(wanted.members) <= REPLICAS_MOST:
+        return f"a group has 1 to {REPLICAS_MOST} replicas, not {len(wanted.members)}"
+    if len(set(wanted.members)) < len(wanted.members):
+        return f"a member has one replica of a group, at most: {wanted.members}"
+    strangers = [number for number in wanted.members if number not in members]
+    if strangers:
+        return f"no members have the numbers {strangers}"
+    if wanted.preferred not in wanted.members:
+        return f"member {wanted.preferred} would lead, and has no replica"
+    return None
+
+
+def problem_with_place(
+    table: Placement, members: Container[int], command: PlaceTopic | PlacePartitions
+) -> WhyNot:
+    """Why new partitions cannot be where they are to be; None if they can."""
+    if command.new_groups:
+        problem = _problem_with_groups(table, members, command.since, command.new_groups)
+        if problem is not None:
+            return problem
+    made = range(table.next_group, table.next_group + len(command.new_groups))
+    unknown = sorted(each for each in {*command.groups} - table.groups.keys() if each not in made)
+    if unknown and command.since != table.version:
+        return "PLACEMENT_MOVED", f"groups {unknown} are gone"
+    return ("INVALID_GROUP", f"there are no groups {unknown}") if unknown else None
+
+
+def place(table: Placement, command: PlaceTopic | PlacePartitions, numbers: Sequence[int]) -> None:
+    """A topic has these partitions, the newest of which are to be in these groups."""
+    apply_change(table, PlaceGroups(table.next_group, tuple(command.new_groups)))
+    first, topic_id = len(numbers) - len(command.groups), command.topic_id
+    places = zip(numbers[first:], count(first), command.groups, strict=False)
+    put_partitions(table, [PlacedPartition(n, topic_id, at, group) for n, at, group in places])
+
+
+def forget(table: Placement, partitions: Iterable[int]) -> None:
+    """A topic is deleted: its groups are to let go of it."""
+    numbers = set(partitions)
+    gone = [number for number in numbers if table.partitions.pop(number, None)]
+    gone += [number for number in numbers if table.moves.pop(number, None)]
+    if gone:
+        table.version += 1

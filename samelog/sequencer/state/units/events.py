@@ -47,6 +47,8 @@ from samelog.sequencer.state.tables.sites import (
     RemoveSite,
     SetSiteLeads,
     SetSiteVotes,
+    ToldChange,
+    site_event,
 )
 from samelog.sequencer.state.tables.topics import (
     AddPartitions,
@@ -59,7 +61,6 @@ from samelog.sequencer.state.tables.views import CreateViewCommand, DropViewComm
 from samelog.sequencer.state.types import State
 from samelog.sequencer.state.units.mirrors import gap_to_come, promotion_event
 from samelog.sequencer.state.units.recovered_offsets import recovery_events
-from samelog.sequencer.state.units.sites import ToldChange, site_event
 
 EVENTS_PRODUCER = (1 << 63) - 2
 """No producer of Kafka's ever gets this id."""

@@ -6,14 +6,12 @@ and a sentence; the table's version grows with every change of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from samelog.format.nouns import counted
-from samelog.placement.changes import PlaceGroups, apply_change, put_partitions
+from samelog.placement.changes import apply_change
 from samelog.placement.tasks import PlacementRefused
-from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedPartition, Placement
 from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.tables.placement import (
     BeginAnew,
@@ -22,53 +20,16 @@ from samelog.sequencer.state.tables.placement import (
     OpenNewLog,
     OpenPartition,
     PlacePartitions,
-    PlaceTopic,
     SetReplicas,
+    make_groups,
+    place,
+    problem_with_place,
 )
 from samelog.sequencer.state.tables.transfers import PassPartition
 from samelog.sequencer.state.types import State
 from samelog.sequencer.state.units.moves import pass_partition
 from samelog.sequencer.state.units.resets import begin_group_anew
 from samelog.sequencer.state.units.stubs import may_leave, name_moved
-
-
-def _make_groups(state: State, command: MakeGroups) -> WhyNot:
-    problem = _problem_with_groups(state, command.since, command.groups)
-    if problem is None:
-        first = state.placement.next_group
-        apply_change(state.placement, PlaceGroups(first, tuple(command.groups)))
-    return problem
-
-
-def _problem_with_groups(state: State, since: int, groups: Sequence[NewGroup]) -> WhyNot:
-    version = state.placement.version
-    if since != version:
-        return "PLACEMENT_MOVED", f"the table of placement is at version {version}"
-    problems = (_problem_with(state, wanted) for wanted in groups)
-    problem = next(filter(None, problems), None)
-    return None if problem is None else ("INVALID_GROUP", problem)
-
-
-def problem_with_place(state: State, command: PlaceTopic | PlacePartitions) -> WhyNot:
-    """Why new partitions cannot be where they are to be; None if they can."""
-    if command.new_groups:
-        problem = _problem_with_groups(state, command.since, command.new_groups)
-        if problem is not None:
-            return problem
-    table = state.placement
-    made = range(table.next_group, table.next_group + len(command.new_groups))
-    unknown = sorted(each for each in {*command.groups} - table.groups.keys() if each not in made)
-    if unknown and command.since != table.version:
-        return "PLACEMENT_MOVED", f"groups {unknown} are gone"
-    return ("INVALID_GROUP", f"there are no groups {unknown}") if unknown else None
-
-
-def place(table: Placement, command: PlaceTopic | PlacePartitions, numbers: Sequence[int]) -> None:
-    """A topic has these partitions, the newest of which are to be in these groups."""
-    apply_change(table, PlaceGroups(table.next_group, tuple(command.new_groups)))
-    first, topic_id = len(numbers) - len(command.groups), command.topic_id
-    places = zip(numbers[first:], count(first), command.groups, strict=False)
-    put_partitions(table, [PlacedPartition(n, topic_id, at, group) for n, at, group in places])
 
 
 def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:
@@ -78,33 +39,11 @@ def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:
     if not topic.is_placed or topic.partitions + len(command.groups) != command.partitions:
         count = counted(topic.partitions, "partition")
         return "PLACEMENT_MOVED", f"topic {topic.name!r} has {count}"
-    problem = problem_with_place(state, command)
+    problem = problem_with_place(state.placement, state.members.by_number, command)
     if problem is None:
         state.add_partitions(topic, len(command.groups))
         place(state.placement, command, topic.partition_numbers)
     return problem
-
-
-def forget(table: Placement, partitions: Iterable[int]) -> None:
-    """A topic is deleted: its groups are to let go of it."""
-    numbers = set(partitions)
-    gone = [number for number in numbers if table.partitions.pop(number, None)]
-    gone += [number for number in numbers if table.moves.pop(number, None)]
-    if gone:
-        table.version += 1
-
-
-def _problem_with(state: State, wanted: NewGroup) -> str | None:
-    if not 0 < len(wanted.members) <= REPLICAS_MOST:
-        return f"a group has 1 to {REPLICAS_MOST} replicas, not {len(wanted.members)}"
-    if len(set(wanted.members)) < len(wanted.members):
-        return f"a member has one replica of a group, at most: {wanted.members}"
-    strangers = [number for number in wanted.members if number not in state.members.by_number]
-    if strangers:
-        return f"no members have the numbers {strangers}"
-    if wanted.preferred not in wanted.members:
-        return f"member {wanted.preferred} would lead, and has no replica"
-    return None
 
 
 def _change(state: State, command: ChangePlacement) -> WhyNot:
@@ -165,7 +104,9 @@ def _open_new_log(state: State, command: OpenNewLog) -> WhyNot:
 
 
 PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
-    MakeGroups: _make_groups,
+    MakeGroups: lambda state, command: make_groups(
+        state.placement, state.members.by_number, command
+    ),
     ChangePlacement: _change,
     PlacePartitions: _place_partitions,
     OpenPartition: _open_known_log,

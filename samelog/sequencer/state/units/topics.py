@@ -14,7 +14,7 @@ from samelog.sequencer.state.command_base import Rejection, WhyNot
 from samelog.sequencer.state.tables.feeds import RESERVED_NAMES
 from samelog.sequencer.state.tables.keys import problem_with_keys
 from samelog.sequencer.state.tables.mirrors import CreateMirror, Mirror
-from samelog.sequencer.state.tables.placement import PlaceTopic
+from samelog.sequencer.state.tables.placement import PlaceTopic, forget, place, problem_with_place
 from samelog.sequencer.state.tables.topics import (
     AddPartitions,
     AlterTopicCommand,
@@ -25,7 +25,6 @@ from samelog.sequencer.state.tables.topics import (
 from samelog.sequencer.state.types import State
 from samelog.sequencer.state.units.feeds import forget_places, places_of
 from samelog.sequencer.state.units.mirrors import problem_with_settings
-from samelog.sequencer.state.units.placement import forget, place, problem_with_place
 from samelog.sequencer.state.units.schemas import why_not_enforced
 from samelog.sequencer.state.units.views import why_not_dropped
 from samelog.typed.enforcing import is_judged
@@ -54,7 +53,7 @@ def problem_with_new(
     if command.name == EVENTS_TOPIC:
         text = f"topic {command.name!r} is on every node: name no number of copies"
         return "INVALID_TOPIC", text
-    return problem_with_place(state, command)
+    return problem_with_place(state.placement, state.members.by_number, command)
 
 
 def create_topic(

@@ -15,9 +15,9 @@ from samelog.runtime.at_work import AtWork
 from samelog.sequencer.cluster.archiving import MemberViews
 from samelog.sequencer.cluster.repair.merged import NowhereElse
 from samelog.sequencer.host import Host
-from samelog.sequencer.keys import coverage, keeper
+from samelog.sequencer.keys import coverage, fetching, keeper
 from samelog.sequencer.keys.coverage import KeyCoverage
-from samelog.sequencer.keys.fetching import Fetched, IndexHolders, KeyFetches, holders_of
+from samelog.sequencer.keys.fetching import Fetched, IndexHolders, KeyFetches
 from samelog.sequencer.keys.keeper import KeeperParts, KeyKeeper
 from samelog.sequencer.keys.key_filter import KeyFilter
 from samelog.sequencer.state.machine import StateMachine
@@ -87,7 +87,7 @@ class Kept:
         return [2] if self.group.is_leader else []
 
     def holders(self, number: int) -> IndexHolders:
-        return holders_of(1, self.ask, self.elsewhere, number)
+        return fetching.holders_of(1, self.ask, self.elsewhere, number)
 
     def tell(self, node: int, message: KeysCovered) -> None:
         self.told.append((node, message))

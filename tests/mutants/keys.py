@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from samelog.format.errors import CorruptLog, LogFormatError
+from samelog.sequencer.keys import fetching
 from samelog.sequencer.keys.coverage import KeyCoverage
 from samelog.sequencer.keys.fetching import IndexHolders, KeyFetches
 from samelog.sequencer.keys.keeper import KeyKeeper
@@ -332,7 +333,7 @@ def ask_the_new_group_only() -> Iterator[None]:
     def holders(own: int, ask: Any, elsewhere: Any, number: int) -> IndexHolders:
         return own, ask()
 
-    with patch("tests.keys.test_key_keeping.holders_of", holders):
+    with patch.object(fetching, "holders_of", holders):
         yield
 
 

@@ -295,7 +295,7 @@ def pause_for_ever() -> Iterator[None]:
     def next_step(table: Any, states: Any, task: Any, moved: Any = steps.NOT_MOVED) -> Any:
         return original(table, states, task, replace(moved, is_overdue=False))
 
-    with patch("tests.placement.test_passing.next_step", next_step):
+    with patch.object(steps, "next_step", next_step):
         yield
 
 

@@ -14,9 +14,9 @@ from samelog.archiver.compaction import CompactCommand, Compactions, RewrittenCo
 from samelog.format._kernels import crc32c
 from samelog.format.compaction import CompactedSegment
 from samelog.format.segment import SealedSegment
+from samelog.placement import steps
 from samelog.placement.changes import TurnTask
 from samelog.placement.members import MemberStates, PlacementLimits
-from samelog.placement.steps import next_step
 from samelog.placement.tasks import Action, GroupOrder, TaskState
 from samelog.sequencer.data_groups.placing import moved_by
 from samelog.sequencer.levels import LOWEST
@@ -183,7 +183,7 @@ def test_a_move_ends_that_keeps_a_partition_from_being_compacted_for_too_long() 
         for is_late in (False, True):
             moved = moved_by(task, world.said, is_late=is_late)
             for each in (task, replace(task, state=TaskState.PAUSED)):
-                change = next_step(world.table, states, each, moved).change
+                change = steps.next_step(world.table, states, each, moved).change
                 is_undone = isinstance(change, TurnTask) and change.declines
                 assert is_undone is (ends and is_late)
     assert isinstance(change, TurnTask)

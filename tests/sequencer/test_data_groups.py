@@ -70,7 +70,7 @@ def test_groups_have_leaders_of_their_own_and_rest_when_nothing_happens(
         await nodes[1].data_groups.replicas[1].group_replica.raft.proposer.propose(event)
         for node in nodes:
             state = node.data_groups.replicas[1].group_replica.logs.machine.state
-            await until(lambda s=state: s.events[-1:] == [event], "the event everywhere")  # type: ignore[misc]
+            await until(lambda s=state: s.events.remembered[-1:] == [event], "the event everywhere")  # type: ignore[misc]
             assert not node.logs.machine.state.events.remembered
         await until(lambda: rests(nodes, 1), "rest again")
         assert [node.data_groups.replicas[1].raft.raft.term for node in nodes] == terms

@@ -137,7 +137,7 @@ class Dispatcher:
         life = self._compared(member, hello)
         peers, listener = self._gate.peers, self._gate.listener
         is_new = peers.lives.meet(member.number, life)
-        self._welcome(life=peers.lives.own())
+        self._welcome(life=peers.lives.own_to(member.number))
         listener.peer_introduced(member.number, is_new=is_new)
         return PeerServer(member.number, life.incarnation, self._connection, listener)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -34,7 +34,7 @@ from samelog.sequencer.cluster.group_keeper import GroupKeeper
 from samelog.sequencer.cluster.hold_reports import HoldReports
 from samelog.sequencer.cluster.housekeeping import Housekeeper
 from samelog.sequencer.cluster.links import Links
-from samelog.sequencer.cluster.lives import Lives
+from samelog.sequencer.cluster.lives import Acknowledged, Lives
 from samelog.sequencer.cluster.members import Members, NotAMember
 from samelog.sequencer.cluster.node_dir import NodePlace
 from samelog.sequencer.cluster.own_life import OwnLife
@@ -62,7 +62,7 @@ from samelog.sequencer.state.types import State
 from samelog.sequencer.tasks import Tasks
 from samelog.sequencer.watched_files import WatchedFiles
 from samelog.store.disk.disk_errors import DiskFault
-from samelog.wire.bounds import Health
+from samelog.wire.bounds import Health, ReplicaEnd
 from samelog.wire.messages import Hello
 from samelog.wire.peer_messages import (
     KeysAsked,
@@ -115,7 +115,7 @@ class Node:
         clock.follow(lambda: self.raft.group.raft.voters)
         self.care = self.group_replica.care
         self.life = OwnLife(directory, self.raft.group, self.logs.machine)
-        lives = Lives(self.life.told, self.life.recorded, self.life.acknowledged)
+        lives = Lives(self.life.told, self.life.recorded, self._replica_ends, self._acknowledged)
         members = Members(
             self.logs.machine, record.members, record.members_version, configured=config.peers
         )
@@ -205,10 +205,17 @@ class Node:
         """See admin.parts.ServedNode."""
         return self.services.group_desk
 
-    def _hello(self) -> Hello:
-        config, life = self._given.config, self.life.told()
+    def _hello(self, to: int) -> Hello:
+        config, life = self._given.config, self.peers.lives.own_to(to)
         number = self.member.directory.record.number
         return make_hello(cluster=config.cluster, node=config.name, number=number, life=life)
+
+    def _replica_ends(self, to: int) -> tuple[ReplicaEnd, ...]:
+        return self.data_groups.log_ends.told(to)
+
+    def _acknowledged(self, by: int) -> Iterator[Acknowledged]:
+        yield from self.life.acknowledged(by)
+        yield from self.data_groups.log_ends.acknowledged(by)
 
     def _list(self) -> MemberList:
         return self.peers.members.told()

@@ -35,6 +35,8 @@ UNDECIDED = "-"
 """A cluster's id that is named by an entry which may yet be replaced."""
 LIVES_TOLD = 64
 """How many of the lives before this one a node remembers."""
+REPLICAS_TOLD = 20_000
+"""Replicas in one introduction, which has to fit a frame."""
 Text = Annotated[str, msgspec.Meta(max_length=1024)]
 """Words for a human; whoever logs or shows them escapes them."""
 TEXT_LIMIT_CHARACTERS = 1000
@@ -65,10 +67,21 @@ class Health(NamedTuple):
     policy: ShortText = ""
 
 
+class ReplicaEnd(NamedTuple):
+    """What is durable of the Raft log of a member's replica of a data group."""
+
+    group: Unsigned32
+    replica: Unsigned32
+    term: Place63
+    last_index: Place63
+    last_term: Place63
+
+
 class Life(NamedTuple):
     """One life of a node's process, as it introduces itself: its boot, a random id of this life and
     those of the lives before it (the newest last), whether it is sure to have forgotten nothing,
-    the cluster's id (empty: it has none yet; or UNDECIDED), and what of Raft is durable there.
+    the cluster's id (empty: it has none yet; or UNDECIDED), and what of Raft is durable there: of
+    group 0, and of the replicas of groups that the receiver shares, as far as they are sure.
     """
 
     boot: Place63
@@ -79,6 +92,7 @@ class Life(NamedTuple):
     term: Place63
     last_index: Place63
     last_term: Place63
+    replicas: Annotated[tuple[ReplicaEnd, ...], msgspec.Meta(max_length=REPLICAS_TOLD)] = ()
 
 
 class PartitionChecksum(NamedTuple):

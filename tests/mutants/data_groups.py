@@ -16,6 +16,8 @@ from samelog.sequencer import recovery
 from samelog.sequencer.data_groups import ending, seats, upkeep
 from samelog.sequencer.data_groups.contents import Contents
 from samelog.sequencer.data_groups.hosting import DataGroups
+from samelog.sequencer.data_groups.leaders import KnownLeaders
+from samelog.sequencer.data_groups.log_ends import LogEnds
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
 from samelog.sequencer.data_groups.working import Working
 from samelog.sequencer.events import Ends
@@ -53,6 +55,20 @@ def rest_with_less() -> Iterator[None]:
             core.election_deadline = quiet.NEVER
 
     with patch.object(quiet, "follow", rest):
+        yield
+
+
+@contextmanager
+def compare_group_0_only() -> Iterator[None]:
+    """Members that meet compare the ends of their logs of group 0, and of no data group."""
+    with patch.object(LogEnds, "told", lambda self, to: ()):
+        yield
+
+
+@contextmanager
+def forget_who_led() -> Iterator[None]:
+    """A follower compares nothing with what its former leader says of itself."""
+    with patch.object(KnownLeaders, "get", lambda self, group: None):
         yield
 
 
@@ -456,6 +472,7 @@ _SEATS = "tests/sequencer/test_seats.py::"
 _WORKING = "tests/sequencer/test_working.py::"
 _CONTENTS = "tests/sequencer/test_contents.py::"
 _NODES = "tests/sequencer/test_data_groups.py::"
+_ENDS = "tests/sequencer/test_log_ends.py::"
 _ENDING = "tests/sequencer/test_ending.py::"
 _FORGOTTEN = _ENDING + "test_a_held_run_that_group_0_has_forgotten_is_given_up"
 _UPKEEP = "tests/sequencer/test_group_upkeep.py::"
@@ -597,5 +614,11 @@ DATA_GROUPS = (
         _NODES + "test_groups_without_work_run_nothing_and_begin_again",
     ),
     ("raft.32", damage_in_silence, _NODES + "test_a_replica_that_cannot_begin_is_shown"),
+    (
+        "raft.52",
+        compare_group_0_only,
+        _NODES + "test_a_member_that_forgot_in_one_group_is_suspect_in_all",
+    ),
+    ("raft.52", forget_who_led, _ENDS + "test_a_former_leader_must_have_its_term"),
 )
 """Rule, bug, and the test that finds it."""

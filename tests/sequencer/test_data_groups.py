@@ -14,9 +14,11 @@ from msgspec import structs
 from samelog.archiver.command import ArchiveCommand
 from samelog.consensus import GroupMessages, Role
 from samelog.consensus.messages import PreVote
+from samelog.consensus.wal import Cut
 from samelog.placement.values import NewGroup
 from samelog.sequencer.admin.status import own_state, trouble
 from samelog.sequencer.node import Node
+from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.events import RecordEvent
@@ -24,7 +26,9 @@ from samelog.sequencer.state.tables.members import Member
 from samelog.sequencer.state.tables.placement import MakeGroups, PlaceTopic
 from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
 from samelog.sequencer.state.tables.topics import AlterTopicCommand, DeleteTopicCommand
+from samelog.store.disk.files import OsFileSystem
 from samelog.wire.member_beats import NOT_YET
+from tests.sequencer import cluster
 from tests.sequencer.cluster import RunWith, leader_of, make_node, until
 
 
@@ -218,6 +222,55 @@ def test_a_replica_that_cannot_begin_is_shown(tmp_path: Path, run_with: RunWith)
         assert "replica.json" in trouble(nodes[2])
         presence = nodes[0].peers.presence
         await until(lambda: "group 1" in presence.said(2, 0.0)[0].detail, "the others know")
+
+    run_with(tmp_path, 3, body)
+
+
+def roll_back(node: Node, key: tuple[int, int]) -> None:
+    """The disk of a stopped node loses the newest entry of one replica, and nothing else."""
+    known = node.member.raft_log
+    log = MemberLog.open(OsFileSystem(), known.directory, cluster=known.cluster, node=known.node)
+    group = log.group(key)
+    last = group.entries[-1].index
+    state = group.hard_state
+    log.write(group, [Cut(last), structs.replace(state, commit=min(state.commit, last - 1))])
+    log.sync()
+    log.close()
+
+
+def test_a_member_that_forgot_in_one_group_is_suspect_in_all(
+    tmp_path: Path, run_with: RunWith, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "SNAPSHOT_INTERVAL_S", 3600.0)
+
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2], [0, 1, 2])
+        for group in (1, 2):
+            await until(lambda g=group: led(nodes, g) == [nodes[0]], "who shall lead")  # type: ignore[misc]
+        proposer = nodes[0].data_groups.replicas[1].group_replica.raft.proposer
+        await proposer.propose(RecordEvent(1, "test", "something happens"))
+
+        def acknowledged() -> bool:
+            rafts = [node.data_groups.replicas[1].raft.raft for node in led(nodes[:2], 1)]
+            known = [(raft.progress(2), raft.last_index) for raft in rafts]
+            return any(each is not None and each.match == last for each, last in known)
+
+        await until(acknowledged, "all is acknowledged")
+        await nodes[2].stop()
+        roll_back(nodes[2], (1, nodes[2].data_groups.replicas[1].replica))
+        nodes[2] = make_node(tmp_path, 3, 2)
+        record = nodes[2].member.directory.record
+        before = record.suspicions.times
+        await nodes[2].start()
+        directory = nodes[2].member.directory
+        await until(lambda: directory.record.suspicions.times == before + 1, "suspect")
+
+        def counts() -> list[bool]:
+            replicas = nodes[2].data_groups.replicas
+            return [replicas[group].raft.raft.may_vote for group in (1, 2) if group in replicas]
+
+        await until(lambda: counts() == [True, True], "it counts again, in both groups")
+        assert directory.record.suspicions.times == before + 1
 
     run_with(tmp_path, 3, body)
 

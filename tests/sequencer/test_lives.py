@@ -27,9 +27,10 @@ from samelog.sequencer.parts import PeerParts
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.members import LetIn, MemberLives
 from samelog.sequencer.state.types import State
-from samelog.wire.bounds import LIVES_TOLD, UNDECIDED, Life
+from samelog.wire.bounds import LIVES_TOLD, UNDECIDED, Life, ReplicaEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
 
+PROMISED = (Acknowledged(2, 5, group=7, replica=3),)
 MANY = tuple(f"m{number}" for number in range(LIVES_TOLD))
 
 
@@ -61,50 +62,68 @@ def test_a_life_follows_another_one_of_the_same_directory(
 @pytest.mark.parametrize(
     ("own", "peer", "known", "acknowledged", "found"),
     [
-        (life(), life(), NEVER_SEEN, None, None),
-        (life(cluster_id=""), life(cluster_id=""), NEVER_SEEN, None, None),
-        (life(cluster_id=UNDECIDED), life(), NEVER_SEEN, None, None),
-        (life(), life(cluster_id=UNDECIDED), NEVER_SEEN, None, None),
-        (life(), life(cluster_id=""), NEVER_SEEN, None, Contradiction(BEGAN_BEFORE)),
+        (life(), life(), NEVER_SEEN, (), None),
+        (life(cluster_id=""), life(cluster_id=""), NEVER_SEEN, (), None),
+        (life(cluster_id=UNDECIDED), life(), NEVER_SEEN, (), None),
+        (life(), life(cluster_id=UNDECIDED), NEVER_SEEN, (), None),
+        (life(), life(cluster_id=""), NEVER_SEEN, (), Contradiction(BEGAN_BEFORE)),
         (
             life(cluster_id=UNDECIDED),
             life(cluster_id=""),
             NEVER_SEEN,
-            None,
+            (),
             Contradiction(BEGAN_BEFORE),
         ),
-        (life(), life(cluster_id="", is_sure=False), NEVER_SEEN, None, None),
+        (life(), life(cluster_id="", is_sure=False), NEVER_SEEN, (), None),
         (
             life(cluster_id=""),
             life(),
             NEVER_SEEN,
-            None,
+            (),
             Contradiction(BEGAN_BEFORE, is_own=True),
         ),
-        (life(cluster_id="", is_sure=False), life(), NEVER_SEEN, None, None),
+        (life(cluster_id="", is_sure=False), life(), NEVER_SEEN, (), None),
         (
             life(),
             life(6, "f", ("d",), is_sure=False),
             KnownLife(5, "e"),
-            None,
+            (),
             Contradiction("boot 5 was another life of it", KnownLife(5, "e")),
         ),
-        (life(), life(), NEVER_SEEN, Acknowledged(3, 9), None),
-        (life(), life(term=4, last_index=1), NEVER_SEEN, Acknowledged(3, 9), None),
-        (life(), life(is_sure=False), NEVER_SEEN, Acknowledged(3, 10), None),
+        (life(), life(), NEVER_SEEN, (Acknowledged(3, 9),), None),
+        (life(), life(term=4, last_index=1), NEVER_SEEN, (Acknowledged(3, 9),), None),
+        (life(), life(is_sure=False), NEVER_SEEN, (Acknowledged(3, 10),), None),
         (
             life(),
             life(),
             NEVER_SEEN,
-            Acknowledged(3, 10),
+            (Acknowledged(3, 10),),
             Contradiction("it acknowledged entry 10 in term 3"),
         ),
         (
             life(),
             life(),
             NEVER_SEEN,
-            Acknowledged(4, 1),
+            (Acknowledged(4, 1),),
             Contradiction("it acknowledged entry 1 in term 4"),
+        ),
+        (life(), life(replicas=(ReplicaEnd(7, 3, 2, 5, 2),)), NEVER_SEEN, PROMISED, None),
+        (life(), life(replicas=(ReplicaEnd(7, 3, 3, 1, 1),)), NEVER_SEEN, PROMISED, None),
+        (life(), life(replicas=(ReplicaEnd(7, 4, 1, 0, 0),)), NEVER_SEEN, PROMISED, None),
+        (life(), life(replicas=()), NEVER_SEEN, PROMISED, None),
+        (
+            life(),
+            life(replicas=(ReplicaEnd(7, 3, 2, 4, 2),)),
+            NEVER_SEEN,
+            PROMISED,
+            Contradiction("it acknowledged entry 5 in term 2 of group 7"),
+        ),
+        (
+            life(),
+            life(replicas=(ReplicaEnd(7, 3, 2, 5, 2), ReplicaEnd(8, 1, 5, 9, 5))),
+            NEVER_SEEN,
+            (*PROMISED, Acknowledged(6, 0, 8, 1)),
+            Contradiction("it led in term 6 of group 8"),
         ),
     ],
 )
@@ -112,7 +131,7 @@ def test_who_has_forgotten_something_is_found_out(
     own: Life,
     peer: Life,
     known: KnownLife,
-    acknowledged: Acknowledged | None,
+    acknowledged: tuple[Acknowledged, ...],
     found: Contradiction | None,
 ) -> None:
     assert contradiction(own, peer, known, acknowledged) == found
@@ -120,13 +139,15 @@ def test_who_has_forgotten_something_is_found_out(
 
 def test_two_clusters_of_one_name_have_nothing_to_say_to_each_other() -> None:
     with pytest.raises(ProtocolFault, match="two clusters of one name") as caught:
-        contradiction(life(cluster_id="c"), life(cluster_id="d"), NEVER_SEEN, None)
+        contradiction(life(cluster_id="c"), life(cluster_id="d"), NEVER_SEEN, ())
     assert caught.value.code is FaultCode.WRONG_CLUSTER
 
 
 def test_the_newest_life_counts_whether_it_was_met_or_is_written_down() -> None:
     recorded = {1: KnownLife(7, "g")}
-    lives = Lives(life, lambda number: recorded.get(number, NEVER_SEEN), lambda number: None)
+    lives = Lives(
+        life, lambda number: recorded.get(number, NEVER_SEEN), lambda number: (), lambda number: ()
+    )
     assert lives.meet(1, life(5, "e"))
     assert not lives.meet(1, life(5, "e"))
     assert lives.known(1) == KnownLife(7, "g")
@@ -140,7 +161,9 @@ def test_the_newest_life_counts_whether_it_was_met_or_is_written_down() -> None:
 def test_acknowledgements_are_compared_once_per_life() -> None:
     """A bulk connection's Hello is older than the newest acknowledgements."""
     acknowledged = Acknowledged(3, 9)
-    lives = Lives(life, lambda number: NEVER_SEEN, lambda number: acknowledged)
+    lives = Lives(
+        life, lambda number: NEVER_SEEN, lambda number: (), lambda number: (acknowledged,)
+    )
     assert lives.contradiction(1, life()) is None
     lives.meet(1, life())
     acknowledged = Acknowledged(3, 10)

@@ -389,5 +389,5 @@ def test_wrong_cluster_is_said_of_promotions_beside_each_other() -> None:
         )
 
     with pytest.raises(ProtocolFault) as refused:
-        contradiction(life(f"{FIRST}-1-{ONE}"), life(f"{FIRST}-1-{'b' * 16}"), NEVER_SEEN, None)
+        contradiction(life(f"{FIRST}-1-{ONE}"), life(f"{FIRST}-1-{'b' * 16}"), NEVER_SEEN, ())
     assert refused.value.code is FaultCode.WRONG_CLUSTER

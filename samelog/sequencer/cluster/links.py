@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from samelog.replicator.pull.repair_pull import RepairPull
@@ -31,7 +32,7 @@ class Links:
 
     def __init__(
         self,
-        hello: Callable[[], Hello],
+        hello: Callable[[int], Hello],
         tls: ReloadingContext,
         listener: PeerListener,
         rng: random.Random,
@@ -40,7 +41,9 @@ class Links:
         told: Callable[[], MemberList],
         level: Callable[[], int],
     ) -> None:
-        """`told`: the member list as it is known here; `level`: the cluster's feature level."""
+        """`hello`: the introduction to a member; `told`: the member list as it is known;
+        `level`: the cluster's feature level.
+        """
         self.open: dict[int, PeerLink] = {}
         self._hello = hello
         self._told = told
@@ -72,7 +75,7 @@ class Links:
         return PeerLink(
             number,
             peer,
-            self._hello,
+            partial(self._hello, number),
             self._told,
             self._listener,
             tls=self._tls,

@@ -3,8 +3,9 @@
 Every start of a node is a life with a random id, the incarnation, and a list of those before it.
 The first exchange of every connection between members compares lives, before anything of Raft
 counts. A node that does not know an earlier life of its own number has lost state, and so has one
-whose log ends before an entry that it acknowledged in an earlier life. It has to begin again as a
-suspect, which counts for nothing until an entry lets it in again. This only detects; what makes it
+of whose replicas the log ends before an entry that it acknowledged in an earlier life, or is in an
+earlier term than one that it led. It has to begin again as a suspect, which counts for nothing
+until an entry lets it in again. This only detects; what makes it
 safe is that a node whose directory is not provably the one it was starts as a suspect by itself
 (docs/raft.md, "Nodes that forgot").
 
@@ -13,10 +14,10 @@ Invariant: a life that is connected and heard of is never displaced by another o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from samelog.wire.bounds import LIVES_TOLD, UNDECIDED, Life
+from samelog.wire.bounds import LIVES_TOLD, METADATA_GROUP, UNDECIDED, Life, ReplicaEnd
 from samelog.wire.errors import FaultCode, ProtocolFault
 
 LIVE_S = 2.5
@@ -54,10 +55,22 @@ class HasForgotten(Exception):
 
 
 class Acknowledged(NamedTuple):
-    """What a peer acknowledged to this leader: the leader's term, and the entry."""
+    """What a peer's replica acknowledged to a leader on this member: its term, and the entry. Entry
+    0: the peer led in this term.
+    """
 
     term: int
     entry: int
+    group: int = METADATA_GROUP
+    replica: int = 0
+
+    @property
+    def text(self) -> str:
+        """What the peer has forgotten, in words."""
+        group = f" of group {self.group}" if self.group != METADATA_GROUP else ""
+        if not self.entry:
+            return f"it led in term {self.term}{group}"
+        return f"it acknowledged entry {self.entry} in term {self.term}{group}"
 
 
 def descends(life: Life, known: KnownLife) -> bool:
@@ -72,7 +85,7 @@ def descends(life: Life, known: KnownLife) -> bool:
 
 
 def contradiction(
-    own: Life, peer: Life, known: KnownLife, acknowledged: Acknowledged | None
+    own: Life, peer: Life, known: KnownLife, acknowledged: Iterable[Acknowledged]
 ) -> Contradiction | None:
     """What an introduction contradicts. Raises ProtocolFault where nobody forgot: these are two
     clusters.
@@ -82,7 +95,9 @@ def contradiction(
         return Contradiction(BEGAN_BEFORE, is_own=True)
     if known != NEVER_SEEN and not descends(peer, known):
         return Contradiction(f"boot {known.boot} was another life of it", known)
-    return _forgotten(own, peer, known, acknowledged) if peer.is_sure else None
+    if peer.is_sure and own.cluster_id and not peer.cluster_id:
+        return Contradiction(BEGAN_BEFORE, known)
+    return _forgotten(peer, known, acknowledged)
 
 
 def _check_same_cluster(own: Life, peer: Life) -> None:
@@ -97,14 +112,16 @@ def _check_same_cluster(own: Life, peer: Life) -> None:
 
 
 def _forgotten(
-    own: Life, peer: Life, known: KnownLife, acknowledged: Acknowledged | None
+    peer: Life, known: KnownLife, acknowledged: Iterable[Acknowledged]
 ) -> Contradiction | None:
-    """What a peer that thinks itself sure should know."""
-    if own.cluster_id and not peer.cluster_id:
-        return Contradiction(BEGAN_BEFORE, known)
-    if acknowledged and (peer.term, peer.last_index) < acknowledged:
-        text = f"it acknowledged entry {acknowledged.entry} in term {acknowledged.term}"
-        return Contradiction(text, known)
+    """What a peer's replicas that think themselves sure should know."""
+    ends = {(each.group, each.replica): (each.term, each.last_index) for each in peer.replicas}
+    if peer.is_sure:
+        ends[METADATA_GROUP, 0] = peer.term, peer.last_index
+    for each in acknowledged:
+        end = ends.get((each.group, each.replica))
+        if end is not None and end < (each.term, each.entry):
+            return Contradiction(each.text, known)
     return None
 
 
@@ -115,11 +132,15 @@ class Lives:
         self,
         own: Callable[[], Life],
         recorded: Callable[[int], KnownLife],
-        acknowledged: Callable[[int], Acknowledged | None],
+        replicas: Callable[[int], tuple[ReplicaEnd, ...]],
+        acknowledged: Callable[[int], Iterable[Acknowledged]],
     ) -> None:
-        """`recorded`: by the replicated state; `acknowledged`: to this node, while it leads."""
+        """`recorded`: by the replicated state; `replicas`: the data groups' that are shared with a
+        member; `acknowledged`: by a member's replicas, to this node.
+        """
         self.own = own
         self._recorded = recorded
+        self._replicas = replicas
         self._acknowledged = acknowledged
         self._met: dict[int, Life] = {}
 
@@ -127,6 +148,10 @@ class Lives:
     def met(self) -> Mapping[int, Life]:
         """The lives that introduced themselves, by number."""
         return self._met
+
+    def own_to(self, number: int) -> Life:
+        """This node's life as it introduces itself to a member."""
+        return self.own()._replace(replicas=self._replicas(number))
 
     def known(self, number: int) -> KnownLife:
         """The newest life of a member."""
@@ -143,7 +168,7 @@ class Lives:
         """
         met = self._met.get(number)
         is_met = met is not None and met.incarnation == life.incarnation
-        acknowledged = None if is_met else self._acknowledged(number)
+        acknowledged = () if is_met else self._acknowledged(number)
         return contradiction(self.own(), life, self.known(number), acknowledged)
 
     def meet(self, number: int, life: Life) -> bool:

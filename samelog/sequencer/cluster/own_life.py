@@ -127,13 +127,13 @@ class OwnLife:
         known = self._machine.state.members.started.get(number)
         return NEVER_SEEN if known is None else KnownLife(known.boot, known.incarnation)
 
-    def acknowledged(self, number: int) -> Acknowledged | None:
-        """What a member acknowledged to this node, if it leads."""
+    def acknowledged(self, number: int) -> tuple[Acknowledged, ...]:
+        """What a member acknowledged to this node in group 0, if it leads."""
         raft = self._group.raft
         progress = raft.progress(number)
         if progress is None or not progress.match:
-            return None
-        return Acknowledged(raft.term, progress.match)
+            return ()
+        return (Acknowledged(raft.term, progress.match),)
 
 
 def _known_commands(data: bytes) -> list[AnyCommand]:

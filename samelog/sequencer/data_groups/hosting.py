@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from functools import partial
 
 from samelog.consensus import GroupMessages, Role
 from samelog.format.steps import StepWork, done_within, finished, mapped
@@ -29,7 +30,8 @@ from samelog.sequencer.data_groups.ending import (
     groups_of,
 )
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
-from samelog.sequencer.data_groups.leaders import KnownLeaders
+from samelog.sequencer.data_groups.leaders import KnownLeaders, Led
+from samelog.sequencer.data_groups.log_ends import LogEnds
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.replica import DataReplica, ReplicaHost
 from samelog.sequencer.data_groups.working import Working
@@ -95,7 +97,6 @@ class DataGroups:
         )
         self._given = given
         self._host = host
-        self._member = member
         self._links = links
         self._presence = presence
         self._lives = lives
@@ -104,8 +105,9 @@ class DataGroups:
         self._contents = Contents()
         self._known = 0, False, False
         """The cluster's feature level, and whether this member is in maintenance, as seen last."""
+        begin = partial(self._begin, member)
         self._keeper = ReplicaKeeper(
-            given, host, member, on_table=self._look, begin=self._begin, on_over=self._over
+            given, host, member, on_table=self._look, begin=begin, on_over=self._over
         )
         self.replicas = self._keeper.replicas
         self.working: Working[DataReplica] = Working()
@@ -114,6 +116,9 @@ class DataGroups:
         self._disk = 0, 0
         """(used, total) bytes of the member's disk."""
         self._leaders = KnownLeaders()
+        self.log_ends = LogEnds(
+            given.fs, member, lambda: host.cluster.placement, self.replicas, self._leaders
+        )
         self._under_way: set[tuple[int, str]] = set()
         """(group, session) of a run whose many ends are checked, or sent, in the next turns."""
 
@@ -135,13 +140,13 @@ class DataGroups:
             self._leaders.forget(number)
         self._work_in(changed)
 
-    def _begin(self, number: int) -> None:
+    def _begin(self, member: MemberParts, number: int) -> None:
         """Raises RaftStoreError."""
         replica = DataReplica(
             number,
             self._given,
             self._host,
-            self._member,
+            member,
             self._links,
             presence=self._presence,
             lives=self._lives,
@@ -292,13 +297,20 @@ class DataGroups:
         """(term, member) of who leads a group, as far as is known here."""
         replica = self.replica_of(group)
         if replica is None:
-            return self._leaders.get(group)
+            known = self._leaders.get(group)
+            return None if known is None else (known.term, known.member)
         raft = replica.raft.group.raft
         return None if raft.leader is None else (raft.term, raft.leader)
 
     def take_leaders(self, groups: Container[int]) -> dict[int, int]:
         """Those of these groups that have another leader than this was asked last, and which."""
         return self._leaders.take(groups)
+
+    def _note_leader(self, group: int, term: int, member: int) -> bool:
+        """Returns whether the term is news."""
+        replica = self.replicas.get(group)
+        seat = 0 if replica is None else replica.sender.replica(member)
+        return self._leaders.note(group, Led(term, member, seat))
 
     def lag(self, group: int) -> Mapping[int, int]:
         """Member -> entries that it lacks; empty if the group is not led here."""
@@ -308,7 +320,7 @@ class DataGroups:
     def hear_leads(self, node: int, message: Leads) -> None:
         """Another member says what it leads."""
         for group, term in message.groups:
-            self._leaders.note(group, term, node)
+            self._note_leader(group, term, node)
 
     def carry_out(self, asker: int, orders: Iterable[GroupOrder]) -> None:
         """What the leader of group 0 asks of groups that this member leads."""
@@ -440,7 +452,7 @@ class DataGroups:
         if self.replicas.get(replica.number) is not replica:
             return  # it has ended, and another one of the group may be here by now
         raft, leader = replica.raft.raft, replica.raft.raft.leader
-        is_new = leader is not None and self._leaders.note(replica.number, raft.term, leader)
+        is_new = leader is not None and self._note_leader(replica.number, raft.term, leader)
         if is_new and raft.role is Role.LEADER:
             self._links.send_all(Leads(((replica.number, raft.term),)))
         rests = self.quiet.look(replica.number, replica.raft)

@@ -1,4 +1,4 @@
-"""Who leads each data group, as far as a member without its replica has heard.
+"""Who leads each data group, as far as one member has heard.
 
 Invariant: the leader known of a group is that of the newest term reported.
 """
@@ -6,34 +6,43 @@ Invariant: the leader known of a group is that of the newest term reported.
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import NamedTuple
+
+
+class Led(NamedTuple):
+    """The newest term of a group that is known, who led in it, and by which replica; 0: unknown."""
+
+    term: int
+    member: int
+    replica: int
 
 
 class KnownLeaders:
     """As one member knows them."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[int, int]] = {}
-        """Group -> (term, member)."""
+        self._known: dict[int, Led] = {}
         self._new: set[int] = set()
         """Groups that have another one than `take` has returned last."""
 
-    def note(self, group: int, term: int, member: int) -> bool:
+    def note(self, group: int, led: Led) -> bool:
         """A member leads a group, or did. Returns whether the term is news."""
-        if term <= self._known.get(group, (-1, 0))[0]:
+        known = self._known.get(group)
+        if known is not None and led.term <= known.term:
             return False
-        self._known[group] = term, member
+        self._known[group] = led
         self._new.add(group)
         return True
 
-    def get(self, group: int) -> tuple[int, int] | None:
-        """(term, member) of who leads a group."""
+    def get(self, group: int) -> Led | None:
+        """The newest leader of a group."""
         return self._known.get(group)
 
     def take(self, groups: Container[int]) -> dict[int, int]:
         """Those of these groups that have another leader than at the last call, and which."""
         found = {number for number in self._new if number in groups}
         self._new -= found
-        return {number: self._known[number][1] for number in found}
+        return {number: self._known[number].member for number in found}
 
     def forget(self, group: int) -> None:
         """The group is gone."""

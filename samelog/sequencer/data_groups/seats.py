@@ -123,6 +123,12 @@ def counted(known: ReplicaRecord, record: NodeRecord) -> ReplicaRecord:
     return msgspec.structs.replace(known, trusted=record.suspicions.times)
 
 
+def counts_as(known: ReplicaRecord, replica: int, record: NodeRecord) -> bool:
+    """Whether a replica of this number may run, and has forgotten nothing."""
+    is_sure = known.trusted == record.suspicions.times and not record.doubtful
+    return is_sure and known.replica == replica and not known.is_ended
+
+
 def seat_of(group: PlacedGroup, known: ReplicaRecord, record: NodeRecord) -> Seat:
     """As whom the replica takes part."""
     return Seat(

@@ -57,6 +57,30 @@ def tell_what_is_not_there() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def give_up_what_was_published() -> Iterator[None]:
+    """Group 0 gives up a unit that a single group has, and may have published, without its word."""
+
+    def give_up(self: StagesTable, number: int, problem: str) -> bool:
+        known = self.units[number]
+        known.problem = problem
+        return known.unit.decide(Decision.ABORT)
+
+    with patch.object(StagesTable, "give_up", give_up):
+        yield
+
+
+@contextmanager
+def publish_what_was_refused() -> Iterator[None]:
+    """A group forgets what it has refused as soon as group 0 has heard it."""
+
+    def has_ended(self: StagesTable, number: int) -> bool:
+        return number in self.ended
+
+    with patch.object(StagesTable, "has_ended", has_ended):
+        yield
+
+
 _TESTS = "tests/sequencer/test_spanning_state.py::"
 SPANNING = (
     (
@@ -73,6 +97,16 @@ SPANNING = (
         "transactions.4",
         seal_what_is_pinned,
         _TESTS + "test_what_is_pinned_is_not_sealed_and_what_is_sealed_is_not_pinned",
+    ),
+    (
+        "transactions.13",
+        give_up_what_was_published,
+        _TESTS + "test_what_a_group_may_have_published_is_not_given_up",
+    ),
+    (
+        "transactions.13",
+        publish_what_was_refused,
+        _TESTS + "test_a_refusal_forbids_a_later_publication",
     ),
     (
         "transactions.4",

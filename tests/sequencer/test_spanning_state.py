@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from samelog.placement.tasks import Action
 from samelog.placement.values import NewGroup, PartitionPass, PassStage
@@ -72,7 +73,7 @@ def pin(partition: int, number: int = UNIT, *, size: int = 10) -> PinStage:
 
 def end(partition: int, *, is_commit: bool = True, size: int = 10) -> EndStage:
     merge = Merge(partition, 0, 3, 1000, roll=False, ranges=[part(size)])
-    return EndStage(UNIT, is_commit, [RUN], [merge] if is_commit else [], [], 7)
+    return EndStage(UNIT, is_commit, [RUN], [merge] if is_commit else [], 0, 7)
 
 
 def settle(group: int, step: UnitStep, number: int = UNIT) -> SettleUnit:
@@ -160,7 +161,7 @@ def test_what_is_pinned_stays_until_it_is_carried_out() -> None:
     machine = StateMachine.decode(machine.encode())
     before = machine.encode()
     assert code(machine.apply(end(1, size=11))) == "PRECONDITION"
-    nothing = EndStage(UNIT, True, [RUN], [], [], 7)
+    nothing = EndStage(UNIT, True, [RUN], [], 0, 7)
     assert code(machine.apply(nothing)) == "PRECONDITION"
     assert machine.encode() == before
     assert machine.apply(end(1)) == end(1)
@@ -185,7 +186,7 @@ def test_a_topic_that_is_deleted_is_left_out() -> None:
     machine.apply(pin(1))
     machine.apply(DeleteTopicCommand("id"))
     assert code(machine.apply(end(1))) == "PRECONDITION"
-    assert not isinstance(machine.apply(EndStage(UNIT, True, [RUN], [], [], 7)), Rejection)
+    assert not isinstance(machine.apply(EndStage(UNIT, True, [RUN], [], 0, 7)), Rejection)
 
 
 def test_what_is_pinned_is_not_sealed_and_what_is_sealed_is_not_pinned() -> None:
@@ -199,6 +200,106 @@ def test_what_is_pinned_is_not_sealed_and_what_is_sealed_is_not_pinned() -> None
     assert not isinstance(machine.apply(seal), Rejection)
     moving.state.transfers.passing = PartitionPass(5, 1, PassStage.SEALED)
     assert code(moving.apply(pin(1))) == "PARTITION_MOVES"
+
+
+# --- one group alone ------------------------------------------------------------------------------
+
+ALONE = [StagedPart(*RUN, [(1, 0, 10)])]
+
+
+def publish(number: int = UNIT, over: int = 0) -> EndStage:
+    return replace(end(1), number=number, over=over, stage="sink")
+
+
+def refuse(number: int = UNIT, over: int = 0) -> EndStage:
+    return replace(end(1, is_commit=False), number=number, over=over, stage="sink", why="no")
+
+
+def test_a_group_that_is_alone_publishes_by_its_own_entry(cluster: StateMachine) -> None:
+    group = data_group(1)
+    made = cluster.apply(begin(parts=ALONE))
+    assert isinstance(made, StagedUnit)
+    assert list(made.unit.participants) == [1]
+    found = next_steps(cluster.state, group.state, 1)
+    assert (found.pin, found.decide) == ([], [UNIT])
+    assert decode_commands(encode_commands([publish()])) == [publish()]
+    assert group.apply(publish()) == publish()
+    assert group.state.partitions.by_number[1].next_offset == 1
+    assert group.state.sessions.open_run_of("s") is None
+    assert code(group.apply(publish())) == code(group.apply(refuse())) == "STAGE_ENDED"
+    assert code(cluster.apply(begin(1, parts=ALONE))) == "STAGE_BUSY", "it waits for the report"
+    assert cluster.state.stages.published == {}
+    found = next_steps(cluster.state, group.state, 1)
+    assert (found.decide, found.tell) == ([], [SettleUnit(UNIT, 1, UnitStep.DONE)])
+    cluster.apply(found.tell[0])
+    assert decision(cluster) is Decision.COMMIT
+    assert cluster.state.stages.published["sink"].unit == UNIT
+    assert next_steps(cluster.state, cluster.state, 0).end == [(UNIT, True)]
+    assert code(cluster.apply(CloseRun(*RUN))) == "PINNED", (
+        "group 0 says first that it is published"
+    )
+    closed = EndStage(UNIT, True, [RUN], [], 0, 7, "sink")
+    assert cluster.apply(closed) == closed
+    assert cluster.state.sessions.open_run_of("s") is None
+    cluster.apply(settle(0, UnitStep.DONE))
+    assert decision(cluster) is None
+
+
+def test_what_a_group_may_have_published_is_not_given_up(cluster: StateMachine) -> None:
+    """The writer begins another attempt, or drops it, while the group publishes the first one."""
+    cluster.apply(OpenRunCommand("z", "z", "i", 0, "run-z", None, None, "sink"))
+    later = [StagedPart("z", "run-z", [(1, 0, 10)])]
+    made = cluster.apply(begin(parts=ALONE))
+    assert cluster.apply(begin(parts=later)) is made
+    cluster.apply(settle(0, UnitStep.REFUSED))
+    assert decision(cluster) is Decision.NONE
+    assert code(cluster.apply(CloseRun(*RUN))) == "PINNED"
+    assert code(cluster.apply(RetireSessionCommand("s"))) == "PINNED"
+    cluster.apply(settle(1, UnitStep.DONE))
+    assert decision(cluster) is Decision.COMMIT
+    assert code(cluster.apply(begin(parts=later))) == "STAGE_PUBLISHED"
+
+
+def test_a_refusal_forbids_a_later_publication(cluster: StateMachine) -> None:
+    group = data_group(1)
+    made = cluster.apply(begin(parts=ALONE))
+    old = StateMachine.decode(cluster.encode())
+    group.apply(refuse())
+    assert group.state.sessions.open_run_of("s") is None
+    group.apply(OpenPlacedInput("s", "s", "i", 1, 1, "run-2", None, None, "sink", "id", 0))
+    assert code(group.apply(publish())) == "STAGE_ENDED"
+    (told,) = next_steps(cluster.state, group.state, 1).tell
+    assert told == SettleUnit(UNIT, 1, UnitStep.REFUSED, "no")
+    cluster.apply(told)
+    assert decision(cluster) is Decision.ABORT
+    assert isinstance(made, StagedUnit)
+    assert made.problem == "no"
+    assert next_steps(cluster.state, cluster.state, 0).end == [(UNIT, False)]
+    cluster.apply(EndStage(UNIT, False, [RUN], [], 0, 7))
+    cluster.apply(settle(0, UnitStep.DONE))
+    assert decision(cluster) is None
+    over = cluster.state.stages.over_for(1)
+    group.apply(refuse(UNIT + 1, over))
+    assert list(group.state.stages.ended) == [UNIT + 1]
+    assert code(group.apply(publish())) == "STAGE_ENDED", "a leader whose group 0 is old asks again"
+    found = next_steps(old.state, group.state, 1)
+    assert (found.decide, found.tell) == ([], [])
+
+
+def test_what_is_over_ends_below_the_first_unit_that_is_not(cluster: StateMachine) -> None:
+    spanning = cluster.state.stages
+    assert spanning.over_for(1) == 0
+    cluster.apply(begin(parts=ALONE))
+    assert [spanning.over_for(group) for group in (0, 1, 2)] == [0, 0, 1]
+
+
+def test_a_group_that_went_with_its_topic_has_published_nothing(cluster: StateMachine) -> None:
+    cluster.apply(begin(parts=ALONE))
+    del cluster.state.placement.groups[1]
+    (gone,) = lost_groups(cluster.state)
+    cluster.apply(gone)
+    assert decision(cluster) is Decision.COMMIT
+    assert next_steps(cluster.state, cluster.state, 0).end == [(UNIT, True)]
 
 
 # --- what comes next ------------------------------------------------------------------------------
@@ -229,8 +330,9 @@ def test_what_was_pinned_too_late_is_given_up(cluster: StateMachine) -> None:
     assert next_steps(cluster.state, here.state, 1).end == [], "this group 0 is older than the unit"
     cluster.state.stages.last = UNIT
     assert next_steps(cluster.state, here.state, 1).end == [(UNIT, False)]
-    here.apply(end(1, is_commit=False))
-    assert here.state.stages.known_over(cluster.state.stages) == [1]
+    here.apply(replace(end(1, is_commit=False), over=UNIT))
+    spanning = here.state.stages
+    assert (spanning.pins, spanning.ended) == ({}, {}), "group 0 has done with it"
 
 
 def test_a_group_that_is_gone_has_done_its_part(cluster: StateMachine) -> None:

@@ -37,6 +37,7 @@ from samelog.sequencer.state.tables.stages import (
     StagesTable,
     UnitStep,
 )
+from samelog.sequencer.state.two_phase import Decision
 from samelog.wire.errors import FaultCode
 from samelog.wire.peer_messages import RunAsked, RunHeld
 
@@ -227,7 +228,10 @@ class Stages:
         outcome: StagedUnit | Rejection = begun[0]
         if isinstance(outcome, Rejection):
             return outcome
-        return await self._decided(request, outcome.unit.number)
+        refused = await self._decided(request, outcome.unit.number)
+        if outcome.names == _names(request) or self._is_published(request):
+            return refused
+        return await self._begin(request)  # an earlier attempt is refused by its group
 
     def _known_parts(self, request: PublishStage) -> list[StagedPart]:
         """What was begun stays as it was, also where a topic was deleted meanwhile."""
@@ -243,6 +247,8 @@ class Stages:
             async with asyncio.timeout(DECIDE_S):
                 while (known := self._spanning.units.get(number)) is not None:
                     self._raft.staging.lead()
+                    if known.sole and known.unit.decision is Decision.COMMIT:
+                        break  # its only group has published it
                     problem = known.problem or problem
                     await replica.wait_applied(replica.applied_index + 1)
         known = self._spanning.units.get(number)

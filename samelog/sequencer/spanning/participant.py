@@ -36,8 +36,10 @@ from samelog.sequencer.state.tables.stages import (
     StagedUnit,
     UnitStep,
 )
-from samelog.sequencer.state.units.stages import ranges_left
+from samelog.sequencer.state.units.stages import SessionRuns, ranges_left
 
+LASTING = frozenset({"UNKNOWN_RUN", "UNKNOWN_TOPIC", "PARTITION_MOVES"})
+"""Why a group can never publish a unit; what else its log says against it passes."""
 AGAIN_S = 1.0
 """What group 0 does not seem to have heard is told again."""
 
@@ -118,6 +120,8 @@ class Participant:
         self._say(found.tell)
         for number in found.pin:
             self._begin(number, partial(self._pin, number))
+        for number in found.decide:
+            self._begin(number, partial(self._decide, number))
         for number, is_commit in found.end:
             self._begin(number, partial(self._end, number, is_commit=is_commit))
         if cluster.transactions.deciding:
@@ -159,26 +163,33 @@ class Participant:
         more. Raises NotLeader, Busy, ProposalLost, CannotCheck.
         """
         known = self._cluster.state.stages.units[number]
-        if problem := self._problem(known):
-            self._say([SettleUnit(number, self.number, UnitStep.REFUSED, problem)])
-            return
-        inputs = self._inputs(known.runs, known.places.get)
-        if not all(self._coordinator.holds(*each) for each in inputs or ()) or inputs is None:
-            return
-        ranges: dict[int, list[Range]] = {}
-        try:
-            ranges = await self._cut(inputs)
-            problem = await self._checks.why_unfit(ranges)
-        except LogFormatError as error:
-            problem = str(error)
+        ranges, problem = await self._prepare(known)
         if problem:
-            self._say([SettleUnit(number, self.number, UnitStep.REFUSED, problem[:500])])
+            self._say([SettleUnit(number, self.number, UnitStep.REFUSED, problem)])
+        if ranges is None:
             return
         command = PinStage(number, known.stage, self._here(known.names), list(ranges.items()))
         outcome: list[Any] = await self._group.ask([command])[1]
         if isinstance(outcome[0], Rejection) and outcome[0].code != "STAGE_ENDED":
             refused = SettleUnit(number, self.number, UnitStep.REFUSED, outcome[0].message)
             self._say([refused])
+
+    async def _prepare(self, known: StagedUnit) -> tuple[dict[int, list[Range]] | None, str]:
+        """The ranges of a unit that this group publishes, by partition; or why it cannot. None and
+        no reason: some of them are yet to come. Raises CannotCheck.
+        """
+        if problem := self._problem(known):
+            return None, problem
+        inputs = self._inputs(known.runs, known.places.get)
+        if inputs is None or not all(self._coordinator.holds(*each) for each in inputs):
+            return None, ""
+        ranges: dict[int, list[Range]] = {}
+        try:
+            ranges = await self._cut(inputs)
+            problem = await self._checks.why_unfit(ranges)
+        except LogFormatError as error:
+            problem = str(error)
+        return (None, problem[:500]) if problem else (ranges, "")
 
     def _here(self, names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         """The runs of which this group has something."""
@@ -230,27 +241,59 @@ class Participant:
                 raise LogFormatError(f"a batch of more than {RANGES_MAX} pieces")
         return found
 
+    # --- deciding alone ---------------------------------------------------------------------------
+
+    async def _decide(self, number: int) -> None:
+        """Have a unit published of which nothing is in another group, once a majority holds it;
+        refuse it, if that can be no more, or if its writer gives it up. Raises NotLeader, Busy,
+        ProposalLost, CannotCheck.
+        """
+        known = self._cluster.state.stages.units[number]
+        ranges, problem = (None, known.problem) if known.problem else await self._prepare(known)
+        if ranges is not None and self._has(ranges):
+            outcome = await self._coordinator.propose_stage(
+                ranges,
+                lambda merges: self._ending(number, self._here(known.names), merges, known.stage),
+            )
+            if isinstance(outcome[0], Rejection) and outcome[0].code in LASTING:
+                problem = outcome[0].message
+        if problem:
+            runs = self._here(known.names)
+            await self._group.ask([self._ending(number, runs, None, known.stage, problem)])[1]
+
+    def _ending(
+        self,
+        number: int,
+        runs: SessionRuns,
+        merges: list[Merge] | None,
+        stage: str = "",
+        why: str = "",
+    ) -> EndStage:
+        """The entry that ends a unit; `merges`: None if nothing is published."""
+        over = self._cluster.state.stages.over_for(self.number)
+        now_ms, is_commit = self._clock.wall_ms(), merges is not None
+        return EndStage(number, is_commit, list(runs), merges or [], over, now_ms, stage, why)
+
     # --- carrying out -----------------------------------------------------------------------------
 
     async def _end(self, number: int, *, is_commit: bool) -> None:
         """Have it carried out. Raises NotLeader, Busy, ProposalLost."""
-        spanning = self._machine.state.stages
-        over = spanning.known_over(self._cluster.state.stages)
-        pin, now_ms = spanning.pins.get(number), self._clock.wall_ms()
+        pin = self._machine.state.stages.pins.get(number)
+        known = self._cluster.state.stages.units.get(number)
         if is_commit and pin is not None:
             ranges = ranges_left(self._machine.state, pin)
             if not self._has(ranges):
                 return  # it comes from those who hold it
-
-            def make(merges: list[Merge]) -> EndStage:
-                return EndStage(number, is_commit, pin.runs, merges, over, now_ms)
-
-            await self._coordinator.propose_stage(ranges, make)
-        elif not is_commit:
-            known = self._cluster.state.stages.units.get(number)
-            names = pin.runs if pin is not None else self._here(known.names if known else ())
-            command = EndStage(number, is_commit, names, [], over, now_ms)
-            await self._group.ask([command])[1]
+            runs = pin.runs
+            await self._coordinator.propose_stage(
+                ranges, lambda merges: self._ending(number, runs, merges)
+            )
+            return
+        names = pin.runs if pin is not None else self._here(known.names if known else ())
+        if not is_commit:
+            await self._group.ask([self._ending(number, names, None)])[1]
+        elif known is not None and known.sole:  # in group 0: its only group has published it
+            await self._group.ask([self._ending(number, names, [], known.stage)])[1]
 
     def _has(self, ranges: dict[int, list[Range]]) -> bool:
         """Whether all these bytes are here, to be planned."""

@@ -25,6 +25,8 @@ class UnitSteps:
 
     pin: list[int] = field(default_factory=list)
     """Units to prepare."""
+    decide: list[int] = field(default_factory=list)
+    """Units that this group alone publishes, or refuses."""
     end: list[tuple[int, bool]] = field(default_factory=list)
     """(unit, whether it is committed): decisions to carry out."""
     tell: list[SettleUnit | CarriedOut] = field(default_factory=list)
@@ -42,6 +44,7 @@ def next_steps(cluster: State, here: State, group: int) -> UnitSteps:
             _of_unit(found, (number, group), known, own, has_forgotten)
     if _is_resetting(cluster, group):
         found.pin.clear()  # what the units name is of logs that the group has yet to begin
+        found.decide.clear()
     for number in own.pins.keys() - units.units.keys():
         if number <= units.last:  # group 0 has done with it, without what was pinned too late
             found.end.append((number, _was_committed(cluster, here, number)))
@@ -63,16 +66,39 @@ def _of_unit(
 ) -> None:
     """`has_forgotten`: the group may have lost what it committed: one replica went on alone."""
     number, group = who
-    if known.unit.is_open:
+    if known.sole and known.unit.is_open:
+        _of_sole_unit(found, who, own)
+    elif known.unit.is_open:
         if number not in own.pins:
             found.pin.append(number)
         elif known.unit.participants[group] is Step.JOINED:
             found.tell.append(SettleUnit(number, group, UnitStep.PREPARED))
-        return
+    else:
+        _carry_out(found, who, known, own, has_forgotten)
+
+
+def _of_sole_unit(found: UnitSteps, who: tuple[int, int], own: StagesTable) -> None:
+    number, group = who
+    if number in own.ended:
+        why = own.ended[number]
+        step = UnitStep.REFUSED if why else UnitStep.DONE
+        found.tell.append(SettleUnit(number, group, step, why))
+    elif not own.has_ended(number):  # else this state of group 0 is older than the end
+        found.decide.append(number)
+
+
+def _carry_out(
+    found: UnitSteps,
+    who: tuple[int, int],
+    known: StagedUnit,
+    own: StagesTable,
+    has_forgotten: bool,
+) -> None:
+    number, group = who
     is_commit = known.unit.decision is Decision.COMMIT
     if number in own.ended:
         found.tell.append(SettleUnit(number, group, UnitStep.DONE))
-    elif number in own.pins or not is_commit:  # else this state is older than the decision
+    elif number in own.pins or known.sole or not is_commit:  # else it is older than the decision
         found.end.append((number, is_commit))
     elif has_forgotten:  # or the group lost what it had prepared
         found.pin.append(number)

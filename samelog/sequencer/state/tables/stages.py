@@ -5,21 +5,25 @@ part, once it is prepared: it is *pinned*. Who says that a group is prepared, or
 what was decided, has it from a committed entry of that group, never from something that is not
 there: a leader that was deposed and does not know it may lack anything.
 
+A unit that concerns a single data group is decided by that group: its entry publishes the batch, or
+refuses it for good. Group 0 follows.
+
 Invariant: of a stage one unit is under way, beside those that were given up; it is committed only
-when all its groups have pinned their parts; what is pinned stays until the decision is carried out.
+when all its groups have pinned their parts, or its only group has published it; what is pinned
+stays until the decision is carried out; nothing that a group may have published is given up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from enum import IntEnum
 
 import msgspec
 
 from samelog.format.numbers import Unsigned32
+from samelog.placement.values import METADATA
 from samelog.sequencer.state.command_base import Command, Rejection
 from samelog.sequencer.state.instructions import Merge, Range
-from samelog.sequencer.state.two_phase import Decision, TwoPhase
+from samelog.sequencer.state.two_phase import Decision, Step, TwoPhase
 
 
 class Stage(msgspec.Struct):
@@ -58,16 +62,22 @@ class PinStage(Command, frozen=True, tag=83):
 
 
 class EndStage(Command, frozen=True, tag=84):
-    """A group carries out what was decided of unit `number`: it merges what it has pinned, by these
-    instructions, or none of it, and closes the runs. `over`: units that group 0 has done with.
+    """A group ends unit `number`: it merges what it has pinned, by these instructions, or none of
+    it, and closes the runs. `over`: group 0 has done with all units up to this one that concern the
+    group.
+
+    `stage`: the group is the only one that takes part, so that this entry is the decision; empty:
+    it carries out what group 0 has decided. `why`: the reason of a refusal.
     """
 
     number: int
     is_commit: bool
     runs: list[tuple[str, str]]
     merges: list[Merge]
-    over: list[int]
+    over: int
     at_ms: int
+    stage: str = ""
+    why: str = ""
 
 
 class StagedPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -123,7 +133,9 @@ class StagedUnit(msgspec.Struct):
     places: dict[int, int] = {}
     """Partition -> the group that had it when the unit began."""
     problem: str = ""
-    """Why it was given up."""
+    """Why it was given up, or is about to be."""
+    sole: int = METADATA
+    """The only data group that takes part, which decides; METADATA: group 0 decides."""
 
     @property
     def names(self) -> list[tuple[str, str]]:
@@ -146,8 +158,12 @@ class StagesTable(msgspec.Struct):
     """Those that are not carried out everywhere; in group 0."""
     pins: dict[int, PinStage] = {}
     """What this group has prepared, by unit."""
-    ended: list[int] = []
-    """Units whose decision this group has carried out, which group 0 may not know yet."""
+    ended: dict[int, str] = {}
+    """Units that this group has ended, which group 0 may not know yet -> why they were refused;
+    empty: they were carried out.
+    """
+    over: int = 0
+    """This group ends no unit up to this one any more, except those that it has pinned."""
 
     def problem_with(self, stage: str, writer: str, batch: int) -> Rejection | None:
         """Why no batch of this number is published: it is already, or a writer has started over
@@ -175,22 +191,43 @@ class StagesTable(msgspec.Struct):
 
     def begin(self, made: StagedUnit, at_ms: int) -> int:
         """The number of a new unit. Who has a partition of it takes part, and group 0, which closes
-        the runs.
+        the runs: behind the decision, if that is of a single group.
         """
         self.last += 1
         made.unit = TwoPhase(self.last, at_ms)
-        for group in sorted({0, *made.places.values()}):
+        groups = sorted(set(made.places.values()))
+        made.sole = groups[0] if len(groups) == 1 else METADATA
+        for group in [made.sole] if made.sole else sorted({METADATA, *groups}):
             made.unit.join(group)
         self.units[self.last] = made
         return self.last
 
     def give_up(self, number: int, problem: str) -> bool:
-        """Decide that nothing is published; whether that is so now."""
+        """Decide that nothing is published; whether that is so now. A unit of a single group is not
+        given up before that group has refused it.
+        """
         known = self.units[number]
         if not known.unit.is_open:
             return known.unit.decision is Decision.ABORT
         known.problem = problem
-        return known.unit.decide(Decision.ABORT)
+        return not known.sole and known.unit.decide(Decision.ABORT)
+
+    def decided_by_group(self, number: int, decision: Decision, problem: str) -> None:
+        """The only group of a unit has ended it, or is gone: group 0 has the runs to close."""
+        known = self.units[number]
+        if known.unit.is_open:
+            known.problem = problem
+            known.unit.participants = {METADATA: Step.PREPARED}
+            known.unit.decide(decision)
+
+    def over_for(self, group: int) -> int:
+        """Group 0 has done with all units up to this one that concern a group."""
+        concerned = (
+            number
+            for number, known in self.units.items()
+            if group in (METADATA, *known.unit.participants)
+        )
+        return min(concerned, default=self.last + 1) - 1
 
     def forget_done(self, number: int) -> None:
         """Forget a unit, if it is carried out everywhere."""
@@ -204,18 +241,33 @@ class StagesTable(msgspec.Struct):
     # --- in each group ----------------------------------------------------------------------------
 
     def is_pinned(self, session: str) -> bool:
-        """Whether a run of the session is to stay as it is."""
+        """Whether a run of the session is to stay as it is: it is pinned or, in group 0, the
+        only group of a unit may publish it.
+        """
+        return self.has_pinned(session) or any(
+            session == name
+            for number, known in self.units.items()
+            if known.sole and known.unit.decision is not Decision.ABORT and number not in self.ended
+            for name, _ in known.names
+        )
+
+    def has_pinned(self, session: str) -> bool:
+        """Whether a run of the session is pinned."""
         return any(session == name for pin in self.pins.values() for name, _ in pin.runs)
 
     def pins_partition(self, number: int) -> bool:
         """Whether anything is pinned in a partition."""
         return any(number == each for pin in self.pins.values() for each, _ in pin.ranges)
 
-    def carried_out(self, number: int, over: Collection[int]) -> None:
-        """This group has done its part of a unit; those that are over may be forgotten."""
-        self.pins.pop(number, None)
-        self.ended = [each for each in self.ended if each not in over] + [number]
+    def has_ended(self, number: int) -> bool:
+        """Whether this group does nothing for a unit any more."""
+        return number in self.ended or (number <= self.over and number not in self.pins)
 
-    def known_over(self, units: StagesTable) -> list[int]:
-        """Units that this group has carried out and that group 0, here, has forgotten."""
-        return [each for each in self.ended if each <= units.last and each not in units.units]
+    def carried_out(self, number: int, over: int, why: str) -> None:
+        """This group has done its part of a unit, or refuses it; what group 0 has done with may be
+        forgotten.
+        """
+        self.pins.pop(number, None)
+        self.over = max(self.over, over)
+        self.ended[number] = why
+        self.ended = {each: said for each, said in self.ended.items() if each > self.over}

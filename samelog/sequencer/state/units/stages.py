@@ -3,7 +3,7 @@ and carried out in each group that takes part.
 
 Invariant: what is refused changed nothing. The instructions of a batch are applied all or none,
 once; what was staged for a batch that is published already never is. A group carries out exactly
-what it has pinned, once.
+what it has pinned, once. A group that is alone publishes or refuses a batch, once.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from samelog.sequencer.state.tables.stages import (
     Stage,
     StagedPart,
     StagedUnit,
+    StagesTable,
     UnitStep,
 )
 from samelog.sequencer.state.two_phase import Decision, Step, TwoPhase
@@ -105,8 +106,8 @@ def _begin(state: State, command: BeginStage) -> StagedUnit | Rejection:
     refused = _unheld(state, command.stage, _names(command.runs)) or _gone(state, command.runs)
     if refused is not None:
         return refused
-    if known is not None:
-        spanning.give_up(known[0], "its writer has restarted the batch")
+    if known is not None and not spanning.give_up(known[0], "its writer has restarted the batch"):
+        return known[1]  # its only group has yet to refuse it
     made = StagedUnit(*asked, command.runs, TwoPhase(), _places(state, command.runs))
     spanning.begin(made, command.at_ms)
     return made
@@ -130,25 +131,43 @@ def _places(state: State, runs: Sequence[StagedPart]) -> dict[int, int]:
 
 
 def _settle(state: State, command: SettleUnit) -> SettleUnit:
-    number, group = command.number, command.group
+    number = command.number
     spanning = state.stages
     known = spanning.units.get(number)
     if known is None:
         return command
+    if known.sole and command.group == known.sole:
+        _settle_alone(spanning, command)
+    else:
+        _settle_part(state, known, command)
+    if known.unit.is_open and Step.JOINED not in known.unit.participants.values():
+        known.unit.decide(Decision.COMMIT)
+    if known.unit.decision is Decision.COMMIT:
+        at_ms = known.unit.began_ms
+        state.stages.published[known.stage] = Stage(known.writer, known.batch, at_ms, number)
+    spanning.forget_done(number)
+    return command
+
+
+def _settle_part(state: State, known: StagedUnit, command: SettleUnit) -> None:
+    """One of several groups, or group 0 itself, says how far it is."""
+    group = command.group
     if command.step is UnitStep.REFUSED:
-        spanning.give_up(number, command.text)
+        state.stages.give_up(command.number, command.text)
     elif command.step is UnitStep.PREPARED:
         known.unit.prepared(group)
     elif command.step is UnitStep.DONE:
         known.unit.carried_out(group)
     elif group and group not in state.placement.groups:
         known.unit.leave(group)
-    if known.unit.is_open and Step.JOINED not in known.unit.participants.values():
-        known.unit.decide(Decision.COMMIT)
-        at_ms = known.unit.began_ms
-        state.stages.published[known.stage] = Stage(known.writer, known.batch, at_ms, number)
-    spanning.forget_done(number)
-    return command
+
+
+def _settle_alone(spanning: StagesTable, command: SettleUnit) -> None:
+    """The only group of a unit says what its log says; or it is gone, with all that it had."""
+    if command.step is UnitStep.REFUSED:
+        spanning.decided_by_group(command.number, Decision.ABORT, command.text)
+    elif command.step in (UnitStep.DONE, UnitStep.GONE):
+        spanning.decided_by_group(command.number, Decision.COMMIT, "")
 
 
 # --- in each group --------------------------------------------------------------------------------
@@ -158,7 +177,7 @@ def _pin(state: State, command: PinStage) -> PinStage | Rejection:
     spanning = state.stages
     if command.number in spanning.pins:
         return command
-    if command.number in spanning.ended:
+    if spanning.has_ended(command.number):
         return Rejection("STAGE_ENDED", f"unit {command.number} is carried out")
     problem = _unheld(state, command.stage, command.runs)
     if problem is None and any(spanning.is_pinned(session) for session, _ in command.runs):
@@ -197,12 +216,13 @@ def _unpublishable(state: State, command: PinStage) -> Rejection | None:
 
 def _end(state: State, command: EndStage) -> EndStage | Rejection:
     spanning = state.stages
-    if command.number in spanning.ended:
+    if spanning.has_ended(command.number):
         return Rejection("STAGE_ENDED", f"unit {command.number} is carried out")
-    problem = _not_as_pinned(state, command) if command.is_commit else None
+    check = _not_held if command.stage else _not_as_pinned
+    problem = check(state, command) if command.is_commit else None
     if problem is not None:
         return problem
-    spanning.carried_out(command.number, command.over)
+    spanning.carried_out(command.number, command.over, command.why)
     if command.is_commit:
         _publish(state, command)
     for session, run_id in command.runs:
@@ -220,6 +240,17 @@ def _not_as_pinned(state: State, command: EndStage) -> Rejection | None:
     if command.runs != pin.runs or merged != ranges_left(state, pin):
         return Rejection("PRECONDITION", f"unit {command.number} is pinned otherwise")
     return _unmergeable(state, command)
+
+
+def _not_held(state: State, command: EndStage) -> Rejection | None:
+    """Why the only group of a unit cannot publish it."""
+    spanning, transfers = state.stages, state.transfers
+    if any(spanning.has_pinned(session) for session, _ in command.runs):
+        return Rejection("PINNED", "a run is pinned for another batch")
+    for merge in command.merges:
+        if transfers.is_on_its_way(merge.partition):
+            return Rejection("PARTITION_MOVES", f"partition {merge.partition} moves")
+    return _unheld(state, command.stage, command.runs) or _unmergeable(state, command)
 
 
 def ranges_left(state: State, pin: PinStage) -> dict[int, list[Range]]:

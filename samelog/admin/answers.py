@@ -45,10 +45,19 @@ class TopicInfo(AdminAnswer, frozen=True):
     """Of a view: what passes."""
 
 
+class DeletingTopic(AdminAnswer, frozen=True):
+    """A deleted topic that data groups have yet to drop. Its name is free."""
+
+    name: str
+    topic_id: str
+    groups: tuple[int, ...]
+
+
 class Topics(AdminAnswer, frozen=True):
     """All topics."""
 
     topics: tuple[TopicInfo, ...]
+    deleting: tuple[DeletingTopic, ...] = ()
 
 
 class PartitionInfo(AdminAnswer, frozen=True):

@@ -148,6 +148,13 @@ class SetDefaultCopies(TableChange, frozen=True, tag=16):
     copies: Unsigned32
 
 
+class TopicsDropped(TableChange, frozen=True, tag=17):
+    """A group has dropped all topics that were deleted up to this version of the table."""
+
+    number: Unsigned32
+    version: int
+
+
 AnyChange = (
     StartTask
     | TurnTask
@@ -165,6 +172,7 @@ AnyChange = (
     | GroupBegunAnew
     | RecoverGroup
     | SetDefaultCopies
+    | TopicsDropped
 )
 
 
@@ -510,6 +518,12 @@ def _set_default_copies(placement: Placement, change: SetDefaultCopies) -> None:
     placement.default_copies = change.copies
 
 
+def _topics_dropped(placement: Placement, change: TopicsDropped) -> None:
+    group = group_numbered(placement, change.number)
+    owed = tuple(each for each in group.owed if each.version > change.version)
+    placement.groups[group.number] = replace(group, owed=owed)
+
+
 _APPLY: Mapping[type, Callable[[Placement, Any], None]] = {
     StartTask: _start,
     TurnTask: _turn,
@@ -527,4 +541,5 @@ _APPLY: Mapping[type, Callable[[Placement, Any], None]] = {
     GroupBegunAnew: _begun_anew,
     RecoverGroup: _recover,
     SetDefaultCopies: _set_default_copies,
+    TopicsDropped: _topics_dropped,
 }

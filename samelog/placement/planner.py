@@ -189,7 +189,8 @@ class PlacementPlanner:
             self._holdings.plan_task(group, task)
             return
         if self._table.is_abandoned(group):
-            self._settling[group.number] = DropGroup(group.number)
+            if not self._table.is_owing(group):
+                self._settling[group.number] = DropGroup(group.number)
             return
         blocked, need = self._needs_of(look, group)
         if blocked:

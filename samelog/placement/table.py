@@ -188,6 +188,18 @@ class PlacementTable:
         is_empty = group.was_used and not self.contents[group.number]
         return is_empty and group.number not in self.placement.moves.values()
 
+    def is_owing(self, group: PlacedGroup) -> bool:
+        """Return whether a group has yet to drop deleted topics, and may do so one day: most of its
+        voters are members, and none of those is drained and silent.
+        """
+        lost = [
+            each
+            for each in group.voters
+            if each not in self.members or (self.is_leaving(each) and not self.is_heard(each))
+        ]
+        left = len(group.voters) - len(lost)
+        return bool(group.owed) and left * 2 > len(group.voters)
+
     def size_of(self, group: int) -> int:
         """Return how many partitions a group has."""
         return len(self.contents[group])

@@ -37,6 +37,14 @@ class PlacedReplica(msgspec.Struct, frozen=True, array_like=True):
     made_at: int = 0
 
 
+class DroppedTopic(msgspec.Struct, frozen=True, array_like=True):
+    """A topic that was deleted, and which version of the table that made."""
+
+    topic_id: str
+    name: str
+    version: int
+
+
 class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
     """A data group: `copies` is how many replicas it shall have, `version` that of its newest
     configuration, `preferred` who shall lead it.
@@ -63,6 +71,8 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
     """The one that a task makes, until the group has it."""
     was_used: bool = False
     """A partition was placed here, or sent here: the group ends when it has none any more."""
+    owed: tuple[DroppedTopic, ...] = ()
+    """Deleted topics that a majority of the group has yet to drop."""
 
     @property
     def is_recovering(self) -> bool:
@@ -193,6 +203,8 @@ class OwnPlacement(msgspec.Struct):
     """
     ends: dict[int, int] | None = None
     """By partition: where its log ended then; None: that is not known."""
+    dropped: int = 0
+    """All topics that were deleted up to this version of group 0's table are gone."""
 
 
 class BegunAnew(OwnPlacement):

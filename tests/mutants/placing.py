@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from samelog.kafka.apis import topic_admin
 from samelog.placement import (
     changes,
     evening,
@@ -32,6 +33,7 @@ from samelog.placement.steps import TaskStep
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import Action, PartitionMove, PlacementTask, TaskState
 from samelog.placement.values import PlacedGroup, Placement
+from samelog.sequencer.admin import topics as admin_topics
 from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.cluster.group_keeper import GroupKeeper
 from samelog.sequencer.cluster.keeper_steps import WantedGroup
@@ -41,6 +43,8 @@ from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
 from samelog.sequencer.parts import PeerParts
+from samelog.sequencer.state.tables.placement import DropTopics
+from samelog.sequencer.state.units.placement import PLACEMENT_CHANGES
 
 
 @contextmanager
@@ -67,6 +71,34 @@ def remove_one_copy_too_many() -> Iterator[None]:
     with _guarded(
         lambda group, member, healthy, copies: original(group, member, healthy, copies - 1)
     ):
+        yield
+
+
+@contextmanager
+def answer_deletions_at_once() -> Iterator[None]:
+    """A deletion is over when group 0 has it, though data groups have the topic."""
+
+    async def until_dropped(*given: Any) -> dict[str, list[int]]:
+        return {}
+
+    with (
+        patch.object(admin_topics, "until_dropped", until_dropped),
+        patch.object(topic_admin, "until_dropped", until_dropped),
+    ):
+        yield
+
+
+@contextmanager
+def open_by_an_old_table() -> Iterator[None]:
+    """A group forgets that it has dropped topics, so that an old leader opens them again."""
+    with patch.dict(PLACEMENT_CHANGES, {DropTopics: lambda state, command: None}):
+        yield
+
+
+@contextmanager
+def end_groups_that_owe() -> Iterator[None]:
+    """A group ends with its last topic, whether it has dropped that or not."""
+    with patch.object(PlacementTable, "is_owing", lambda self, group: False):
         yield
 
 
@@ -495,6 +527,8 @@ _LAST = "cancelling.py::test_where_a_partition_is_wanted_last_counts_though_anot
 _THERE = "cancelling.py::test_who_is_where_it_is_wanted_waits_for_nothing"
 _WANTED = "cancelling.py::test_a_partition_that_is_wanted_back_comes_back"
 
+_DELETIONS = "tests/sequencer/test_deletions.py::"
+
 PLACING = (
     ("placement.2", remove_the_only_copy, _WORLDS),
     ("placement.2", remove_one_copy_too_many, _WORLDS),
@@ -549,5 +583,20 @@ PLACING = (
     ("placement.14", remove_who_just_gets_a_replica, _JUST),
     ("placement.14", take_in_anew_who_has_the_only_copy, _IN + _ANEW),
     ("raft.37", lead_again_before_it_goes, _GOES),
+    (
+        "placement.23",
+        answer_deletions_at_once,
+        _DELETIONS + "test_a_group_without_a_majority_drops_the_topic_when_it_is_back",
+    ),
+    (
+        "placement.23",
+        open_by_an_old_table,
+        _DELETIONS + "test_a_group_opens_nothing_by_a_table_that_is_older_than_what_it_dropped",
+    ),
+    (
+        "placement.23",
+        end_groups_that_owe,
+        _IN + "planner.py::test_a_group_ends_once_it_has_dropped_its_topics",
+    ),
 )
 """Rule, bug, and the test that finds it."""

@@ -13,6 +13,7 @@ from samelog.placement.changes import (
     DrainMember,
     DropGroup,
     PauseTasks,
+    TopicsDropped,
     TurnTask,
     WantGroup,
     WantMembers,
@@ -280,6 +281,32 @@ def test_a_group_without_partitions_ends_whatever_it_lacks() -> None:
     operations.check_removal(table, "n3")
 
 
+def test_a_group_ends_once_it_has_dropped_its_topics() -> None:
+    table = table_of(4)
+    create(table, 1, 3)
+    planner = PlacementPlanner(table, LIMITS)
+    delete(table, is_dropped=False)
+    assert planner.look(0).changes == []
+    version = table.placement.version
+    apply(table, TopicsDropped(1, version - 1))
+    assert planner.look(0).changes == []
+    apply(table, TopicsDropped(1, version))
+    assert planner.look(0).changes == [DropGroup(1)]
+
+
+def test_a_group_that_is_lost_for_good_drops_nothing_any_more() -> None:
+    table = table_of(5)
+    create(table, 1, 3)
+    planner = PlacementPlanner(table, LIMITS)
+    first, second, _ = table.groups[1].members
+    silence(table, first, second)
+    delete(table, is_dropped=False)
+    assert planner.look(LATER).changes == [], "they may come back, with what they took meanwhile"
+    for each in (first, second):
+        apply(table, *operations.drain(table, states_of(table, LATER), f"n{each}"))
+    assert planner.look(LATER).changes == [DropGroup(1)]
+
+
 def test_a_task_ends_with_the_partitions_of_its_group() -> None:
     table = table_of(4)
     create(table, 1, 3)
@@ -397,7 +424,10 @@ def planned_from(table: PlacementTable, now_ms: int) -> list[Need]:
     return planner.outstanding(now_ms)
 
 
-def delete(table: PlacementTable) -> None:
-    """All topics are deleted."""
-    forget(table.placement, list(table.placement.partitions))
+def delete(table: PlacementTable, *, is_dropped: bool = True) -> None:
+    """All topics are deleted, and dropped by the groups that had them."""
+    forget(table.placement, "id", "t", list(table.placement.partitions))
+    for number, group in dict(table.placement.groups).items() if is_dropped else ():
+        if group.owed:
+            apply(table, TopicsDropped(number, table.placement.version))
     table.follow(table.placement)

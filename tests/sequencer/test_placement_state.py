@@ -18,6 +18,7 @@ from samelog.placement.changes import (
     PreferLeader,
     ReachMembers,
     StartTask,
+    TopicsDropped,
     TurnTask,
     WantGroup,
     WantMembers,
@@ -82,6 +83,7 @@ def test_every_change_is_the_same_behind_the_log() -> None:
         WantGroup(1, None),
         PartitionMoved(1),
         DrainMember(1, is_draining=True),
+        TopicsDropped(1, 7),
     ]
     command = ChangePlacement(3, changes)
     assert decode_commands(encode_commands([command])) == [command]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 from msgspec import UNSET, structs
 
-from samelog.admin.answers import PartitionInfo, TopicDescription, TopicInfo
+from samelog.admin.answers import DeletingTopic, PartitionInfo, TopicDescription, TopicInfo
 from samelog.admin.client import ask, ask_each
 from samelog.admin.requests import (
     AlterTopic,
@@ -157,12 +157,16 @@ def list_command(config: ClientConfig) -> None:
     Example:
       samelog topic list --config client.toml
     """
-    topics = sorted(ask(config, ListTopics()).topics, key=lambda topic: topic.name)
+    found = ask(config, ListTopics())
+    topics = sorted(found.topics, key=lambda topic: topic.name)
     if wants_json():
-        print_json(topics)
+        print_json([*topics, *found.deleting])
     else:
         kinds = kinds_of(topics, mirrors_of(config))
-        rows = [(each.name, kinds[each.name], each.partitions, _shown(each)) for each in topics]
+        rows: list[tuple[object, ...]] = [
+            (each.name, kinds[each.name], each.partitions, _shown(each)) for each in topics
+        ]
+        rows += [(each.name, "deleting", "", _waits_for(each)) for each in found.deleting]
         print_table(("topic", "kind", "partitions", "settings"), rows)
 
 
@@ -319,7 +323,9 @@ def delete(config: ClientConfig, *, name: str, confirm: str | None, in_use: bool
 
     Without --confirm, the command prints how many records would be lost. The cluster refuses a
     topic with connected subscribers, members of consumer groups, or publishers that have not
-    closed, and a mirror; --in-use overrides that.
+    closed, and a mirror; --in-use overrides that. The name is free at once. If a data group of the
+    topic has no majority, the command fails after a while, and `topic list` shows the topic as
+    deleting until the group is back.
 
     \b
     Examples:
@@ -353,6 +359,12 @@ def _settings(texts: Sequence[str], option: str) -> dict[str, str]:
         if not (key and equals):
             raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
     return {key: value for key, _, value in pairs}
+
+
+def _waits_for(topic: DeletingTopic) -> str:
+    """Which data groups have yet to drop a deleted topic."""
+    which = ", ".join(map(str, topic.groups))
+    return f"group {which} has to drop it" if len(topic.groups) == 1 else f"groups {which} have to"
 
 
 def _shown(topic: TopicInfo) -> str:

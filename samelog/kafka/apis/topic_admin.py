@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -45,6 +45,7 @@ from samelog.kafka.codec.schemas import Entity, ResponseBody, TopicsResponse
 from samelog.kafka.parts import Parts
 from samelog.kafka.settings import ConfigSource, of_topic
 from samelog.runtime.slices import give_way, paced
+from samelog.sequencer.admin.deletions import groups_of, lag_text, until_dropped
 from samelog.sequencer.admin.placement import PlacementPlan
 from samelog.sequencer.parts import RaftParts
 from samelog.sequencer.state.commands import AnyCommand
@@ -363,10 +364,13 @@ class _WantedTopic(NamedTuple):
     1,
     6,
     flexible_from=4,
-    notes="The topic is gone at once. A new topic of the same name shares nothing with it.",
+    notes="The name is free at once, and a new topic of it shares nothing with the old one. The "
+    "answer waits until majorities of the topic's data groups have dropped it; if one does not do "
+    "so in time, it is REQUEST_TIMED_OUT, and `samelog topic list` names the group.",
 )
 async def delete_topics(call: NodeCall, request: Any) -> DeleteTopicsResponse:
     """Ends topics, by name or by id; their names are free again at once."""
+    over_at = over_at_of(request)
     if call.version >= IDS_FROM:
         topics = [_WantedTopic(each.name, each.topic_id) for each in request.topics]
     else:
@@ -378,8 +382,38 @@ async def delete_topics(call: NodeCall, request: Any) -> DeleteTopicsResponse:
     def prepare(place: int) -> DeleteTopicCommand | DropViewCommand:
         return _deletion(call, topics[place], found[place])
 
-    done = await _done(call, request, range(len(topics)), prepare)
+    groups = {
+        each.topic_id: groups_of(call.broker.machine.state, each)
+        for each in found
+        if each is not None
+    }
+    deleted = await _done(call, request, range(len(topics)), prepare)
+    done = await _until_dropped(call.broker, groups, found, deleted, over_at)
     return DeleteTopicsResponse(list(map(_deleted, topics, found, done)))
+
+
+DeletedOrNot = DeleteTopicCommand | DropViewCommand | ApiError
+
+
+async def _until_dropped(
+    broker: Broker,
+    groups: Mapping[str, Collection[int]],
+    found: Sequence[Topic | None],
+    done: Sequence[DeletedOrNot],
+    over_at: float,
+) -> list[DeletedOrNot]:
+    """What became of each topic once its data groups have dropped it, or the time is over."""
+    deleted = {each.topic_id for each in done if isinstance(each, DeleteTopicCommand)}
+    wanted = {topic_id: groups[topic_id] for topic_id in deleted}
+    left = await until_dropped(broker.parts.raft.replica, wanted, over_at)
+
+    def outcome(topic: Topic | None, known: DeletedOrNot) -> DeletedOrNot:
+        lagging = None if topic is None or isinstance(known, ApiError) else left.get(topic.topic_id)
+        if topic is None or lagging is None:
+            return known
+        return ApiError(ErrorCode.request_timed_out, lag_text(topic.name, lagging))
+
+    return list(map(outcome, found, done))
 
 
 def _deletion(

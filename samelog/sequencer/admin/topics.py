@@ -42,6 +42,7 @@ from samelog.format.steps import StepWork
 from samelog.placement.defaults import goal_of_topic, risk_of
 from samelog.placement.tasks import PlacementRefused
 from samelog.replicator.interfaces import RequestRefused
+from samelog.sequencer.admin.deletions import groups_of, lag_text, still_deleting, until_dropped
 from samelog.sequencer.admin.new_topics import create, goal_of, place
 from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of, where
 from samelog.sequencer.admin.placement import PlacementPlan
@@ -62,6 +63,8 @@ from samelog.sequencer.state.topic_settings import problem_with
 from samelog.sequencer.state.units.mirrors import why_only_source
 from samelog.wire.errors import FaultCode
 
+DROP_S = 10.0
+"""So long a deletion waits for data groups."""
 _CODES = {
     "UNKNOWN_TOPIC": FaultCode.UNKNOWN_TOPIC,
     "TOPIC_EXISTS": FaultCode.ALREADY_EXISTS,
@@ -79,17 +82,21 @@ def list_topics(node: ServedNode, request: ListTopics, identity: str) -> StepWor
     """All topics, for administrators and on loopback; for others those that they may read."""
     rights, state = node.member.rights, node.logs.machine.state
     sees_all = identity == ANONYMOUS or rights.is_admin(identity)
+
+    def may_see(name: str) -> bool:
+        return sees_all or rights.may_subscribe(identity, name)
+
     found = []
     for topic in tuple(state.topics.by_id.values()):
-        if sees_all or rights.may_subscribe(identity, topic.name):
+        if may_see(topic.name):
             found.append(topic_info(topic))
         yield
     for view in views_in(node):
-        may = sees_all or rights.may_subscribe(identity, view.name)
-        if may and view.base_id in node.logs.machine.state.topics.by_id:
+        if may_see(view.name) and view.base_id in node.logs.machine.state.topics.by_id:
             found.append(view_info(node, view))
         yield
-    return Topics(tuple(found))
+    deleting = still_deleting(state.placement)
+    return Topics(tuple(found), tuple(each for each in deleting if may_see(each.name)))
 
 
 def describe_topic(node: ServedNode, request: DescribeTopic) -> StepWork[TopicDescription]:
@@ -213,14 +220,22 @@ async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:
 
 
 async def delete_topic(node: ServedNode, request: DeleteTopic) -> TopicInfo:
-    """Have it deleted: what it was. Raises ChangeRefused, TimeoutError."""
+    """Have it deleted, by group 0 and by majorities of its data groups: what it was. Raises
+    ChangeRefused, TimeoutError.
+    """
     topic = find_topic(node, request.topic)
     found = topic_info(topic, topic_id=topic.topic_id)
+    state, longer_s = node.logs.machine.state, topic.partitions * PARTITION_S
+    over_at = asyncio.get_running_loop().time() + DROP_S + longer_s
+    wanted = {topic.topic_id: groups_of(state, topic)}
     outcome = await node.raft.proposer.propose(
-        topic_table.DeleteTopicCommand(topic.topic_id), longer_s=topic.partitions * PARTITION_S
+        topic_table.DeleteTopicCommand(topic.topic_id), longer_s=longer_s
     )
     if isinstance(outcome, Rejection) and outcome.code != "UNKNOWN_TOPIC":  # gone is gone
         raise _refused(outcome)
+    if left := await until_dropped(node.raft.replica, wanted, over_at):
+        text = lag_text(topic.name, left[topic.topic_id])
+        raise ChangeRefused(FaultCode.TIMEOUT, text, "samelog topic list; samelog placement")
     return found
 
 

@@ -139,6 +139,8 @@ class DataGroups:
         for number in changed - table.groups.keys():
             self._leaders.forget(number)
         self._work_in(changed)
+        for number in changed & self.replicas.keys():
+            self.replicas[number].tick_membership()
 
     def _begin(self, member: MemberParts, number: int) -> None:
         """Raises RaftStoreError."""
@@ -338,7 +340,7 @@ class DataGroups:
         for number in groups & self.replicas.keys():
             self.replicas[number].group_replica.raft.participant.look_soon()
 
-    def _confirm(self) -> None:
+    def confirm(self) -> None:
         """Tell group 0 what it does not know of the groups that this member leads."""
         found = [told for replica in self.working if (told := replica.unconfirmed())]
         if found and not self._confirms:
@@ -418,7 +420,7 @@ class DataGroups:
         """To be called about four times a second."""
         for replica in self.working:
             replica.tick_membership()
-        self._confirm()
+        self.confirm()
 
     def tick_slowly(self) -> None:
         """To be called about once a second."""

@@ -107,6 +107,9 @@ class ReplicaGroups(Protocol):
     def send_about_keys(self, node: int, message: KeysAsked | KeysTold) -> None:
         """See building.ReplicaOwner."""
 
+    def confirm(self) -> None:
+        """Tell group 0 what it does not know of the groups that this member leads."""
+
     def moved(self, replica: DataReplica) -> None:
         """Its core may rest now, or may have woken."""
 
@@ -427,6 +430,7 @@ class DataReplica:
         """The group's configuration is another one."""
         own = self.group_replica.logs.machine.state.placement.own
         self.group_replica.set_members({each.member for each in own})
+        self._groups.confirm()
 
     def topic_changed(self, topic_id: str) -> None:
         """By the leader of this group, from what group 0 says."""

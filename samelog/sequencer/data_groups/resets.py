@@ -51,13 +51,13 @@ def opening(cluster: State, number: int) -> OpenPartition | OpenNewLog:
     """The command that opens a partition of group 0's table in its group, as it is now."""
     placed = cluster.placement.partitions[number]
     topic = cluster.topics.by_id[placed.topic_id]
-    command = _plain_opening(number, topic)
+    command = _plain_opening(number, topic, cluster.placement.version)
     if not topic.present_log:
         return command
     return OpenNewLog(command, topic.present_log, list(topic.former_logs), placed.epoch_base)
 
 
-def _plain_opening(number: int, topic: Topic) -> OpenPartition:
+def _plain_opening(number: int, topic: Topic, since: int) -> OpenPartition:
     return OpenPartition(
         number,
         topic.topic_id,
@@ -65,4 +65,5 @@ def _plain_opening(number: int, topic: Topic) -> OpenPartition:
         dict(topic.settings),
         topic.created_ms,
         list(topic.partition_numbers),
+        since,
     )

@@ -13,7 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from samelog.consensus import Busy, ChangePending, NotLeader
-from samelog.placement.changes import ConfirmGroup, GroupBegunAnew
+from samelog.placement.changes import AnyChange, ConfirmGroup, GroupBegunAnew, TopicsDropped
 from samelog.placement.orders import ordered
 from samelog.placement.tasks import Action, GroupOrder
 from samelog.placement.values import PlacedGroup, PlacedReplica
@@ -28,6 +28,7 @@ from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.tables.placement import (
     BeginAnew,
     ChangePlacement,
+    DropTopics,
     LowerOffsets,
     SetReplicas,
 )
@@ -179,8 +180,19 @@ class DataGroupUpkeep:
 
     def unconfirmed(self) -> list[AnyCommand]:
         """Tells group 0 what it does not know of this group, if this leads it."""
-        change = self._unconfirmed()
-        return [] if change is None else [*self._lowered(), ChangePlacement(-1, [change])]
+        change, dropped = self._unconfirmed(), self._dropped()
+        changes: list[AnyChange] = [each for each in (change, dropped) if each is not None]
+        lowered = [] if change is None else self._lowered()
+        return [*lowered, ChangePlacement(-1, changes)] if changes else []
+
+    def _dropped(self) -> TopicsDropped | None:
+        """By an entry of this group only, which every later leader has: none of the topics is there
+        any more, and none is opened again.
+        """
+        own, known = self._replica.logs.machine.state.placement, self._group()
+        if not self._raft.is_leader or not any(each.version <= own.dropped for each in known.owed):
+            return None
+        return TopicsDropped(known.number, own.dropped)
 
     def _unconfirmed(self) -> ConfirmGroup | GroupBegunAnew | None:
         here, known = self._replica.logs.machine.state, self._group()
@@ -230,17 +242,27 @@ class DataGroupUpkeep:
         table, number = cluster.placement, self._group().number
         if (reset := self._owed_reset()) is not None:
             return [reset]  # what is opened before would be of the old logs
-        commands: list[AnyCommand] = [
-            DeleteTopicCommand(topic_id)
-            for topic_id, topic in here.topics.by_id.items()
-            if was_deleted(topic, cluster)
-        ]
+        commands: list[AnyCommand] = [*self._deletions(cluster)]
         for placed in filter(None, map(table.partitions.get, self._contents())):
             topic = cluster.topics.by_id[placed.topic_id]
             if placed.group == number and not _is_open(here, placed.number, topic):
                 commands.append(opening(cluster, placed.number))
         commands += _new_versions(here, cluster)
         return commands
+
+    def _deletions(self, cluster: State) -> Iterator[DeleteTopicCommand | DropTopics]:
+        """What drops the topics that are known to be deleted. Those that group 0 asks for are named
+        also where they are not known: what opens them may be on its way.
+        """
+        own = self._replica.logs.machine.state
+        owed = [each for each in self._group().owed if each.version > own.placement.dropped]
+        topics = {each.topic_id for each in owed}
+        topics.update(
+            each for each, topic in own.topics.by_id.items() if was_deleted(topic, cluster)
+        )
+        yield from map(DeleteTopicCommand, sorted(topics)[:COMMANDS_AT_ONCE])
+        if owed and len(topics) < COMMANDS_AT_ONCE:
+            yield DropTopics(cluster.placement.version)
 
     def _owed_reset(self) -> BeginAnew | None:
         here, cluster = self._replica.logs.machine.state, self._cluster()

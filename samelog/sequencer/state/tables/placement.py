@@ -5,15 +5,17 @@ Invariant: applying a command of a data group needs nothing of group 0; field or
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
-from itertools import count
+from collections.abc import Collection, Container, Sequence
+from itertools import count, repeat
 
 import msgspec
+from msgspec.structs import replace
 
 from samelog.format.numbers import Unsigned32
 from samelog.placement.changes import AnyChange, PlaceGroups, apply_change, put_partitions
 from samelog.placement.values import (
     REPLICAS_MOST,
+    DroppedTopic,
     NewGroup,
     PlacedPartition,
     PlacedReplica,
@@ -83,6 +85,16 @@ class OpenPartition(Command, frozen=True, tag=77):
     settings: dict[str, str]
     at_ms: int
     numbers: list[Unsigned32]
+    since: int = 0
+    """The version of group 0's table that says so."""
+
+
+class DropTopics(Command, frozen=True, tag=87):
+    """In a data group: behind this entry it has none of the topics that were deleted up to this
+    version of group 0's table, and opens none by an older one.
+    """
+
+    version: int
 
 
 class NewLog(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -154,6 +166,7 @@ PlacementCommand = (
     | PlaceTopic
     | PlacePartitions
     | OpenPartition
+    | DropTopics
     | BeginAnew
     | OpenNewLog
     | SetReplicas
@@ -215,10 +228,13 @@ def place(table: Placement, command: PlaceTopic | PlacePartitions, numbers: Sequ
     put_partitions(table, [PlacedPartition(n, topic_id, at, group) for n, at, group in places])
 
 
-def forget(table: Placement, partitions: Iterable[int]) -> None:
+def forget(table: Placement, topic_id: str, name: str, partitions: Collection[int]) -> None:
     """A topic is deleted: its groups are to let go of it."""
-    numbers = set(partitions)
-    gone = [number for number in numbers if table.partitions.pop(number, None)]
-    gone += [number for number in numbers if table.moves.pop(number, None)]
-    if gone:
+    gone = [each for each in map(table.partitions.pop, partitions, repeat(None)) if each]
+    moves = [number for number in partitions if table.moves.pop(number, None)]
+    if gone or moves:
         table.version += 1
+    owed = DroppedTopic(topic_id, name, table.version)
+    for number in {each.group for each in gone} & table.groups.keys():
+        group = table.groups[number]
+        table.groups[number] = replace(group, owed=(*group.owed, owed))

@@ -16,6 +16,7 @@ from samelog.sequencer.state.command_base import WhyNot
 from samelog.sequencer.state.tables.placement import (
     BeginAnew,
     ChangePlacement,
+    DropTopics,
     MakeGroups,
     OpenNewLog,
     OpenPartition,
@@ -46,6 +47,11 @@ def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:
     return problem
 
 
+def _drop_topics(state: State, command: DropTopics) -> WhyNot:
+    state.placement.dropped = max(state.placement.dropped, command.version)
+    return None
+
+
 def _change(state: State, command: ChangePlacement) -> WhyNot:
     version = state.placement.version
     if command.since not in (-1, version):
@@ -74,6 +80,8 @@ def _open_partition(state: State, command: OpenPartition) -> WhyNot:
     """Again, too: the settings may be others, and the topic may have more partitions. Who has not
     heard of a hard reset names partitions that are gone.
     """
+    if command.since < state.placement.dropped:
+        return "OVERTAKEN", "it is asked by a table that may have deleted topics in it"
     if command.number in state.transfers.left:
         return "LEFT", f"partition {command.number} went to another group"
     known = state.topics.by_id.get(command.topic_id)
@@ -110,6 +118,7 @@ PLACEMENT_CHANGES: Mapping[type, Callable[[Any, Any], WhyNot]] = {
     ChangePlacement: _change,
     PlacePartitions: _place_partitions,
     OpenPartition: _open_known_log,
+    DropTopics: _drop_topics,
     OpenNewLog: _open_new_log,
     BeginAnew: begin_group_anew,
     SetReplicas: _set_replicas,

@@ -92,7 +92,7 @@ def delete_topic(state: State, command: DeleteTopicCommand) -> Topic | Rejection
     state.schemas.enforced.pop(topic.topic_id, None)
     state.drop_partitions(gone)
     state.transfers.forget(gone)
-    forget(state.placement, gone)
+    forget(state.placement, topic.topic_id, topic.name, topic.partition_numbers)
     state.mirrors.forget(gone, topic.topic_id)
     forget_places(state, places_of(topic))
     state.feeds.moved()

@@ -93,10 +93,11 @@ async def serve(reload: NodeReload, *, bootstrap: bool) -> None:
         running = node = Node(given, bootstrap=bootstrap, place=place)
         node.services.group_desk = desk = _group_desk(node)
         node.services.all.append(desk)
-        batches = ProducerLog(config.name, node.peers.number, node.logs)
         if config.kafka.listeners:
+            batches = ProducerLog(config.name, node.peers.number, node.logs)
             node.services.all.append(KafkaService(_kafka_parts(node, desk, batches)))
-        writer = EventWriter(config.name, node.raft, node.logs.machine, batches, node.member.clock)
+        machine, groups = node.logs.machine, node.data_groups
+        writer = EventWriter(config.name, node.peers.number, node.raft, machine, groups)
         node.services.all.append(writer)
         api.node = node
         return node

@@ -31,7 +31,7 @@ from samelog.runtime.network.tls import NODE_PREFIX
 from samelog.sequencer.ingest.batch_check import Taken
 from samelog.sequencer.ingest.node_sessions import session_of
 from samelog.sequencer.parts import LogParts
-from samelog.sequencer.state.instructions import NO_EXTRAS, Merge, Range, Verdict
+from samelog.sequencer.state.instructions import NO_EXTRAS, Merge, MergeExtras, Range, Verdict
 from samelog.sequencer.state.tables.topics import Topic
 from samelog.sequencer.state.units.mirrors import why_only_source
 from samelog.wire.errors import FaultCode
@@ -95,16 +95,29 @@ UNKNOWN_FATE = AppendResult(
 """Clients send it again, and know that it may be merged already."""
 
 
+class OwnSession(msgspec.Struct):
+    """Which session of the node it is; with a dedup id, records have ids of their own, from
+    `dedup_base` on in the next run.
+    """
+
+    name: str
+    dedup_id: str | None = None
+    dedup_base: int | None = None
+
+
 class ProducerLog(InLoop):
     """Implements any_broker.BatchLog and intake.VerdictListener."""
 
-    def __init__(self, name: str, number: int, logs: LogParts) -> None:
-        """`name` and `number` are the node's."""
+    def __init__(
+        self, name: str, number: int, logs: LogParts, session: OwnSession | None = None
+    ) -> None:
+        """`name` and `number` are the node's; `session`: None for that of its Kafka clients."""
         self._machine = logs.machine
         self._intake = logs.intake
         self.checker = logs.intake.checker
         self._identity = NODE_PREFIX + name
-        self._session = session_of(number)
+        self._own = session or OwnSession(session_of(number))
+        self._session = self._own.name
         self._session_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._identity}/{number}"))
         self._run: _ProducerRun | None = None
         self._opening = asyncio.Lock()
@@ -121,7 +134,7 @@ class ProducerLog(InLoop):
     def close(self) -> None:
         """Answer the batches whose fate is not known, and stop. May be called without `start`."""
         self._intake.unwatch_verdicts(self)
-        self._end_run()
+        self.end_run()
 
     # --- opening ----------------------------------------------------------------------------------
 
@@ -156,8 +169,8 @@ class ProducerLog(InLoop):
             session_id=self._session_id,
             run=number,
             run_id=run_id,
-            dedup_id=None,
-            dedup_base=None,
+            dedup_id=self._own.dedup_id,
+            dedup_base=self._own.dedup_base,
         )
         run = _ProducerRun(run_id, opened.number, {})
         if not opened.closed:
@@ -251,12 +264,8 @@ class ProducerLog(InLoop):
                 found = AppendResult(ErrorCode.none, offset if left else -1, stamp)
                 offset += left
                 before += batch.records
-            elif part.verdict == Verdict.REFUSED:
-                found = _refused(extras.refused[part.detail], extras.version)
-            elif part.verdict == Verdict.DUPLICATE:
-                found = AppendResult(ErrorCode.none, part.detail)
             else:
-                found = AppendResult(_VERDICTS[Verdict(part.verdict)])
+                found = _not_merged(part, extras, offset)
             _answer(batch.outcome, found)
 
     def on_run_closed(
@@ -264,7 +273,7 @@ class ProducerLog(InLoop):
     ) -> None:
         """What is not merged of a closed run never will be."""
         if self._run is not None and run_id == self._run.run_id:
-            self._end_run()
+            self.end_run()
 
     def on_state_replaced(self) -> None:
         """Answer the batches whose verdicts the snapshot stands for. The snapshot tells how far an
@@ -280,9 +289,10 @@ class ProducerLog(InLoop):
                 _answer(queue.popleft().outcome, UNKNOWN_FATE)
         known = self._machine.state.sessions.open_run_of(self._session)
         if known is None or known.run_id != run.run_id:
-            self._end_run()
+            self.end_run()
 
-    def _end_run(self) -> None:
+    def end_run(self) -> None:
+        """Take nothing more into the present run; the next one ends it."""
         self._run = None
         for number in {*self._waiting, *self._gathered}:
             self._give_up(number, NOT_TAKEN)
@@ -303,6 +313,17 @@ class ProducerLog(InLoop):
     def _give_up(self, number: int, outcome: AppendResult) -> None:
         for batch in (*self._waiting.pop(number, ()), *self._gathered.pop(number, ())):
             _answer(batch.outcome, outcome)
+
+
+def _not_merged(part: Range, extras: MergeExtras, offset: int) -> AppendResult:
+    """What became of batches that add nothing, or of whose front records were there before."""
+    if part.verdict == Verdict.REFUSED:
+        return _refused(extras.refused[part.detail], extras.version)
+    if part.verdict == Verdict.DUPLICATE:
+        return AppendResult(ErrorCode.none, part.detail)
+    if part.verdict == Verdict.SLICE:
+        return AppendResult(ErrorCode.none, offset)
+    return AppendResult(_VERDICTS[Verdict(part.verdict)])
 
 
 def _refused(batch: RefusedBatch, version: int | None) -> AppendResult:

@@ -154,6 +154,7 @@ def begin_anew(
     lock = _lock(fs, config)
     try:
         life = _read(fs, config)
+        leave_event_numbers_out(life.state)
         check_not_superseded(fs, config.data)
         _check_names(life, config, others)
         if promotes is None:
@@ -308,6 +309,14 @@ def _stand_alone(life: _Life, config: NodeConfig, others: Collection[str]) -> No
         n: lives for n, lives in state.members.started.items() if n in state.members.by_number
     }
     state.members.started = started | {record.number: MemberLives(record.boot, record.incarnation)}
+
+
+def leave_event_numbers_out(state: State) -> None:
+    """Entries that are lost may have told of events, and a data group may have their records: it
+    would take others with these numbers for duplicates. The event of the recovery is the first one
+    behind them.
+    """
+    state.events.next_number += NUMBERS_LEFT_OUT
 
 
 def leave_numbers_out(state: State) -> None:

@@ -8,9 +8,12 @@ from typing import Any
 from unittest.mock import patch
 
 from samelog.config import authorisation
+from samelog.kafka import event_writer
+from samelog.kafka.producer_log import ProducerLog
 from samelog.placement import converting
+from samelog.sequencer import recovery
 from samelog.sequencer.admin import topics
-from samelog.sequencer.state import expiry, machine
+from samelog.sequencer.state import machine
 from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.events import Happened, NoteElection
@@ -78,9 +81,27 @@ def tell_what_was_refused() -> Iterator[None]:
 
 
 @contextmanager
-def forget_who_writes_events() -> Iterator[None]:
-    """The producer of events is forgotten as any other that is idle."""
-    with patch.object(expiry, "EVENTS_PRODUCER", -1):
+def number_events_from_what_is_left() -> Iterator[None]:
+    """A recovered group 0 numbers its events from what it has left."""
+    with patch.object(recovery, "leave_event_numbers_out", lambda state: None):
+        yield
+
+
+@contextmanager
+def forget_what_is_written() -> Iterator[None]:
+    """Group 0 forgets an event once the leader of the topic's group has merged it."""
+
+    def held(self: Any) -> int:
+        return int(self._written)
+
+    with patch.object(event_writer._EventLog, "held", held):
+        yield
+
+
+@contextmanager
+def write_again_in_the_same_run() -> Iterator[None]:
+    """What was not taken is written again behind it, with ids that are 2^31 higher."""
+    with patch.object(ProducerLog, "end_run", lambda self: None):
         yield
 
 
@@ -95,9 +116,27 @@ _EVENTS = "tests/sequencer/test_told_events.py::"
 
 TOPIC_CHANGES: tuple[tuple[str, Callable[[], Any], str], ...] = (
     ("readers.18", tell_of_every_election, _EVENTS + "test_an_election_is_told_once"),
-    ("readers.18", number_what_waits, _EVENTS + "test_what_the_topic_has_waits_no_more"),
+    (
+        "readers.18",
+        number_what_waits,
+        _EVENTS + "test_what_the_topic_is_known_to_have_waits_no_more",
+    ),
     ("readers.18", tell_what_was_refused, _EVENTS + "test_what_is_refused_did_not_happen"),
-    ("readers.18", forget_who_writes_events, _EVENTS + "test_who_writes_events_is_never_forgotten"),
+    (
+        "readers.29",
+        number_events_from_what_is_left,
+        "tests/sequencer/test_recovery.py::test_one_node_goes_on_alone_and_keeps_all_positions",
+    ),
+    (
+        "readers.29",
+        forget_what_is_written,
+        _EVENTS + "test_group_0_keeps_what_a_majority_has_not_merged_durably",
+    ),
+    (
+        "readers.29",
+        write_again_in_the_same_run,
+        _EVENTS + "test_what_was_not_taken_is_written_again_in_another_run",
+    ),
     ("readers.18", let_anybody_tell, _EVENTS + "test_nobody_else_writes_events"),
     (
         "placement.12",

@@ -22,7 +22,6 @@ from samelog.sequencer.state.tables.transactions import (
     InitProducer,
 )
 from samelog.sequencer.state.tables.views import CreateViewCommand
-from samelog.sequencer.state.units.events import untold
 from tests.sequencer.test_ending import TOPIC, data_group, group_0
 
 GROUP, LOST, HERE, OTHER = 1, 1, 4000, 2
@@ -70,7 +69,7 @@ def test_offsets_behind_the_end_are_lowered_to_it_and_told(cluster: StateMachine
     event = cluster.state.events.remembered[-1]
     assert event.kind == "offsets-lowered"
     assert event.text.endswith("Lowered: ahead in t-0 from 5000 to 4000")
-    told = untold(cluster.state, cluster.state.topics.by_id["e" * 32])[-1]
+    told = cluster.state.events.waiting[-1]
     assert (told.kind, told.subject, told.detail) == (event.kind, "group 1", event.text)
 
 
@@ -81,7 +80,7 @@ def test_the_status_of_the_cluster_lists_that_a_group_went_on_alone(cluster: Sta
     (event,) = [each for each in cluster.state.events.remembered if each.kind == "majority-lost"]
     assert event.text.startswith("group 1 went on with one replica alone.")
     assert event.text.endswith("Partitions: t-0 at 4000")
-    told = untold(cluster.state, cluster.state.topics.by_id["e" * 32])
+    told = cluster.state.events.waiting
     assert ("majority-lost", event.text) in {(each.kind, each.detail) for each in told}
 
 

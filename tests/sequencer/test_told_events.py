@@ -5,23 +5,28 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
 from samelog.archiver.command import ArchiveCommand
 from samelog.config.authorisation import Rights
-from samelog.config.tables.node import Expiry, Grant
+from samelog.config.tables.node import Grant
 from samelog.format import _kernels as kernels
 from samelog.format.compression import decompress
+from samelog.kafka.any_broker import AppendResult
+from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.event_writer import EventWriter
-from samelog.sequencer.state import expiry
+from samelog.kafka.producer_log import ProducerLog
+from samelog.sequencer.merge.dedup import Judgement, judge_ids
 from samelog.sequencer.state.command_base import Rejection
-from samelog.sequencer.state.instructions import Sequence5
+from samelog.sequencer.state.commands import decode_commands, encode_commands
+from samelog.sequencer.state.instructions import Verdict
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.events import NoteElection, RecordEvent
+from samelog.sequencer.state.tables.events import EventsWritten, NoteElection, RecordEvent
 from samelog.sequencer.state.tables.members import Member, NodeStarted, RaiseLevel, SetMembers
 from samelog.sequencer.state.tables.mirrors import CreateMirror, MirrorGap, PromoteMirrors
-from samelog.sequencer.state.tables.placement import PlaceTopic
+from samelog.sequencer.state.tables.placement import OpenPartition
 from samelog.sequencer.state.tables.resets import HardReset, SoftReset
 from samelog.sequencer.state.tables.sites import AddSite, RemoveSite
 from samelog.sequencer.state.tables.topics import (
@@ -31,7 +36,7 @@ from samelog.sequencer.state.tables.topics import (
     DeleteTopicCommand,
 )
 from samelog.sequencer.state.tables.views import CreateViewCommand, DropViewCommand
-from samelog.sequencer.state.units.events import EVENTS_PRODUCER, topic_of_events, untold
+from samelog.sequencer.state.units.events import topic_of_events
 from tests.sequencer.mirroring import SOURCE
 
 A, B = Member(0, "a", "a:1", "i", True), Member(1, "b", "b:1", "j", True)
@@ -49,11 +54,10 @@ def told(machine: StateMachine) -> list[tuple[int, str, str]]:
     return [(each.number, each.kind, each.subject) for each in machine.state.events.waiting]
 
 
-def written(machine: StateMachine, first: int, last: int) -> None:
-    """The topic has these events."""
-    batch = Sequence5(EVENTS_PRODUCER, 0, first, last, first)
-    machine.state.producers.batches.setdefault(EVENTS_PRODUCER, {}).setdefault(1, []).append(batch)
-    machine.state.producers.seen_ms[EVENTS_PRODUCER] = 1
+def merged(machine: StateMachine, last: int) -> None:
+    """The topic has events up to this one, by an entry of its group."""
+    machine.state.watermarks.learn(1, [("e", last)])
+    machine.state.partitions.by_number[1].next_offset = last + 1
 
 
 def test_what_happens_is_numbered(machine: StateMachine) -> None:
@@ -152,32 +156,18 @@ def test_an_election_is_told_once(machine: StateMachine) -> None:
     assert [subject for _, kind, subject in told(machine) if kind == "election"] == ["n3"]
 
 
-def test_what_the_topic_has_waits_no_more(machine: StateMachine) -> None:
-    machine.apply(CreateTopicCommand("t", "t", 1, {}, 1))
-    topic = topic_of_events(machine.state)
-    assert topic is not None
-    written(machine, 0, 0)
-    assert [each.number for each in untold(machine.state, topic)] == [1]
+def test_what_the_topic_is_known_to_have_waits_no_more(machine: StateMachine) -> None:
+    for name in ("t", "u"):
+        machine.apply(CreateTopicCommand(name, name, 1, {}, 1))
+    command = EventsWritten("e", 1)
+    assert decode_commands(encode_commands([command])) == [command]
     again = StateMachine.decode(machine.encode())
-    again.apply(CreateTopicCommand("u", "u", 1, {}, 1))
-    written(again, 1, 1)
+    again.apply(EventsWritten("another", 2))
+    assert [number for number, _, _ in told(again)] == [0, 1, 2]
+    again.apply(command)
+    again.apply(EventsWritten("e", 0))
     again.apply(CreateTopicCommand("v", "v", 1, {}, 1))
     assert [number for number, _, _ in told(again)] == [2, 3]
-
-
-def test_who_writes_events_is_never_forgotten(machine: StateMachine) -> None:
-    written(machine, 0, 0)
-    machine.state.producers.seen_ms[7] = 1
-    found = expiry.due(machine, 1 << 60, Expiry(), is_released=lambda entry: True)
-    assert found is not None
-    assert [producer for producer, _ in found.producers] == [7]
-
-
-def test_events_are_in_no_data_group(machine: StateMachine) -> None:
-    machine.apply(DeleteTopicCommand("e"))
-    refused = machine.apply(PlaceTopic(0, "e2", "__events", {}, 1, [], [1]))
-    assert isinstance(refused, Rejection)
-    assert "on every node" in refused.message
 
 
 def test_nobody_else_writes_events() -> None:
@@ -189,40 +179,148 @@ def test_nobody_else_writes_events() -> None:
     assert not rights.may_publish("samelog://user/x", "s", "__events")
 
 
-class Log:
-    """Takes batches, as ProducerLog does."""
+class World:
+    """Group 0 and the group of the topic, which may be another one; one node leads both."""
 
-    def __init__(self) -> None:
-        self.batches: list[bytes] = []
+    def __init__(self, cluster: StateMachine, group: StateMachine | None = None) -> None:
+        self.cluster, self.group = cluster, cluster if group is None else group
+        self.opened: list[int | None] = []
+        self.batches: list[list[tuple[int, bytes | None]]] = []
+        self.outcome = AppendResult(ErrorCode.none)
+        self.cursors: dict[int, int] = {}
+        self.leads = True
+        replica = SimpleNamespace(
+            raft=SimpleNamespace(
+                group=SimpleNamespace(raft=SimpleNamespace(term=4)),
+                coordinator=SimpleNamespace(cursors=self.cursors),
+                proposer=SimpleNamespace(
+                    propose=self._propose, clock=SimpleNamespace(wall_ms=lambda: 1000)
+                ),
+            ),
+            logs=SimpleNamespace(machine=self.group, intake=SimpleNamespace(checker=None)),
+        )
+        self.raft_group = replica.raft.group
+        groups = SimpleNamespace(replica_of=lambda number: replica)
+        self.writer = EventWriter("a", 0, cast(Any, replica.raft), cluster, cast(Any, groups))
 
-    async def open(self, topic: Any, index: int) -> None:
-        pass
+    async def _propose(self, command: Any) -> Any:
+        outcome = self.cluster.apply(command)
+        if self.group is not self.cluster:
+            self.group.apply(command)
+        return outcome
 
-    def append(self, topic: Any, index: int, data: memoryview, records: int) -> Any:
-        self.batches.append(bytes(data))
+    async def _open(self, log: ProducerLog, topic: Any, index: int) -> None:
+        self.opened.append(log._own.dedup_base)
+        log._run = cast(Any, SimpleNamespace(inputs={topic.partition_numbers[index]: 1}))
+
+    def _append(self, topic: Any, index: int, data: Any, records: int) -> Any:
+        batch = bytes(data)
+        found = kernels.decode_records(batch, 0, len(batch), "__events", 0, decompress)
+        first = int.from_bytes(batch[53:57], "big")
+        self.batches.append([(first + at, each.key) for at, each in enumerate(found)])
         done = asyncio.get_running_loop().create_future()
-        done.set_result(None)
+        done.set_result(self.outcome)
         return done
 
+    def look(self, times: int = 1) -> None:
+        async def body() -> None:
+            for _ in range(times):
+                await self.writer.look()
 
-def test_the_leader_writes_what_waits_with_its_numbers(machine: StateMachine) -> None:
-    async def propose(command: Any) -> Any:
-        return machine.apply(command)
+        self.raft_group.is_leader = self.leads
 
-    raft = SimpleNamespace(
-        proposer=SimpleNamespace(propose=propose),
-        group=SimpleNamespace(is_leader=True, raft=SimpleNamespace(term=4)),
-    )
-    taken, clock = Log(), SimpleNamespace(wall_ms=lambda: 1000)
-    writer = EventWriter("a", cast(Any, raft), machine, cast(Any, taken), cast(Any, clock))
-    topic = topic_of_events(machine.state)
+        def open_(log: ProducerLog, topic: Any, index: int) -> Any:
+            return self._open(log, topic, index)
+
+        def append(log: ProducerLog, topic: Any, index: int, data: Any, records: int) -> Any:
+            return self._append(topic, index, data, records)
+
+        with (
+            patch.object(ProducerLog, "open", open_),
+            patch.object(ProducerLog, "append", append),
+            patch.object(ProducerLog, "start"),
+            patch.object(ProducerLog, "close"),
+        ):
+            asyncio.run(body())
+
+
+@pytest.fixture(params=["group 0", "data group"])
+def world(machine: StateMachine, request: pytest.FixtureRequest) -> World:
+    """With the topic in either kind of group."""
+    if request.param == "group 0":
+        return World(machine)
+    group = StateMachine()
+    group.apply(OpenPartition(1, "e", "__events", {}, 1, [1]))
+    return World(machine, group)
+
+
+def test_the_leader_writes_what_waits_with_its_numbers(world: World) -> None:
+    world.look()
+    [batch] = world.batches
+    assert batch == [(0, b"topic created"), (1, b"topic altered"), (2, b"election")]
+    topic = topic_of_events(world.cluster.state)
     assert topic is not None
-    asyncio.run(writer.tell(topic))
-    [batch] = taken.batches
-    records = kernels.decode_records(batch, 0, len(batch), "__events", 0, decompress)
-    kinds = [record.key for record in records]
-    assert kinds == [b"topic created", b"topic altered", b"election"]
     assert len(topic.schemas) == 1
-    written(machine, 0, 2)
-    asyncio.run(writer.tell(topic))
-    assert len(taken.batches) == 1
+    world.look(2)
+    assert len(world.batches) == 1, "it is on its way"
+    world.cluster.apply(CreateTopicCommand("t", "t", 1, {}, 1))
+    world.look()
+    assert world.batches[1:] == [[(3, b"topic created")]]
+    assert world.opened == [0]
+
+
+def test_who_does_not_lead_the_group_of_the_topic_writes_nothing(world: World) -> None:
+    world.leads = False
+    world.look()
+    assert (world.batches, world.opened) == ([], [])
+
+
+def test_another_leader_goes_on_behind_what_the_topic_has(world: World) -> None:
+    world.cluster.apply(CreateTopicCommand("t", "t", 1, {}, 1))
+    merged(world.group, 1)
+    world.look()
+    assert [number for number, _ in world.batches[0]] == [2, 3]
+
+
+def test_what_was_not_taken_is_written_again_in_another_run(world: World) -> None:
+    """In the same run its numbers would be read as 2^31 higher ones, and swallow all later ones."""
+    world.outcome = AppendResult(ErrorCode.not_leader_or_follower)
+    world.look(2)
+    assert [[number for number, _ in each] for each in world.batches] == [[0, 1, 2]] * 2
+    assert world.opened == [0, 0]
+
+
+def test_group_0_keeps_what_a_majority_has_not_merged_durably(world: World) -> None:
+    world.look()
+    merged(world.group, 2)
+    world.look(2)
+    assert len(told(world.cluster)) == 3
+    world.cursors[1] = 2
+    world.look(2)
+    assert len(told(world.cluster)) == 3
+    world.cursors[1] = 3
+    world.look(2)
+    assert told(world.cluster) == []
+
+
+def test_numbers_that_a_recovery_leaves_out_begin_another_batch(world: World) -> None:
+    world.look()
+    merged(world.group, 2)
+    left_out = 1 << 20
+    world.cluster.apply(CreateTopicCommand("t", "t", 1, {}, 1))
+    world.cluster.state.events.next_number += left_out
+    world.cluster.apply(CreateTopicCommand("u", "u", 1, {}, 1))
+    world.look(2)
+    numbers = [[number for number, _ in each] for each in world.batches[1:]]
+    assert numbers == [[3], [4 + left_out]]
+    assert judge_ids(2, 4 + left_out, 1) == Judgement(Verdict.TAKE)
+
+
+def test_a_topic_that_is_created_again_has_dedup_ids_of_its_own(world: World) -> None:
+    world.look()
+    merged(world.group, 2)
+    world.cluster.apply(DeleteTopicCommand("e"))
+    assert told(world.cluster) == []
+    world.cluster.apply(CreateTopicCommand("f", "__events", 1, {}, 1))
+    world.cluster.apply(EventsWritten("e", 9))
+    assert told(world.cluster) == [(3, "topic created", "__events")]

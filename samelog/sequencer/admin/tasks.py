@@ -15,7 +15,6 @@ from samelog.admin import placement_requests as place
 from samelog.admin.answers import ClusterSettings
 from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.consensus import NotLeader
-from samelog.format.names import EVENTS_TOPIC
 from samelog.placement import operations
 from samelog.placement.changes import AnyChange, PauseTasks, SetDefaultCopies
 from samelog.placement.defaults import default_copies
@@ -125,9 +124,8 @@ def _check_may_leave(node: ServedNode, topic: Topic) -> None:
     if all(each in state.placement.partitions for each in topic.partition_numbers):
         return
     is_mirror = state.mirrors.of_topic(topic.topic_id) is not None
-    if is_mirror or topic.name == EVENTS_TOPIC:
-        what = "is a mirror" if is_mirror else "tells what happens"
-        text = f"topic {topic.name!r} {what}: it stays on every node"
+    if is_mirror:
+        text = f"topic {topic.name!r} is a mirror: it stays on every node"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, text)
 
 

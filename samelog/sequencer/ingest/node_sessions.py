@@ -1,5 +1,5 @@
 """Sessions that nodes write themselves: what Kafka clients produce at a node goes into the node's
-own session, `kafka-<number of the node>`.
+own session, `kafka-<number of the node>`; what happens to the cluster goes into `events-<number>`.
 
 Such a session's run is closed once its node has been away for a while: what it took and could not
 have merged was never acknowledged, its clients have sent it elsewhere, and it must not appear when
@@ -24,14 +24,19 @@ GONE_S = 10.0
 
 
 def session_of(node: int) -> str:
-    """The session that a node writes."""
+    """The session that a node writes for its Kafka clients."""
     return f"kafka-{node}"
+
+
+def events_session_of(node: int) -> str:
+    """The session in which a node writes the cluster's events."""
+    return f"events-{node}"
 
 
 def check_owner(identity: str, session: str) -> None:
     """Raises RequestRefused if a publisher claims a node's session."""
     if node_of(session) is not None and not identity.startswith(NODE_PREFIX):
-        text = f"session names like {session!r} are for what Kafka clients write"
+        text = f"session names like {session!r} are for what nodes write themselves"
         raise RequestRefused(FaultCode.NOT_AUTHORISED, text, "choose another name")
 
 

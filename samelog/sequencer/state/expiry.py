@@ -28,7 +28,6 @@ from samelog.sequencer.state.tables.transactions import (
     TimeOutTransaction,
 )
 from samelog.sequencer.state.two_phase import TwoPhase
-from samelog.sequencer.state.units.events import EVENTS_PRODUCER
 
 MOST_AHEAD_MS = 10_000
 """By so much may clocks of nodes differ."""
@@ -90,7 +89,7 @@ def crowded(
 def _idle_producers(machine: StateMachine, seen_before: int) -> Iterator[tuple[int, int]]:
     named, logs = machine.state.transactions.producers, machine.state.open_transactions
     for producer, seen_ms in machine.state.producers.seen_ms.items():
-        is_idle = seen_ms < seen_before and producer != EVENTS_PRODUCER
+        is_idle = seen_ms < seen_before
         if is_idle and producer not in named and not logs.has_any(producer):
             yield producer, seen_ms
 

@@ -22,7 +22,7 @@ from samelog.sequencer.state.command_base import Rejection, WhyNot
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.instructions import Merge, VoidRecordsCommand
 from samelog.sequencer.state.tables.access import ACCESS_COMMANDS
-from samelog.sequencer.state.tables.events import NoteElection, RecordEvent
+from samelog.sequencer.state.tables.events import EventsWritten, NoteElection, RecordEvent
 from samelog.sequencer.state.tables.groups import GROUP_COMMANDS
 from samelog.sequencer.state.tables.members import NodeStarted
 from samelog.sequencer.state.tables.mirrors import CreateMirror, FollowSource
@@ -42,7 +42,7 @@ from samelog.sequencer.state.tables.sessions import (
 )
 from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.types import STATE_VERSION, State
-from samelog.sequencer.state.units.events import TELLERS, note_events
+from samelog.sequencer.state.units.events import TELLERS, events_written, note_events
 from samelog.sequencer.state.units.groups import change_groups
 from samelog.sequencer.state.units.logs import (
     LOG_CHANGES,
@@ -169,6 +169,7 @@ APPLY: dict[type, Callable[[State, Any], Any]] = {
     NodeStarted: lambda state, command: state.members.start(command),
     NoteElection: _note_election,
     FollowSource: follow_source,
+    EventsWritten: events_written,
     LowerOffsets: lower_offsets,
     **dict.fromkeys((SoftReset, HardReset), reset),
     **dict.fromkeys(GROUP_COMMANDS, change_groups),

@@ -37,7 +37,14 @@ class NoteElection(Command, frozen=True, tag=121):
     at_ms: int
 
 
-EventCommand = RecordEvent | NoteElection
+class EventsWritten(Command, frozen=True, tag=122):
+    """A majority of the topic's group has merged all events up to this number durably."""
+
+    topic_id: str
+    number: int
+
+
+EventCommand = RecordEvent | NoteElection | EventsWritten
 
 
 class ToldEvent(msgspec.Struct, frozen=True, array_like=True):

@@ -534,7 +534,7 @@ def follows(place: SessionPosition | Input, part: Range) -> bool:
 
 REMEMBERED_SHARE = 10
 """An identity's remembered sessions and inputs are at most so many times those it may have open."""
-_OF_NODE = re.compile(r"kafka-(\d{1,9})", re.ASCII)
+_OF_NODE = re.compile(r"(?:kafka|events)-(\d{1,9})", re.ASCII)
 
 
 def node_of(session: str) -> int | None:

@@ -1,11 +1,11 @@
 """What is told of the cluster's life, as records of the topic `__events`, if there is one.
 
 The command that changes something numbers what is to be told, so every node has the same events in
-the same order. The leader writes them to the topic; the number is the sequence of a producer that
-nobody else is, so the topic has each of them once, in order, whoever leads when.
+the same order. The leader of the group that has the topic writes them to it; the number is the id
+of the record, so the topic has each of them once, in order, under every leader.
 
-Invariant (216): an event has one number, without gaps; what waits is what the topic does not have.
-Without the topic nothing is kept.
+Invariant: an event has one number, of which only recoveries and promotions leave some out; it waits
+until the topic is known to have it. Without the topic nothing is kept.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from samelog.placement.changes import StartTask, TurnTask
 from samelog.sequencer.state.instructions import VoidRecordsCommand
 from samelog.sequencer.state.tables.events import (
     NOT_SAID,
+    EventsWritten,
     Happened,
     NoteElection,
     RecordEvent,
-    ToldEvent,
 )
 from samelog.sequencer.state.tables.members import (
     LetIn,
@@ -62,25 +62,11 @@ from samelog.sequencer.state.types import State
 from samelog.sequencer.state.units.mirrors import gap_to_come, promotion_event
 from samelog.sequencer.state.units.recovered_offsets import recovery_events
 
-EVENTS_PRODUCER = (1 << 63) - 2
-"""No producer of Kafka's ever gets this id."""
-
 
 def topic_of_events(state: State) -> Topic | None:
     """The topic, if there is one."""
     topic_id = state.topics.by_name.get(EVENTS_TOPIC)
     return None if topic_id is None else state.topics.by_id[topic_id]
-
-
-def untold(state: State, topic: Topic) -> list[ToldEvent]:
-    """What the topic does not have yet."""
-    last = _last_written(state, topic)
-    return [each for each in state.events.waiting if each.number > last]
-
-
-def _last_written(state: State, topic: Topic) -> int:
-    batches = state.producers.batches.get(EVENTS_PRODUCER, {}).get(topic.partition_numbers[0], ())
-    return batches[-1].last if batches else NOT_SAID
 
 
 def note_events(state: State, found: Iterable[Happened]) -> None:
@@ -89,8 +75,14 @@ def note_events(state: State, found: Iterable[Happened]) -> None:
     if topic is None:
         state.events.waiting.clear()
         return
-    state.events.written(_last_written(state, topic))
     state.events.wait(found)
+
+
+def events_written(state: State, command: EventsWritten) -> None:
+    """The topic has events up to this number, unless it is another one by now."""
+    topic = topic_of_events(state)
+    if topic is not None and topic.topic_id == command.topic_id:
+        state.events.written(command.number)
 
 
 # --- by command -----------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from samelog.format.names import EVENTS_TOPIC
 from samelog.placement.cluster_ids import root_of
 from samelog.sequencer.state.command_base import Rejection, WhyNot
 from samelog.sequencer.state.tables.feeds import RESERVED_NAMES
@@ -50,9 +49,6 @@ def problem_with_new(
         return "MIRROR", text
     if not isinstance(command, PlaceTopic):
         return None
-    if command.name == EVENTS_TOPIC:
-        text = f"topic {command.name!r} is on every node: name no number of copies"
-        return "INVALID_TOPIC", text
     return problem_with_place(state.placement, state.members.by_number, command)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tests.cluster_sim.cut_leaders import cutting
 from tests.cluster_sim.kinds import KINDS_OF_TOPICS, of_kind
 from tests.cluster_sim.mutants import MUTANTS, hunted
 from tests.cluster_sim.options import Options, converting, from_seed, many_groups
@@ -20,6 +21,7 @@ from tests.cluster_sim.run import (
     SimulationFailed,
     outcome,
     outcome_of_converting,
+    outcome_of_cutting,
     outcome_of_groups,
     outcome_of_kind,
     outcome_of_recreating,
@@ -60,6 +62,8 @@ def _kind(
         return sharing, outcome_of_sharing
     if arguments.rotting:
         return rotting, outcome_of_rotting
+    if arguments.cutting:
+        return cutting, outcome_of_cutting
     if arguments.recreating and arguments.converting:
         return recreating_in_groups, outcome_of_recreating_in_groups
     if arguments.recreating:
@@ -81,6 +85,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--recreating", action="store_true", help="topics are created again")
     parser.add_argument("--rotting", action="store_true", help="publishers' files rot")
     parser.add_argument("--sharing", action="store_true", help="sessions share connections")
+    parser.add_argument("--cutting", action="store_true", help="leaders of groups lose group 0")
     parser.add_argument("--skip", default="", help="numbers of faults to leave out: 3,17")
     parser.add_argument("--safety", type=float, help="seconds until everything is healed")
     parser.add_argument("--jobs", type=int, default=0, help="worlds at a time; 0: all processors")

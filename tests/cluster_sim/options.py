@@ -123,6 +123,8 @@ class Options:
     """It is one of `shared_connections.sharing`: sessions share the connections of a process."""
     kind: str = ""
     """Of its topics, as `kinds` names it; empty: it is as the seed says."""
+    cuts_leaders: bool = False
+    """It is one of `cut_leaders.cutting`: leaders of data groups lose the leader of group 0."""
     skip: frozenset[int] = frozenset()
     """Numbers of planned faults that are left out."""
 

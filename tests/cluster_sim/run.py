@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tests.cluster_sim.cut_leaders import cutting
 from tests.cluster_sim.kinds import of_kind
 from tests.cluster_sim.options import Options, converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating, recreating_in_groups
@@ -78,6 +79,9 @@ def again(options: Options) -> str:
     if options.shares:
         made = sharing
         parts.append("--sharing")
+    if options.cuts_leaders:
+        made = cutting
+        parts.append("--cutting")
     if options.safety_s != made(seed).safety_s:
         parts.append(f"--safety {options.safety_s}")
     return "again: " + " ".join(parts)
@@ -168,6 +172,11 @@ def _outcome(options: Options, *, shrinks: bool) -> Result | str:
         return run_options(options)
     except SimulationFailed as failure:
         return str(shrunk(failure)) if shrinks else failure.summary
+
+
+def outcome_of_cutting(seed: int, *, shrinks: bool) -> Result | str:
+    """As outcome, of the world whose leaders of data groups lose group 0."""
+    return _outcome(cutting(seed), shrinks=shrinks)
 
 
 def outcome_of_sharing(seed: int, *, shrinks: bool) -> Result | str:

@@ -14,6 +14,7 @@ import pytest
 from samelog.replicator.pull.repair_pull import RepairPull
 from samelog.sequencer.cluster import peers
 from samelog.wire import member_queues
+from tests.cluster_sim.cut_leaders import cutting
 from tests.cluster_sim.mutants import Mutant
 from tests.cluster_sim.options import converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating, recreating_in_groups
@@ -21,6 +22,7 @@ from tests.cluster_sim.rot import rotting
 from tests.cluster_sim.run import SimulationFailed, run_options, run_seed, run_world
 from tests.cluster_sim.shared_connections import sharing
 from tests.cluster_sim.world import World
+from tests.mutants.keeping import lead_without_group_0
 from tests.mutants.publisher_damage import (
     go_on_before_it_is_merged,
     let_newer_runs_pass,
@@ -193,6 +195,20 @@ def test_worlds_of_shared_connections_find_a_planted_bug() -> None:
     with one_session_ends_all(), pytest.raises(SimulationFailed) as failed:
         run_options(sharing(3))
     assert failed.value.rule == "everything is merged in time"
+
+
+@pytest.mark.usefixtures("simulates")
+def test_worlds_hold_whose_leaders_of_data_groups_lose_group_0() -> None:
+    worlds = [World(cutting(seed)) for seed in (1, 2)]
+    assert sum(run_world(world).acknowledged for world in worlds) > 0
+    assert all(world.cut_leaders.left for world in worlds)
+
+
+@pytest.mark.usefixtures("simulates", "plants_bugs")
+def test_worlds_whose_leaders_lose_group_0_find_a_planted_bug() -> None:
+    with lead_without_group_0(), pytest.raises(SimulationFailed) as failed:
+        run_options(cutting(1))
+    assert failed.value.rule == "who hears group 0 leads"
 
 
 SHORT_BYTES = 400

@@ -34,6 +34,7 @@ from tests.cluster_sim.actor import Actor
 from tests.cluster_sim.canonical import CanonicalLog
 from tests.cluster_sim.checked import Misfits, lacks_schema
 from tests.cluster_sim.checker import Checker
+from tests.cluster_sim.cut_leaders import CutLeaders
 from tests.cluster_sim.data_groups import DataGroups
 from tests.cluster_sim.determinism import nothing_real
 from tests.cluster_sim.faults import Faults
@@ -105,6 +106,7 @@ class World:
         self.spanning = Spanning(self)
         self.transactions = Transactions(self)
         self.data_groups = DataGroups(self)
+        self.cut_leaders = CutLeaders(self)
         self._violation: Violation | None = None
         self._done: Callable[[], bool] = lambda: False
         self._next_look = 0.0
@@ -131,6 +133,7 @@ class World:
                 self.membership.plan()
                 self.transactions.plan()
                 self.data_groups.plan()
+                self.cut_leaders.plan()
                 self.spanning.plan()
                 self.create_topics()
                 self._run_until(self.options.safety_s)

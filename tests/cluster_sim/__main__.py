@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from tests.cluster_sim.cut_leaders import cutting
+from tests.cluster_sim.forgetting import forgetting
 from tests.cluster_sim.kinds import KINDS_OF_TOPICS, of_kind
 from tests.cluster_sim.mutants import MUTANTS, hunted
 from tests.cluster_sim.options import Options, converting, from_seed, many_groups
@@ -22,6 +23,7 @@ from tests.cluster_sim.run import (
     outcome,
     outcome_of_converting,
     outcome_of_cutting,
+    outcome_of_forgetting,
     outcome_of_groups,
     outcome_of_kind,
     outcome_of_recreating,
@@ -64,6 +66,8 @@ def _kind(
         return rotting, outcome_of_rotting
     if arguments.cutting:
         return cutting, outcome_of_cutting
+    if arguments.forgetting:
+        return forgetting, outcome_of_forgetting
     if arguments.recreating and arguments.converting:
         return recreating_in_groups, outcome_of_recreating_in_groups
     if arguments.recreating:
@@ -86,6 +90,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rotting", action="store_true", help="publishers' files rot")
     parser.add_argument("--sharing", action="store_true", help="sessions share connections")
     parser.add_argument("--cutting", action="store_true", help="leaders of groups lose group 0")
+    parser.add_argument("--forgetting", action="store_true", help="group 0 forgets transactions")
     parser.add_argument("--skip", default="", help="numbers of faults to leave out: 3,17")
     parser.add_argument("--safety", type=float, help="seconds until everything is healed")
     parser.add_argument("--jobs", type=int, default=0, help="worlds at a time; 0: all processors")

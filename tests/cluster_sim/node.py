@@ -37,6 +37,7 @@ from samelog.sequencer.node import Node
 from samelog.sequencer.raft.group import Applier
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.sequencer.serving import serve_node
+from samelog.sequencer.state.commands import decode_commands
 from samelog.store.disk.disk_errors import DiskFault
 from tests.cluster_sim.actor import CLUSTER, NO_FILES, PORT, Actor
 from tests.cluster_sim.checked import SimJudge
@@ -112,6 +113,8 @@ class Recorder:
                 world.judge(world.checker.died_applying, self._actor, entry, state)
             raise
         world.judge(world.checker.applied, self._actor, entry, outcomes)
+        if world.options.forgets and node is not None and entry.data:
+            world.forgetting.applied(node.cluster, decode_commands(entry.data))
         return outcomes
 
     def install(self, snapshot: Snapshot) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tests.cluster_sim.cut_leaders import cutting
+from tests.cluster_sim.forgetting import forgetting
 from tests.cluster_sim.kinds import of_kind
 from tests.cluster_sim.options import Options, converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating, recreating_in_groups
@@ -82,6 +83,9 @@ def again(options: Options) -> str:
     if options.cuts_leaders:
         made = cutting
         parts.append("--cutting")
+    if options.forgets:
+        made = forgetting
+        parts.append("--forgetting")
     if options.safety_s != made(seed).safety_s:
         parts.append(f"--safety {options.safety_s}")
     return "again: " + " ".join(parts)
@@ -177,6 +181,11 @@ def _outcome(options: Options, *, shrinks: bool) -> Result | str:
 def outcome_of_cutting(seed: int, *, shrinks: bool) -> Result | str:
     """As outcome, of the world whose leaders of data groups lose group 0."""
     return _outcome(cutting(seed), shrinks=shrinks)
+
+
+def outcome_of_forgetting(seed: int, *, shrinks: bool) -> Result | str:
+    """As outcome, of the world in which group 0 forgets transactions."""
+    return _outcome(forgetting(seed), shrinks=shrinks)
 
 
 def outcome_of_sharing(seed: int, *, shrinks: bool) -> Result | str:

@@ -15,6 +15,7 @@ from samelog.replicator.pull.repair_pull import RepairPull
 from samelog.sequencer.cluster import peers
 from samelog.wire import member_queues
 from tests.cluster_sim.cut_leaders import cutting
+from tests.cluster_sim.forgetting import forgetting
 from tests.cluster_sim.mutants import Mutant
 from tests.cluster_sim.options import converting, from_seed, many_groups
 from tests.cluster_sim.recreation import recreating, recreating_in_groups
@@ -22,6 +23,7 @@ from tests.cluster_sim.rot import rotting
 from tests.cluster_sim.run import SimulationFailed, run_options, run_seed, run_world
 from tests.cluster_sim.shared_connections import sharing
 from tests.cluster_sim.world import World
+from tests.mutants.deciding import wait_for_what_is_forgotten
 from tests.mutants.keeping import lead_without_group_0
 from tests.mutants.publisher_damage import (
     go_on_before_it_is_merged,
@@ -209,6 +211,20 @@ def test_worlds_whose_leaders_lose_group_0_find_a_planted_bug() -> None:
     with lead_without_group_0(), pytest.raises(SimulationFailed) as failed:
         run_options(cutting(1))
     assert failed.value.rule == "who hears group 0 leads"
+
+
+@pytest.mark.usefixtures("simulates")
+def test_worlds_hold_in_which_group_0_forgets_transactions() -> None:
+    worlds = [World(forgetting(seed)) for seed in (1, 2)]
+    assert sum(run_world(world).acknowledged for world in worlds) > 0
+    assert all(world.forgetting.forgotten for world in worlds)
+
+
+@pytest.mark.usefixtures("simulates", "plants_bugs")
+def test_worlds_in_which_group_0_forgets_find_a_planted_bug() -> None:
+    with wait_for_what_is_forgotten(), pytest.raises(SimulationFailed) as failed:
+        run_options(forgetting(1))
+    assert failed.value.rule == "everything is merged in time"
 
 
 SHORT_BYTES = 400

@@ -93,7 +93,8 @@ class TransactionalClient(RemoteClient):
             for topic in range(self.world.options.topics)
             for partition in range(self.world.options.partitions)
         ]
-        places += self.world.spanning.places
+        placed = self.world.spanning.places
+        places = placed if placed and self.world.options.forgets else places + placed
         chosen = self._chance.sample(places, self._chance.randint(1, len(places)))
         attempt = Attempt(len(self.attempts), chosen)
         self.attempts.append(attempt)

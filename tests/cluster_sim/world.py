@@ -38,6 +38,7 @@ from tests.cluster_sim.cut_leaders import CutLeaders
 from tests.cluster_sim.data_groups import DataGroups
 from tests.cluster_sim.determinism import nothing_real
 from tests.cluster_sim.faults import Faults
+from tests.cluster_sim.forgetting import Forgetting, shorter
 from tests.cluster_sim.history import History
 from tests.cluster_sim.inode import Inode
 from tests.cluster_sim.kinds import settings_of
@@ -107,6 +108,7 @@ class World:
         self.transactions = Transactions(self)
         self.data_groups = DataGroups(self)
         self.cut_leaders = CutLeaders(self)
+        self.forgetting = Forgetting(self)
         self._violation: Violation | None = None
         self._done: Callable[[], bool] = lambda: False
         self._next_look = 0.0
@@ -134,6 +136,7 @@ class World:
                 self.transactions.plan()
                 self.data_groups.plan()
                 self.cut_leaders.plan()
+                self.forgetting.plan()
                 self.spanning.plan()
                 self.create_topics()
                 self._run_until(self.options.safety_s)
@@ -360,4 +363,6 @@ def _knobs(options: Options) -> Iterator[None]:
         stack.enter_context(patch.object(compactor, "MEMORY_BYTES", 0))
         stack.enter_context(known())
         stack.enter_context(rejections.watched())
+        if options.forgets:
+            stack.enter_context(shorter())
         yield

@@ -16,7 +16,6 @@ from samelog.sequencer.state.instructions import MergeExtras, Verdict
 from samelog.sequencer.state.tables import transactions as transaction_table
 from samelog.sequencer.state.tables.open_transactions import LogTransactions, OpenTransactionsTable
 from samelog.sequencer.state.tables.transactions import (
-    EndTransaction,
     Transaction,
     TransactionsTable,
 )
@@ -84,16 +83,17 @@ def fence_nobody() -> Iterator[None]:
 @contextmanager
 def abort_with_offsets() -> Iterator[None]:
     """Offsets of a transaction are committed, whatever is decided."""
-    original = transactions._end
+    original = transactions._apply
 
-    def end(state: State, command: EndTransaction) -> Any:
-        known = state.transactions.by_id.get(command.transactional_id)
-        groups = {} if known is None else known.groups
+    def apply(state: State, command: Any) -> Any:
+        known = state.transactions.by_id.get(getattr(command, "transactional_id", ""))
+        groups = known.groups if known is not None and known.is_open else {}
         outcome = original(state, command)
-        transactions._commit(state, command, groups)
+        if known is not None and not known.is_open:
+            transactions._commit(state, command, groups)
         return outcome
 
-    with patch.object(transactions, "_end", end):
+    with patch.object(transactions, "_apply", apply):
         yield
 
 

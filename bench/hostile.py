@@ -11,8 +11,8 @@ on two connections of each protocol to each node; each has as many elements as a
 
 Every node, the hostile process and the other client have a scheduling group each, with equal
 shares: on a host of few processors the hostile process takes no more of them than any other.
-`--kind busy` sends nothing, but computes on two processors in that group: what is left of the ratio
-then is the price of a busy host, not of requests.
+`--kind busy` sends nothing, but computes on two processors in that group: its ratio is the price of
+a busy host, not of requests.
 """
 
 from __future__ import annotations

@@ -142,8 +142,8 @@ def test_throttles_that_nothing_has_are_taken_back(wire: Wire, admin: AdminClien
     rate, replicas = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
     assert codes(4, "0", rate, 1) == [0]
     assert codes(2, topic, replicas, 1) == [0]
-    assert codes(4, "0", "num.io.threads", 1) == [42]
-    assert codes(4, "0", rate, 0) == [42]
+    assert codes(4, "0", "num.io.threads", 1) == [40]
+    assert codes(4, "0", rate, 0) == [40]
 
 
 def test_what_is_archived_of_a_partition_stays_so(

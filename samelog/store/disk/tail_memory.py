@@ -37,13 +37,18 @@ class _TailPiece:
         self.data: bytearray | memoryview = bytearray()
         """What was large when it was written is a view, and does not grow."""
 
+    @property
+    def end(self) -> tuple[int, int]:
+        """The place behind it."""
+        return self.place[0], self.place[1] + len(self.data)
+
 
 _PLACE = attrgetter("place")
 
 
 def is_lasting(data: Bytes) -> bool:
     """Whether these bytes never change, and keep little else in memory: a view that is read-only
-    was given away by whoever wrote the bytes.
+    was given away by its writer.
     """
     if not isinstance(data, memoryview):
         return isinstance(data, bytes)
@@ -61,7 +66,7 @@ class TailMemory:
 
     def __init__(self, limit_bytes: int, *, copies_large: bool = True) -> None:
         """`limit_bytes` 0: nothing is kept. `copies_large`: much that is written at once is kept
-        even if it has to be copied. Where it is read once, the file's pages have it as cheaply.
+        even if that takes a copy. Where it is read once, the file's pages have it as cheaply.
         """
         self.limit_bytes = limit_bytes
         self.copies_large = copies_large
@@ -135,15 +140,14 @@ class LogTail:
 
     def _piece_of(self, layout: int, segment: int, byte: int, *, is_large: bool) -> _TailPiece:
         newest = self._pieces[-1] if self._pieces and self._layout == layout else None
-        size = 0 if newest is None else len(newest.data)
-        if newest is None or (byte and newest.place != (segment, byte - size)):
+        if newest is None or (byte and newest.end != (segment, byte)):
             self.clear()
             self._layout = layout
             return self._begin(segment, byte)
-        can_grow = isinstance(newest.data, bytearray) and size < self._memory.piece_bytes
-        if byte == 0 or is_large or not can_grow:
-            return self._begin(segment, byte)
-        return newest
+        can_grow = isinstance(newest.data, bytearray) and not is_large and byte > 0
+        if can_grow and len(newest.data) < self._memory.piece_bytes:
+            return newest
+        return self._begin(segment, byte)
 
     def _begin(self, segment: int, byte: int) -> _TailPiece:
         piece = _TailPiece(self, segment, byte)

@@ -119,7 +119,8 @@ class EventInfo(AdminAnswer, frozen=True):
 
 class NodeInfo(AdminAnswer, frozen=True):
     """One member, in its own words, as the answering node heard them `age_s` seconds ago (its own:
-    0). `not_ready`: why its /readyz answers 503; empty if it answers 200.
+    0). `not_ready`: why its /readyz answers 503; empty if it answers 200. `host`: what it shares
+    with others that fail with it.
     """
 
     name: str
@@ -134,6 +135,7 @@ class NodeInfo(AdminAnswer, frozen=True):
     maintenance_until_ms: int = 0
     not_ready: str = ""
     age_s: float = 0.0
+    host: str = ""
 
 
 class Resources(AdminAnswer, frozen=True):

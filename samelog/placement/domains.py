@@ -1,60 +1,72 @@
-"""How far the copies of a group are apart: failure domains, the widest first.
+"""How far the copies of a group are apart: hosts, and failure domains, the widest first.
 
 `rack` names a member's domains with slashes: two members in `lon/r1` and `lon/r2` share a site. How
-badly members are spread is, for each width, how many pairs of them share a domain of that width.
+badly members are spread is how many pairs of them share a host, and then, for each width, how many
+share a domain of that width.
 
-Invariant: what is worse for a wider domain is worse, whatever it does for narrower ones.
+Invariant: what is worse for hosts is worse, whatever it does for domains; what is worse for a wider
+domain is worse, whatever it does for narrower ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Set
 from itertools import combinations
 
 from samelog.placement.table import PlacementTable
 
 DEPTH = 3
 Shared = tuple[int, ...]
-"""For each width, how many pairs share a domain of it; less is better."""
+"""How many pairs share a host, and for each width how many share a domain of it; less is better."""
 
 
 class Domains:
     """Where the members are."""
 
     def __init__(self, table: PlacementTable) -> None:
+        self.host = table.host_of
         self._paths = {each.number: _paths(each.rack) for each in table.members.values()}
-        self.are_one = len(set(self._paths.values())) <= 1
+        self._on_host: dict[str, set[int]] = {}
+        for number in table.members:
+            self._on_host.setdefault(self.host(number), set()).add(number)
+        is_one_each = len(self._on_host) in (1, len(table.members))
+        self.are_one = len(set(self._paths.values())) <= 1 and is_one_each
         """Whether there is nothing to be spread over."""
         self._least: dict[tuple[int, tuple[int, ...]], Shared] = {}
 
     def shared(self, member: int, others: Iterable[int]) -> Shared:
         """What a member shares with others."""
-        mine, counts = self.path(member), [0] * DEPTH
+        host, mine, counts = self.host(member), self.path(member), [0] * (1 + DEPTH)
         for other in others:
-            for depth, (here, there) in enumerate(zip(mine, self.path(other), strict=True)):
+            counts[0] += host == self.host(other)
+            for depth, (here, there) in enumerate(zip(mine, self.path(other), strict=True), 1):
                 counts[depth] += here == there
         return tuple(counts)
 
     def shared_within(self, members: Collection[int]) -> Shared:
         """What members share with each other."""
-        counts = [0] * DEPTH
+        counts = [0] * (1 + DEPTH)
         for one, other in combinations(members, 2):
-            for depth, (here, there) in enumerate(
-                zip(self.path(one), self.path(other), strict=True)
-            ):
-                counts[depth] += here == there
+            for width, is_shared in enumerate(self.shared(one, [other])):
+                counts[width] += is_shared
         return tuple(counts)
 
     def choose(
         self, copies: int, among: Iterable[int], cost: Callable[[int], tuple[int, ...]]
     ) -> list[int]:
-        """Members for a new group: as far apart as can be, then those that cost least."""
+        """Members for a new group, one at most of each host: as far apart as can be, then those
+        that cost least.
+        """
         left, chosen = set(among), list[int]()
         while left and len(chosen) < copies:
             best = min(left, key=lambda each: (self.shared(each, chosen), *cost(each), each))
             chosen.append(best)
-            left.remove(best)
+            left -= self.neighbours(best)
         return chosen
+
+    def neighbours(self, member: int) -> Set[int]:
+        """The members of its host, itself included."""
+        return self._on_host.get(self.host(member), {member})
 
     def least(self, copies: int, among: Collection[int]) -> Shared:
         """What so many members share at least."""

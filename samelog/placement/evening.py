@@ -10,7 +10,7 @@ Invariant: where any moves can even two members out, some are found.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass
 
 from samelog.placement.domains import Domains
@@ -134,7 +134,7 @@ class Evening:
         return group not in self._taken and self._may_move(group)
 
     def _copy_to_move(self, here: int, there: int, used: Collection[int]) -> int | None:
-        """One that brings no copies nearer to each other."""
+        """One that brings no copies nearer to each other, and is not on the host already."""
         place = here, self._domains.path(there)
         if place not in self._allowed:
             self._allowed[place] = {
@@ -142,9 +142,15 @@ class Evening:
                 for each in self._holdings.held.get(here, ())
                 if self._is_free(each) and self._is_as_far(each, here, there)
             }
-        held = self._holdings.held.get(there, set())
+        held = self._held_beside(there, here)
         return min(self._allowed[place] - held - self._taken - set(used), default=None)
+
+    def _held_beside(self, there: int, here: int) -> Set[int]:
+        """Groups of which the host would have two copies if one came from `here`."""
+        held, others = self._holdings.held, self._domains.neighbours(there) - {there, here}
+        found = held.get(there, set())
+        return found.union(*[held.get(each, ()) for each in others]) if others else found
 
     def _is_as_far(self, group: int, here: int, there: int) -> bool:
         rest = [each for each in self._holdings.members[group] if each != here]
-        return self._domains.shared(there, rest) <= self._domains.shared(here, rest)
+        return self._domains.shared(there, rest)[1:] <= self._domains.shared(here, rest)[1:]

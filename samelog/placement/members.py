@@ -6,7 +6,7 @@ is a partition or a power cut, and no time to make copies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -14,7 +14,7 @@ from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.values import PlacedGroup
 
 MANY = 3
-"""One in so many members is silent: too many to be replaced without an operator's word."""
+"""One in so many hosts is silent: too many to be replaced without an operator's word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ class MemberStates:
     """The state of each member at one time."""
 
     def __init__(self, table: PlacementTable, limits: PlacementLimits, now_ms: int) -> None:
+        self._host_of = {number: table.host_of(number) for number in table.members}
         self._draining = frozenset(filter(table.is_draining, table.members))
         self._leaving = frozenset(filter(table.is_leaving, table.members))
         after_ms = limits.replace_after_ms
@@ -78,6 +79,9 @@ class MemberStates:
         self._states: Mapping[int, Availability] = {
             number: state(number, is_draining=number in self._draining) for number in table.members
         }
+        able = list(filter(self.may_hold, self._states))
+        self._able, self.hosts = len(able), self.count_hosts(able)
+        """How many members may hold replicas that vote, up or not, and how many hosts have some."""
         self._are_many_silent = self._many_silent(table)
         self._reading = {
             number: (site, state(number, is_draining=number in self._leaving))
@@ -91,7 +95,7 @@ class MemberStates:
 
     def changed_since(self, before: MemberStates) -> set[int]:
         """Members of which something else has to be thought now."""
-        if (self._are_many_silent, self.hosts) != (before._are_many_silent, before.hosts):
+        if self._counts != before._counts:
             return {*self._states, *before._states}
         return {
             each
@@ -102,19 +106,29 @@ class MemberStates:
         }
 
     @property
-    def hosts(self) -> int:
-        """How many members may hold replicas that vote, up or not."""
-        return len(self._states) - len(self._draining)
+    def _counts(self) -> tuple[bool, int, int]:
+        """What matters to every group."""
+        return self._are_many_silent, self._able, self.hosts
 
-    def is_host(self, member: int) -> bool:
+    def count_hosts(self, members: Iterable[int]) -> int:
+        """On how many hosts these members are."""
+        return len({self._host_of[each] for each in members})
+
+    def may_hold(self, member: int) -> bool:
         """Return whether a member may hold replicas that vote, up or not."""
         return member in self._states and member not in self._draining
 
+    def places_for(self, group: PlacedGroup, members: Iterable[int]) -> int:
+        """How many of these members can have a copy of a group: one of each host, unless an
+        operator chose them.
+        """
+        return len(set(members)) if group.is_pinned else self.count_hosts(members)
+
     def copies_of(self, group: PlacedGroup) -> int:
         """Return how many copies a group is to have: its goal, as far as hosts exist for it. A dead
-        member counts as a host until it is drained or removed.
+        member counts until it is drained or removed.
         """
-        return min(group.goal, max(1, self.hosts))
+        return min(group.goal, max(1, self._able if group.is_pinned else self.hosts))
 
     def may_read(self, site: str) -> list[int]:
         """Who may be given replicas that only read, in a site."""
@@ -158,7 +172,17 @@ class MemberStates:
         )
 
     def _many_silent(self, table: PlacementTable) -> bool:
-        gone = (Availability.SILENT, Availability.LOST)
-        silent = {each for each, state in self._states.items() if state in gone}
-        holding = {each for each in silent if table.held.get(each)}
-        return len(holding) * MANY >= len(self._states) - len(silent - holding) > 0
+        """Whether a third of the hosts is silent. Each counts with the share of its members that
+        are silent, of those that hold anything; one that holds nothing and says nothing does not
+        count.
+        """
+        gone, members = (Availability.SILENT, Availability.LOST), dict[str, list[int]]()
+        for number, host in self._host_of.items():
+            members.setdefault(host, []).append(number)
+        silent, hosts = 0.0, len(members)
+        for there in members.values():
+            quiet = {each for each in there if self._states[each] in gone}
+            holding = [each for each in there if table.held.get(each)]
+            silent += len(quiet.intersection(holding)) / max(1, len(holding))
+            hosts -= not holding and len(quiet) == len(there)
+        return silent * MANY >= hosts > 0

@@ -59,12 +59,14 @@ class Outlook:
 
     def member_for(self, group: PlacedGroup, loses: int | None = None) -> int | None:
         """Who had best get a copy: whom an operator named, who is far from the others, who has
-        least.
+        least. No host gets two, unless an operator chose the members.
         """
         rest = [each for each in group.members if each != loses]
         able = [each for each in self.states.in_service if each not in group.everybody]
+        hosts = {self.domains.host(each) for each in rest}
+        free = [each for each in able if group.is_pinned or self.domains.host(each) not in hosts]
         return min(
-            [each for each in group.wanted if each in able] or able,
+            [each for each in group.wanted if each in able] or free,
             key=lambda each: (self.domains.shared(each, rest), self.holdings.count(each), each),
             default=None,
         )
@@ -120,7 +122,7 @@ def needs_of(look: Outlook, group: PlacedGroup) -> tuple[list[Need], Need | None
 
 
 def _nobody(group: PlacedGroup) -> str:
-    return f"no member is in service that has no copy of group {group.number}"
+    return f"no host is in service that has no copy of group {group.number}"
 
 
 def _orphan(look: Outlook, group: PlacedGroup) -> Need | None:
@@ -181,7 +183,7 @@ def _to_assign(look: Outlook, group: PlacedGroup) -> tuple[list[int], list[int]]
     """Return which members that were asked for and exist a group lacks, and which it has too much;
     the latter stay where others do not exist.
     """
-    possible = [each for each in group.wanted if look.states.is_host(each)]
+    possible = [each for each in group.wanted if look.states.may_hold(each)]
     lacks = [each for each in possible if each not in group.members]
     surplus = sorted({*group.members} - {*group.wanted})
     return lacks, surplus if lacks or (possible and len(possible) == group.goal) else []

@@ -76,7 +76,11 @@ def _check_homes(table: PlacementTable, states: MemberStates, member: PlacedMemb
     others = [each for each in states.expected if each != member.number]
     leaving = {member.number, *filter(table.is_draining, table.members)}
     groups = set[int]().union(*[table.held.get(each, ()) for each in leaving])
-    homeless = [each for each in groups if len(others) < _least(table, states, each)]
+    homeless = [
+        each
+        for each in groups
+        if states.places_for(table.groups[each], others) < _least(table, states, each)
+    ]
     if homeless:
         names = table.names(others) or "nobody"
         text = f"without {member.name}, {_some(homeless)} would have too few members: {names}"
@@ -91,7 +95,8 @@ def _least(table: PlacementTable, states: MemberStates, number: int) -> int:
     group = table.groups[number]
     if table.is_abandoned(group):
         return 0
-    return 1 if group.goal > states.hosts else min(group.goal, len(group.replicas))
+    is_short = group.goal > states.copies_of(group)
+    return 1 if is_short else min(group.goal, len(group.replicas))
 
 
 def stop_draining(table: PlacementTable, name: str) -> list[AnyChange]:

@@ -17,7 +17,8 @@ from samelog.placement.values import METADATA, PlacedGroup, PlacedPartition, Pla
 
 @dataclass(frozen=True, slots=True)
 class PlacedMember:
-    """A member as placement sees it. `rack` is where it is, the widest domain first: `lon/r2`.
+    """A member as placement sees it. `rack` is where it is, the widest domain first: `lon/r2`;
+    `host`: what it shares with others that fail with it; empty: nothing.
 
     `silent_since_ms`: since when group 0's leader hears nothing of it; None if it does.
     `is_leaving`: another member comes in its place, and it goes once it has no replicas.
@@ -29,6 +30,7 @@ class PlacedMember:
     maintenance_until_ms: int = 0
     silent_since_ms: int | None = None
     is_leaving: bool = False
+    host: str = ""
 
 
 class PlacementTable:
@@ -123,7 +125,7 @@ class PlacementTable:
         """A member is new, or changed."""
         before = self.members.get(member.number)
         self.members[member.number] = member
-        if before is None or before.rack != member.rack:
+        if before is None or (before.rack, before.host) != (member.rack, member.host):
             self.changed.update(self.groups)
 
     def drop_member(self, number: int) -> None:
@@ -149,6 +151,11 @@ class PlacementTable:
     def named(self, name: str) -> PlacedMember | None:
         """The member of that name."""
         return next((each for each in self.members.values() if each.name == name), None)
+
+    def host_of(self, member: int) -> str:
+        """The host of a member; one that has none is alone on its own."""
+        known = self.members.get(member)
+        return known.host if known is not None and known.host else f"member {member}"
 
     def names(self, numbers: Iterable[int]) -> str:
         """Members, for a sentence."""

@@ -79,7 +79,8 @@ def place_topic(
     PlacementRefused.
     """
     check_copies(copies)
-    able = _able(states, copies)
+    domains = Domains(table)
+    able = _able(states, domains, copies)
     free = [
         each
         for each in table.groups.values()
@@ -87,7 +88,7 @@ def place_topic(
     ]
     filled = sum(table.size_of(each.number) for each in free) + partitions
     missing = _groups_wanted(filled, len(able), copies, limits) - len(free)
-    first, made = table.placement.next_group, _make_groups(table, able, copies, missing)
+    first, made = table.placement.next_group, _make_groups(table, domains, able, copies, missing)
     sizes = [(table.size_of(each.number), each.number) for each in free]
     sizes += [(0, first + place) for place in range(len(made))]
     chosen = [*islice(cycle([number for _, number in sorted(sizes)]), partitions)]
@@ -95,15 +96,18 @@ def place_topic(
     return TopicPlacement(tuple(chosen), tuple(made[:used]))
 
 
-def _able(states: MemberStates, copies: int) -> list[int]:
-    """Who may hold a new group: of those who are away for a moment, a minority."""
+def _able(states: MemberStates, domains: Domains, copies: int) -> list[int]:
+    """Who may hold a new group: of those who are away for a moment, a minority, and only of hosts
+    that have nobody else.
+    """
     able = states.in_service
     if not able:
         text = "no member is in service"
         raise PlacementRefused("NO_MEMBER", text, "samelog node list shows why")
-    away = [each for each in states.expected if each not in able]
-    lacks = max(0, copies - len(able))
-    return able + away[: min(lacks, len(able) - 1)]
+    hosts = states.count_hosts(able)
+    away = [each for each in states.expected if domains.neighbours(each).isdisjoint(able)]
+    lacks = max(0, copies - hosts)
+    return able + domains.choose(min(lacks, hosts - 1), away, lambda _each: ())
 
 
 def _groups_wanted(partitions: int, members: int, copies: int, limits: PlacementLimits) -> int:
@@ -117,10 +121,10 @@ def _most(members: int) -> int:
 
 
 def _make_groups(
-    table: PlacementTable, able: Sequence[int], copies: int, missing: int
+    table: PlacementTable, domains: Domains, able: Sequence[int], copies: int, missing: int
 ) -> list[NewGroup]:
     """Each on those who hold fewest, as far apart as can be; led by who shall lead fewest."""
-    domains, made = Domains(table), []
+    made = []
     held = {each: len(table.held.get(each, ())) for each in able}
     led = dict.fromkeys(able, 0)
     for group in table.groups.values() if missing > 0 else ():

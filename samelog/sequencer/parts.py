@@ -201,8 +201,10 @@ class PeerParts:
 
     def may_hold(self, number: int, state: State, now: float) -> bool:
         """Whether a member may begin a replica of a new group: it is heard, accepts bytes, its
-        votes count, and it knows that the cluster has begun.
+        votes count, it knows that the cluster has begun, and its host is known.
         """
+        if number not in state.members.started:
+            return False
         is_up = self.presence.is_heard(number, now) and self.presence.takes_in(number, now)
         return is_up and self.counts(number, state) and self.keeper.has_entries(number)
 

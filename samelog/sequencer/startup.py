@@ -117,7 +117,8 @@ async def _record_life(member: MemberParts, raft: RaftParts) -> None:
     """Let the cluster remember this life, however long there may be no leader."""
     record = member.directory.record
     name, level = member.config.name, raft.upgrade.supported
-    command = NodeStarted(name, record.boot, record.number, record.incarnation, level)
+    host = member.config.place.host or name
+    command = NodeStarted(name, record.boot, record.number, record.incarnation, level, host)
     while True:
         try:
             await raft.proposer.propose(command)

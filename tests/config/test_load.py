@@ -194,6 +194,7 @@ max_record_bytes = 1000
 recovery_bytes_per_s = "100Mi"
 snapshot_interval_s = 0.5
 site = "lon"
+host = "machine-1"
 raft_dir = "raft-disk"
 disk_stop_percent = 90
 [quotas]

@@ -138,12 +138,12 @@ def test_the_default_is_described_altered_and_taken_back(world: World, admin: Ad
 def test_more_copies_than_nodes_are_refused_here_and_taken_with_a_warning_there(
     world: World, admin: AdminClient
 ) -> None:
-    with pytest.raises(KafkaException, match="replication factor 4; there are 3"):
+    with pytest.raises(KafkaException, match="replication factor 4; there are 3 hosts"):
         made_by_kafka(admin, 4)
     made = ask(world.cluster.client_config(), CreateTopic(f"n-{uuid.uuid4()}", 1, {}, 4))
     assert made.copies == 4
     assert made.warnings == (
-        "4 copies were asked for and 3 nodes can have one: more are made when nodes join",
+        "4 copies were asked for and 3 hosts can have one: more are made when others join",
     )
 
 

@@ -53,6 +53,7 @@ from tests.mutants.elections import PATIENCE
 from tests.mutants.enforcing import ENFORCING
 from tests.mutants.forgetting import FORGETTING
 from tests.mutants.granting import GRANTING
+from tests.mutants.hosts import HOSTS
 from tests.mutants.idle_sessions import IDLE_SESSIONS
 from tests.mutants.in_use import IN_USE
 from tests.mutants.judging import JUDGING
@@ -434,6 +435,7 @@ PLANTED = (
             *PLACING,
             *SCARCITY,
             *DEFAULTS,
+            *HOSTS,
             *CLOCKS,
             *KEEPING,
             *DATA_GROUPS,

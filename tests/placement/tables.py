@@ -15,10 +15,17 @@ from samelog.placement.values import NewGroup, PlacedPartition, Placement
 LIMITS = PlacementLimits(replace_after_ms=60_000)
 
 
-def table_of(members: int, *groups: Sequence[int], racks: Sequence[str] = ("",)) -> PlacementTable:
+def table_of(
+    members: int,
+    *groups: Sequence[int],
+    racks: Sequence[str] = ("",),
+    hosts: Sequence[str] = ("",),
+) -> PlacementTable:
     """Members 1 and up, and groups on some of them; the first of each shall lead, and does."""
     named = [
-        PlacedMember(number, f"n{number}", racks[number % len(racks)])
+        PlacedMember(
+            number, f"n{number}", racks[number % len(racks)], host=hosts[number % len(hosts)]
+        )
         for number in range(1, members + 1)
     ]
     table = PlacementTable(Placement(), named)

@@ -325,7 +325,7 @@ def test_a_dead_member_leaves_a_group_that_nobody_can_fill() -> None:
     create(table, 1, 4)
     silence(table, 4)
     [blocked] = planned_from(table, LATER)
-    assert (blocked.kind, blocked.obstacle[:9]) == (TaskKind.REPLACE, "no member")
+    assert (blocked.kind, blocked.obstacle[:7]) == (TaskKind.REPLACE, "no host")
     apply(table, *operations.drain(table, states_of(table, LATER), "n4"))
     [task] = begun(table, LATER)
     assert (task.kind, task.gets, task.loses) == (TaskKind.REPLACE, None, 4)

@@ -57,6 +57,9 @@ class World:
         self.chance = random.Random(seed)
         self.deaths, self.fate = deaths, random.Random(f"deaths {seed}")
         self.places = random.Random(f"sites {seed}")
+        self.homes = random.Random(f"hosts {seed}")
+        self.per_host = self.homes.choice((1, 1, 2, 3))
+        """How many members share a host, about."""
         self.is_deadly = deaths > 0
         self.phases: dict[int, Phase] = {}
         self.died_in: set[Phase] = set()
@@ -174,7 +177,8 @@ class World:
     def add_member(self) -> None:
         number, self.next_member = self.next_member, self.next_member + 1
         rack = self.racks[number % len(self.racks)]
-        self.table.put_member(PlacedMember(number, f"n{number}", rack))
+        host = f"h{self.homes.randint(1, 9 // self.per_host)}" if self.per_host > 1 else ""
+        self.table.put_member(PlacedMember(number, f"n{number}", rack, host=host))
         put_in_site(self.table, number, self.places)
         self.cluster.up.add(number)
 
@@ -381,6 +385,7 @@ class World:
             is_to_go = gets.is_leaving or task.gets in self.table.placement.draining
             if task.replica is not None and is_to_go:
                 raise Harm(f"{task} gives to a member that is to have nothing")
+        self.check_hosts(task)
         if task.kind is not TaskKind.REPLACE or task.loses not in members:
             return
         loses = members[task.loses]
@@ -393,14 +398,24 @@ class World:
         if since is None or self.now_ms - since < LIMITS.replace_after_ms:
             raise Harm(f"{task} replaces a member that is not lost")
         silent = [
-            each
+            each.number
             for each in members.values()
             if each.silent_since_ms is not None
             and self.now_ms >= each.maintenance_until_ms
             and self.table.held.get(each.number)
         ]
-        if len(silent) * 3 >= len(members):
+        if self.per_host == 1 and len(silent) * 3 >= len(members):
             raise Harm(f"{task} replaces one of {len(silent)} silent members")
+
+    def check_hosts(self, task: PlacementTask) -> None:
+        """No task gives a host a second copy."""
+        group = self.table.groups[task.group]
+        if task.replica is None or task.kind in (TaskKind.READ, TaskKind.ASSIGN):
+            return
+        rest = [each for each in group.members if each != task.loses]
+        host = self.table.host_of(-1 if task.gets is None else task.gets)
+        if host in map(self.table.host_of, rest) and not group.is_pinned:
+            raise Harm(f"{task} gives {host} a second copy")
 
     def check_tasks(self) -> None:
         """One task for a group, and so many for a member."""
@@ -506,7 +521,8 @@ class World:
             if not set(group.wanted) <= set(able):
                 return
             raise Harm(f"{group} is not where it is wanted")
-        others = set(able) - set(group.members)
+        hosts = [self.table.host_of(each) for each in group.members]
+        others = {each for each in able if self.table.host_of(each) not in hosts}
         homeless = [each for each in group.members if each not in able]
         copies = self.states().copies_of(group)
         if others and (homeless or len(group.members) != copies):
@@ -518,12 +534,16 @@ class World:
         domains = Domains(self.table)
         if group.is_pinned or homeless:
             return
+        if len(set(hosts)) < len(hosts):
+            raise Harm(f"{group} has two copies on a host: {hosts}")
         if domains.shared_within(group.members) > domains.least(len(group.members), able):
             raise Harm(f"{group} is too near")
 
     def _check_even(self, able: list[int]) -> None:
         groups = self.table.groups.values()
         if any(each.is_pinned for each in groups) or len(self.racks) > 1 or not able:
+            return
+        if self.per_host > 1:  # hosts have more members than others
             return
         if any(not set(each.members) <= set(able) for each in groups):
             return

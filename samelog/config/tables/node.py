@@ -337,6 +337,14 @@ class NodePlaces(ConfigTable):
         _NODE,
         Without("none"),
     ] = ""
+    host: Annotated[
+        str,
+        "What the node shares with others that fail with it, as a machine: copies of a partition "
+        "are on different hosts",
+        checked_name(check_session_name),
+        _NODE,
+        Without("the node's name"),
+    ] = ""
     raft_dir: Annotated[
         str,
         "A directory of its own for Raft's files, as on another disk: docs/operations.md",

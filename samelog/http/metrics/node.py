@@ -96,7 +96,7 @@ def _placement(node: ServedNode) -> Iterator[Sample]:
     held = Counter(member for group in table.groups.values() for member in group.everybody)
     for number, member in tuple(node.peers.members.all.items()):
         yield "samelog_group_replicas", (member.name,), held[number]
-    hosts = max(1, sum(map(table.may_hold, node.peers.members.all)))
+    hosts = node.logs.machine.state.hosts
     missing = sum(_lacks_copies(group, hosts, is_there) for group in table.groups.values())
     yield "samelog_groups_missing_copies", (), missing
     yield from _history(node)

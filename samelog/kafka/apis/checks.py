@@ -18,12 +18,14 @@ import msgspec
 
 from samelog.format.errors import InvalidName, LogFormatError
 from samelog.format.names import check_topic_name
+from samelog.format.nouns import counted
 from samelog.kafka.access.acls import AclOperation, AclResource
 from samelog.kafka.any_broker import AnyBroker, KafkaClient, WatchedLog
 from samelog.kafka.api import AnyCall
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
 from samelog.kafka.codec.schemas import TopicAnswers, TopicsResponse
+from samelog.placement.defaults import EVERYWHERE, copies_of_new
 from samelog.runtime.slices import slices
 from samelog.sequencer.ingest.batch_check import (
     KEYED_RECORDS,
@@ -143,10 +145,13 @@ def check_partitions(count: int) -> int:
     return count
 
 
-def check_replicas(count: int, nodes: int) -> None:
-    """Raises ApiError unless there are so many nodes."""
-    if count == 0 or count < -1 or count > nodes:
-        text = f"replication factor {count}; there are {nodes} nodes"
+def check_replicas(state: State, count: int) -> None:
+    """Raises ApiError unless there are so many hosts, or none is said."""
+    is_everywhere = (
+        copies_of_new(state.placement, count, len(state.members.by_number)) == EVERYWHERE
+    )
+    if count == 0 or count < -1 or (count > state.hosts and not is_everywhere):
+        text = f"replication factor {count}; there are {counted(state.hosts, 'host')}"
         raise ApiError(ErrorCode.invalid_replication_factor, text)
 
 

@@ -251,7 +251,7 @@ def _partitions(call: NodeCall, wanted: Any) -> int:
             text = "an assignment must name partitions from 0 on, each once"
             raise ApiError(ErrorCode.invalid_replica_assignment, text)
         return len(indexes)
-    check_replicas(wanted.replication_factor, len(call.broker.nodes()))
+    check_replicas(call.broker.machine.state, wanted.replication_factor)
     if wanted.num_partitions == -1:
         return call.broker.defaults.num_partitions
     return int(wanted.num_partitions)

@@ -213,6 +213,7 @@ def _members(state: State, is_there: Callable[[int], bool], now_ms: int) -> list
             state.rack_of(number),
             state.members.maintenance.get(member.name, 0),
             None if is_there(number) else now_ms,
+            host=state.members.host_of(number),
         )
         for number, member in state.members.by_number.items()
     ]

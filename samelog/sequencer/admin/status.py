@@ -97,6 +97,7 @@ def node_info(node: ServedNode, member: Member) -> NodeInfo:
         until_ms,
         said.not_ready,
         round(age_s, 3),
+        node.logs.machine.state.members.host_of(member.number),
     )
 
 

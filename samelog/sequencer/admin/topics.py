@@ -170,8 +170,8 @@ def _new_topic(node: ServedNode, name: str, asked: int | None) -> TopicMade:
 
 def _lacking(asked: int, wanted: int) -> str:
     """What it means that there are fewer hosts than copies were asked for."""
-    there = counted(wanted, "node")
-    return f"{asked} copies were asked for and {there} can have one: more are made when nodes join"
+    there = counted(wanted, "host")
+    return f"{asked} copies were asked for and {there} can have one: more are made when others join"
 
 
 async def _made(creation: Awaitable[Any]) -> None:

@@ -132,6 +132,7 @@ class Placing:
                 self._excused_until_ms(state, member),
                 self._silent.get(number),
                 number in replaced,
+                state.members.host_of(number),
             )
             if table.members.get(number) != placed:
                 table.put_member(placed)
@@ -141,8 +142,10 @@ class Placing:
 
     def _excused_until_ms(self, state: State, member: Member) -> int:
         """In maintenance, or as long as it takes nothing in, a member gets nothing, and need not
-        lead.
+        lead; nor does one that is up before its host is known.
         """
+        if member.number not in state.members.started and self._presence.is_there(member.number):
+            return NEVER_MS
         if not self._presence.takes_in(member.number, self._clock.now()):
             return NEVER_MS
         until_ms = state.members.maintenance.get(member.name, 0) - self._clock.wall_ms()

@@ -145,8 +145,9 @@ class State(msgspec.Struct):
 
     @property
     def hosts(self) -> int:
-        """How many members may hold replicas of data groups that vote; at least one."""
-        return max(1, sum(map(self.placement.may_hold, self.members.by_number)))
+        """How many hosts have members that may hold replicas that vote; at least one."""
+        able = filter(self.placement.may_hold, self.members.by_number)
+        return max(1, len(set(map(self.members.host_of, able))))
 
     def rack_of(self, number: int) -> str:
         """Where a member says that it is: its site, and then the rack there."""

@@ -31,13 +31,15 @@ class Member(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 class MemberLives(NamedTuple):
     """Boot and id of a member's newest life, the id of the one that counts though it had forgotten
-    something (empty: none), and the feature level that the newest supports (0: not known).
+    something (empty: none), the feature level that the newest supports (0: not known), and the host
+    on which it is (empty: not known).
     """
 
     boot: int = 0
     incarnation: str = ""
     let_in: str = ""
     level: int = 0
+    host: str = ""
 
 
 class Advertised(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -63,7 +65,8 @@ class SetMembers(Command, frozen=True, tag=10):
 
 class NodeStarted(Command, frozen=True, tag=9):
     """A node's life: its durable boot counter and the random id of this start, so that a copy of
-    its directory, or another one, is recognised; and the newest feature level that it supports.
+    its directory, or another one, is recognised; the newest feature level that it supports, and its
+    host.
     """
 
     node: str
@@ -71,6 +74,7 @@ class NodeStarted(Command, frozen=True, tag=9):
     number: Unsigned32
     incarnation: str
     level: Unsigned32
+    host: str = ""
 
 
 class LetIn(Command, frozen=True, tag=45):
@@ -123,6 +127,10 @@ class MembersTable(msgspec.Struct):
     listeners: dict[int, list[Advertised]] = {}
     """Member -> where Kafka clients reach it."""
 
+    def host_of(self, number: int) -> str:
+        """Return the host of a member; one that has not said any is a host of its own."""
+        return self.started.get(number, MemberLives()).host or f"member {number}"
+
     def name_cluster(self, cluster_id: str) -> None:
         """Give the cluster its id; the first one stays."""
         self.cluster_id = self.cluster_id or cluster_id
@@ -143,7 +151,8 @@ class MembersTable(msgspec.Struct):
         known = self.started.get(command.number, MemberLives())
         if command.boot < known.boot:
             return Rejection("STALE_BOOT", f"{command.node} had boot {known.boot} already")
-        lives = MemberLives(command.boot, command.incarnation, known.let_in, command.level)
+        said = command.level, command.host
+        lives = MemberLives(command.boot, command.incarnation, known.let_in, *said)
         self.started[command.number] = lives
         return command.boot
 

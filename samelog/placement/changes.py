@@ -314,6 +314,7 @@ def make_group(placement: Placement, wanted: NewGroup, made_at: int) -> None:
         tuple(wanted.members),
         is_pinned=wanted.is_pinned,
         made_at=made_at,
+        was_used=wanted.is_default,
     )
     placement.next_group, placement.next_replica = number + 1, first + len(replicas)
 

@@ -67,7 +67,7 @@ def _alone(table: PlacementTable, number: int) -> list[int]:
     return [
         each.number
         for each in groups
-        if not {*table.healthy(each)} - {number} and not table.is_abandoned(each)
+        if not {*table.healthy(each)} - {number} and not table.is_empty(each)
     ]
 
 
@@ -93,7 +93,7 @@ def _least(table: PlacementTable, states: MemberStates, number: int) -> int:
     that exist is no obstacle, nor is a group that is about to end.
     """
     group = table.groups[number]
-    if table.is_abandoned(group):
+    if table.is_empty(group):
         return 0
     is_short = group.goal > states.copies_of(group)
     return 1 if is_short else min(group.goal, len(group.replicas))
@@ -213,7 +213,7 @@ def _turning(table: PlacementTable, number: int, how: str) -> PlacementTask:
 
 def balance() -> list[AnyChange]:
     """Even out, also what was cancelled before."""
-    kinds = (TaskKind.BALANCE, TaskKind.SPREAD, TaskKind.LEAD)
+    kinds = (TaskKind.BALANCE, TaskKind.SPREAD, TaskKind.LEAD, TaskKind.SPLIT)
     return [AllowTasks(kinds)]
 
 

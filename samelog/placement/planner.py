@@ -11,22 +11,36 @@ needed when it begins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
-from samelog.placement.changes import AnyChange, DropGroup, PreferLeader, ReachMembers, StartTask
+from samelog.placement.changes import (
+    AnyChange,
+    DropGroup,
+    PlaceGroups,
+    PreferLeader,
+    ReachMembers,
+    StartTask,
+    TurnTask,
+)
 from samelog.placement.domains import Domains
 from samelog.placement.evening import Evening
 from samelog.placement.holdings import Holdings
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.needs import Need, Outlook, needs_of
 from samelog.placement.sites import Sites
+from samelog.placement.splits import splits
 from samelog.placement.steps import next_step
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import GroupOrder, PartitionMove, PlacementTask, TaskKind, TaskState
-from samelog.placement.values import METADATA, PlacedGroup, Placement
+from samelog.placement.topics import default_groups, new_default_groups
+from samelog.placement.values import METADATA, NewGroup, PlacedGroup, Placement
 
+SEAL_MS, TRY_AGAIN_MS = 60_000, 3_600_000
+"""A partition that is copied, and still not sealed after so long, is left where it is for so long:
+a transaction, or a staged batch, may be open in it.
+"""
 STARTS_AT_ONCE = 256
 """So many tasks are begun by one look at most: they are one entry."""
 
@@ -39,6 +53,33 @@ class Planned:
     orders: list[GroupOrder] = field(default_factory=list)
     waits: dict[int, str] = field(default_factory=dict)
     """Task -> what it waits for."""
+
+
+class StuckSplits:
+    """Partitions that could not be sealed when groups were to be evened out, as far as this leader
+    knows: they are left where they are for a while.
+    """
+
+    def __init__(self) -> None:
+        self._copied: dict[int, int] = {}
+        """Task -> when its partition was found to be copied."""
+        self._until: dict[int, int] = {}
+
+    def __contains__(self, partition: int) -> bool:
+        return partition in self._until
+
+    def follow(self, tasks: Container[int], now_ms: int) -> None:
+        """Forget tasks that are over, and partitions that may be tried again."""
+        self._copied = {each: since for each, since in self._copied.items() if each in tasks}
+        self._until = {each: until for each, until in self._until.items() if now_ms < until}
+
+    def waits(self, task: PlacementTask, now_ms: int) -> bool:
+        """Whether the partition of a task has waited too long for its seal."""
+        since = self._copied.setdefault(task.number, now_ms)
+        if task.partition is None or now_ms - since < SEAL_MS:
+            return False
+        self._until[task.partition] = now_ms + TRY_AGAIN_MS
+        return True
 
 
 class PlacementPlanner:
@@ -57,6 +98,13 @@ class PlacementPlanner:
         self._settling: dict[int, AnyChange] = {}
         """Group -> what group 0 changes of it without a task."""
         self._is_even = False
+        self._counted: tuple[int, list[int], list[int]] | None = None
+        """With which table and members default groups were counted last."""
+        self._has_counted = False
+        """Whether partitions may be elsewhere since groups were evened out."""
+        self._stuck = StuckSplits()
+        self._to_make: tuple[NewGroup, ...] = ()
+        """Default groups that are missing."""
         self._sites = Sites()
         """As they were looked at last."""
         table.changed.update(table.groups)
@@ -109,8 +157,10 @@ class PlacementPlanner:
         self._table.follow(self._table.placement)
         planned = Planned()
         states = MemberStates(self._table, self._limits, now_ms)
-        self._go_on(states, planned, moved or {})
+        self._go_on(states, planned, moved or {}, now_ms)
         self._think_again(states)
+        if self._to_make:
+            planned.changes.append(PlaceGroups(self._table.placement.next_group, self._to_make))
         planned.changes += [self._settling[each] for each in sorted(self._settling)]
         if not planned.changes and not self._is_even:
             self._even_out(planned)
@@ -121,22 +171,48 @@ class PlacementPlanner:
     # --- what is under way ------------------------------------------------------------------------
 
     def _go_on(
-        self, states: MemberStates, planned: Planned, moved: dict[int, PartitionMove]
+        self,
+        states: MemberStates,
+        planned: Planned,
+        moved: dict[int, PartitionMove],
+        now_ms: int,
     ) -> None:
+        self._stuck.follow(self._table.placement.tasks, now_ms)
         for number in sorted(self._table.placement.tasks):
             task = self._table.placement.tasks[number]
-            step = next_step(self._table, states, task, moved.get(number, PartitionMove()))
+            has_moved = moved.get(number, PartitionMove())
+            if why := self._why_given_up(states, task, has_moved, now_ms):
+                planned.changes.append(TurnTask(number, TaskState.CANCELLING, why))
+                continue
+            step = next_step(self._table, states, task, has_moved)
             if step.order is not None:
                 planned.orders.append(step.order)
             if step.change is not None:
                 planned.changes.append(step.change)
             planned.waits[number] = step.waits_for
 
+    def _why_given_up(
+        self, states: MemberStates, task: PlacementTask, moved: PartitionMove, now_ms: int
+    ) -> str:
+        """Why a task that evens out is undone: it holds up what is more urgent, or waits for what
+        may never come. Empty if it goes on.
+        """
+        is_under_way = task.state is TaskState.RUNNING and not moved.is_sealed
+        if task.kind is not TaskKind.SPLIT or not is_under_way:
+            return ""
+        groups = (self._table.groups[each] for each in task.groups if each in self._table.groups)
+        members = {member for group in groups for member in group.members}
+        if any(states.must_be_replaced(each) or states.must_be_left(each) for each in members):
+            return "its groups have to give up a member"
+        is_stuck = moved.is_copied and self._stuck.waits(task, now_ms)
+        return "its partition cannot be sealed now" if is_stuck else ""
+
     # --- what is needed ---------------------------------------------------------------------------
 
     def _think_again(self, states: MemberStates) -> None:
         """Judge again the groups that may have changed."""
         moved, self._states = states.changed_since(self._states), states
+        self._count_defaults(states)
         groups = self._touched_by(moved)
         if moved or groups:
             self._domains = Domains(self._table)
@@ -148,7 +224,22 @@ class PlacementPlanner:
             self._judge(look, self._table.groups[number])
         self._look_at_metadata()
         is_same = all(self._holdings.of(number) == before[number] for number in groups)
-        self._is_even = self._is_even and is_same and not moved
+        self._is_even = self._is_even and is_same and not (moved or self._has_counted)
+        self._has_counted = False
+
+    def _count_defaults(self, states: MemberStates) -> None:
+        """Whether there are as many default groups as there should be, whenever it may matter."""
+        table = self._table
+        now = table.placement.version, states.in_service, states.expected
+        if now == self._counted:
+            return
+        self._counted, self._has_counted = now, True
+        for number in [n for n, need in self._needs.items() if need.kind is TaskKind.SPLIT]:
+            del self._needs[number]  # sizes may be others now
+        wanted, before = default_groups(table, states, self._limits), table.defaults
+        table.defaults = wanted
+        table.changed |= wanted ^ before
+        self._to_make = new_default_groups(table, states, self._limits)
 
     def _look_at_metadata(self) -> None:
         """The first partition of group 0 that shall be in a data group."""
@@ -260,7 +351,26 @@ class PlacementPlanner:
             )
         if not moves:
             planned.changes += [PreferLeader(each.group, each.gets) for each in evening.leaders()]
-        self._is_even = not moves and not planned.changes
+        if not moves and not planned.changes:
+            self._split()
+        self._is_even = not self._needs and not planned.changes
+
+    def _split(self) -> None:
+        """Even out partitions between groups, one of each group at once."""
+        table, kind = self._table, TaskKind.SPLIT
+        wished = table.placement.moves
+        touched = {*wished.values(), *map(table.group_of, wished)}
+
+        def is_free(group: int) -> bool:
+            is_declined = (kind, group) in table.placement.declined
+            return self._may_move(group) and group not in touched and not is_declined
+
+        def may_move(partition: int) -> bool:
+            return partition not in self._stuck
+
+        for each in splits(table, is_free, may_move):
+            need = Need(kind, each.group, reason="to even out")
+            self._needs[each.group] = replace(need, partition=each.partition, target=each.target)
 
     def _may_move(self, number: int) -> bool:
         if any(number in each for each in (self._table.occupied, self._needs, self._blocked)):

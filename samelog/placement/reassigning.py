@@ -121,7 +121,7 @@ def stop_reassigning(table: PlacementTable, partition: int) -> list[AnyChange]:
 
 
 def _reassigns(task: PlacementTask, placed: PlacedPartition) -> bool:
-    if task.kind is TaskKind.MOVE_PARTITION:
+    if task.kind in (TaskKind.MOVE_PARTITION, TaskKind.SPLIT):
         return task.partition == placed.number
     return task.kind is TaskKind.ASSIGN and task.group == placed.group
 

@@ -59,7 +59,7 @@ def next_step(
         return _move(table, task, moved)
     if group is None:
         return _end(task, TaskState.CANCELLED, f"group {task.group} is gone")
-    if task.kind is TaskKind.MOVE_PARTITION:
+    if task.kind in (TaskKind.MOVE_PARTITION, TaskKind.SPLIT):
         return _move(table, task, moved)
     return _of_group(table, states, task, group)
 

@@ -8,7 +8,7 @@ Invariant: a lookup is what a look through all values would give.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from samelog.placement.tasks import PlacementTask, TaskKind
@@ -53,6 +53,8 @@ class PlacementTable:
         """Member -> groups of which it has a replica that only reads."""
         self.contents: dict[int, set[int]] = {}
         """Group -> its partitions."""
+        self.defaults: Set[int] = frozenset()
+        """Default groups, as the planner wants them: they stay though they are empty."""
         self.occupied: dict[int, int] = {}
         """Group -> the task that has it."""
         self.changed: set[int] = set()
@@ -191,9 +193,15 @@ class PlacementTable:
         return member in self.placement.draining or (known is not None and known.is_leaving)
 
     def is_abandoned(self, group: PlacedGroup) -> bool:
-        """Return whether a group has lost its last partition, and none is to come."""
-        is_empty = group.was_used and not self.contents[group.number]
-        return is_empty and group.number not in self.placement.moves.values()
+        """Return whether a group ends: it is empty, and no default group."""
+        return self.is_empty(group) and group.number not in self.defaults
+
+    def is_empty(self, group: PlacedGroup) -> bool:
+        """Return whether a group has lost its last partition, or waits for one, and none is to
+        come.
+        """
+        has_none = group.was_used and not self.contents[group.number]
+        return has_none and group.number not in self.placement.moves.values()
 
     def is_owing(self, group: PlacedGroup) -> bool:
         """Return whether a group has yet to drop deleted topics, and may do so one day: most of its

@@ -28,6 +28,7 @@ class TaskKind(IntEnum):
     SPREAD = 8
     BALANCE = 9
     READ = 10
+    SPLIT = 11
 
 
 class TaskState(IntEnum):
@@ -45,7 +46,7 @@ class PlacementTask(msgspec.Struct, frozen=True, array_like=True):
     member loses its own (`loses`), or a member shall lead (`gets` alone, LEAD).
 
     READ is about replicas that only read: they never vote. MOVE_PARTITION moves `partition` from
-    `group` to `target`.
+    `group` to `target`, as somebody asked for; SPLIT does, to even groups out.
     """
 
     number: Unsigned32

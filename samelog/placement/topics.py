@@ -1,7 +1,8 @@
 """Into which groups the partitions of a new topic go, and which groups are made for them.
 
 Groups are for so many copies each. There are enough of them that every member has a share, and more
-as partitions come. Members that an operator names get a group of their own for each list and topic.
+as partitions come. Groups of the default goal exist before topics do, and every member leads as
+many of them. Members that an operator names get a group of their own for each list and topic.
 
 Invariant: of any members that may get copies and are equally far apart, none holds two groups more
 than another.
@@ -18,11 +19,12 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from samelog.placement.changes import PlaceGroups, apply_change, use_groups
+from samelog.placement.defaults import EVERYWHERE, default_copies
 from samelog.placement.domains import Domains
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PlacementRefused
-from samelog.placement.values import REPLICAS_MOST, NewGroup, Placement
+from samelog.placement.values import REPLICAS_MOST, NewGroup, PlacedGroup, Placement
 
 LED_PER_MEMBER = 20
 """So many groups for each member are made at most, however many partitions there are."""
@@ -81,19 +83,79 @@ def place_topic(
     check_copies(copies)
     domains = Domains(table)
     able = _able(states, domains, copies)
-    free = [
-        each
-        for each in table.groups.values()
-        if each.copies == copies and not each.is_pinned and table.has_majority(each)
-    ]
+    known = shared_groups(table, copies)
+    free = [each for each in known if table.has_majority(each)]
     filled = sum(table.size_of(each.number) for each in free) + partitions
-    missing = _groups_wanted(filled, len(able), copies, limits) - len(free)
+    if copies == default_copies(table.placement):
+        wanted = _defaults_wanted(filled, len(able), limits) - len(known)
+        missing = max(wanted, 0 if free else 1)
+    else:
+        missing = _groups_wanted(filled, len(able), copies, limits) - len(free)
     first, made = table.placement.next_group, _make_groups(table, domains, able, copies, missing)
     sizes = [(table.size_of(each.number), each.number) for each in free]
     sizes += [(0, first + place) for place in range(len(made))]
     chosen = [*islice(cycle([number for _, number in sorted(sizes)]), partitions)]
     used = max(0, max(chosen, default=0) - first + 1)  # new ones are taken in order
     return TopicPlacement(tuple(chosen), tuple(made[:used]))
+
+
+def shared_groups(table: PlacementTable, copies: int) -> list[PlacedGroup]:
+    """Groups with this goal whose members no operator chose."""
+    return [each for each in table.groups.values() if each.copies == copies and not each.is_pinned]
+
+
+def default_groups(
+    table: PlacementTable, states: MemberStates, limits: PlacementLimits
+) -> frozenset[int]:
+    """Groups of the default goal that stay though they are empty: as many as are wanted."""
+    copies = default_copies(table.placement)
+    known = _lasting(table, states, copies) if copies != EVERYWHERE else []
+    known.sort(key=lambda each: (not table.size_of(each.number), each.number))
+    filled = sum(table.size_of(each.number) for each in known)
+    members = sum(map(states.may_hold, table.members))
+    return frozenset(each.number for each in known[: _defaults_wanted(filled, members, limits)])
+
+
+def _lasting(table: PlacementTable, states: MemberStates, copies: int) -> list[PlacedGroup]:
+    """Groups with this goal, but for those that are empty and have lost their majority."""
+    return [
+        each
+        for each in shared_groups(table, copies)
+        if table.size_of(each.number) or not _is_lost(states, each)
+    ]
+
+
+def _is_lost(states: MemberStates, group: PlacedGroup) -> bool:
+    return 2 * sum(map(states.must_be_replaced, group.voters)) >= len(group.voters)
+
+
+def new_default_groups(
+    table: PlacementTable, states: MemberStates, limits: PlacementLimits
+) -> tuple[NewGroup, ...]:
+    """Groups of the default goal that are to be made now. The first ones wait for all members that
+    will soon be in service.
+    """
+    copies, members = default_copies(table.placement), states.in_service
+    if copies == EVERYWHERE or not members:
+        return ()
+    known = _lasting(table, states, copies)
+    if not known and members != states.expected:
+        return ()
+    filled = sum(table.size_of(each.number) for each in known)
+    missing = _defaults_wanted(filled, len(members), limits) - len(known)
+    if missing <= 0:
+        return ()
+    domains = Domains(table)
+    made = _make_groups(table, domains, _able(states, domains, copies), copies, missing)
+    return tuple(replace(each, is_default=True) for each in made)
+
+
+def _defaults_wanted(partitions: int, members: int, limits: PlacementLimits) -> int:
+    """One for each member, and as many more as hold the partitions: each member leads as many as
+    any other.
+    """
+    for_all = min(-(-partitions // limits.partitions_per_group), _most(members))
+    return members * max(1, -(-for_all // max(1, members)))
 
 
 def _able(states: MemberStates, domains: Domains, copies: int) -> list[int]:

@@ -70,7 +70,9 @@ class PlacedGroup(msgspec.Struct, frozen=True, array_like=True):
     coming: tuple[PlacedReplica, ...] = ()
     """The one that a task makes, until the group has it."""
     was_used: bool = False
-    """A partition was placed here, or sent here: the group ends when it has none any more."""
+    """A partition was placed here, or sent here, or the group was made for any: it ends when it has
+    none, and is no default group.
+    """
     owed: tuple[DroppedTopic, ...] = ()
     """Deleted topics that a majority of the group has yet to drop."""
 
@@ -132,6 +134,8 @@ class NewGroup(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     members: tuple[Unsigned32, ...]
     preferred: Unsigned32
     is_pinned: bool = False
+    is_default: bool = False
+    """It is made before any partition is placed there, and ends if the planner does not want it."""
 
 
 class PlacedPartition(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -48,6 +48,7 @@ from tests.mutants.confirmation import CONFIRMATION
 from tests.mutants.converting import CONVERTING
 from tests.mutants.data_groups import DATA_GROUPS
 from tests.mutants.deciding import DECIDING
+from tests.mutants.default_groups import DEFAULT_GROUPS
 from tests.mutants.defaults import DEFAULTS
 from tests.mutants.elections import PATIENCE
 from tests.mutants.enforcing import ENFORCING
@@ -435,6 +436,7 @@ PLANTED = (
             *PLACING,
             *SCARCITY,
             *DEFAULTS,
+            *DEFAULT_GROUPS,
             *HOSTS,
             *CLOCKS,
             *KEEPING,

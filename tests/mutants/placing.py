@@ -360,9 +360,9 @@ def leave_tasks_of_others() -> Iterator[None]:
     """A leader of group 0 carries on only what began while it led."""
     original = PlacementPlanner._go_on
 
-    def go_on(self: Any, states: Any, planned: Any, moved: Any) -> None:
+    def go_on(self: Any, states: Any, planned: Any, *given: Any) -> None:
         left = self.__dict__.setdefault("_left", frozenset(self._table.placement.tasks))
-        original(self, states, planned, moved)
+        original(self, states, planned, *given)
         planned.orders[:] = [each for each in planned.orders if each.task not in left]
         planned.changes[:] = [each for each in planned.changes if _task_of(each) not in left]
 

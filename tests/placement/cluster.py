@@ -50,6 +50,8 @@ class RealPartition:
     held_by: int | None = None
     copied_by: int | None = None
     forbidden: set[int] = field(default_factory=set)
+    dropped: set[tuple[int, int]] = field(default_factory=set)
+    """(task, group): what the group remembers to have dropped comes no more by that task."""
     newest_task: int = 0
 
 
@@ -205,6 +207,8 @@ class Cluster:
             if order.task not in real.forbidden and real.open_in == order.group:
                 real.held_by = order.task
         elif order.action is Action.COPY_PARTITION:
+            if (order.task, order.group) in real.dropped:
+                return
             if real.held_by != order.task:
                 raise Harm(f"partition {number} is copied while it may be compacted")
             real.files.add(order.group)
@@ -225,3 +229,4 @@ class Cluster:
             if real.open_in in (None, order.group):
                 raise Harm(f"partition {number} is dropped where it lives: {order}")
             real.files.discard(order.group)
+            real.dropped.add((order.task, order.group))

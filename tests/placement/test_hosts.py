@@ -41,7 +41,7 @@ def test_a_host_has_one_copy_of_a_group_at_most(
     for group in table.groups.values():
         there = hosts_of(table, group.members)
         assert len(set(there)) == len(there) == min(group.copies, len(sizes)), group
-    assert {task.kind for task in begun(table)} <= {TaskKind.BALANCE}
+    assert {task.kind for task in begun(table)} <= {TaskKind.BALANCE, TaskKind.SPLIT}
 
 
 def test_goals_count_hosts_and_the_next_host_gets_what_is_missing() -> None:

@@ -28,7 +28,7 @@ from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.planner import PlacementPlanner, Planned
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
-from samelog.placement.topics import place_by_hand, place_topic
+from samelog.placement.topics import place_by_hand, place_topic, shared_groups
 from samelog.placement.values import PlacedPartition, Placement
 from tests import tiers
 from tests.placement.cluster import Cluster, Harm, RealGroup, RealPartition
@@ -72,6 +72,9 @@ class World:
         self.manual = self.chance.random() < 0.4
         self.copies = (1, 2, 3, 5, 7) if is_scarce else self.chance.choice([(1, 2, 3, 5), (3,)])
         self.table = PlacementTable(Placement())
+        defaults = random.Random(f"defaults {seed}")
+        if defaults.random() < 0.3:
+            self.table.placement.default_copies = defaults.choice(self.copies)
         if self.places.random() < 0.4:
             self.table.placement.sites.votes = {"lon": True, "nyc": False, "tok": False}
         self.planner = PlacementPlanner(self.table, LIMITS)
@@ -505,10 +508,25 @@ class World:
             if there.open_in != partition.group or there.files != {partition.group}:
                 raise Harm(f"{partition} is open in {there}")
         self._check_even(able)
+        self._check_sizes(able)
         for number in self.dead:
             operations.check_removal(self.table, self.table.members[number].name)
         if self.is_scarce and able and (left := self.planner.outstanding(self.now_ms)):
             raise Harm(f"something is left: {left}")
+
+    def _check_sizes(self, able: list[int]) -> None:
+        """Groups with the same goal have as many partitions, and default groups are there."""
+        sizes: dict[int, list[int]] = {}
+        for group in self.table.groups.values():
+            is_well = len(self.table.healthy(group)) == len(group.replicas)
+            if not group.is_pinned and is_well:
+                sizes.setdefault(group.copies, []).append(self.table.size_of(group.number))
+        for copies, found in sizes.items():
+            if max(found) - min(found) > 1:
+                raise Harm(f"partitions with {copies} copies are not even: {found}")
+        default = self.table.placement.default_copies
+        if default and able and len(shared_groups(self.table, default)) < len(able):
+            raise Harm(f"{len(able)} members have not as many default groups")
 
     def _check_group(self, number: int, able: list[int]) -> None:
         group, real = self.table.groups[number], self.cluster.groups[number]

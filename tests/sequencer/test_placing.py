@@ -80,6 +80,13 @@ def test_groups_are_spread_and_a_member_that_is_drained_loses_its_own(
     run_with(tmp_path, 5, body)
 
 
+def groups_of(node: Node, name: str) -> list[int]:
+    """The groups of a topic's partitions."""
+    topic = node.logs.machine.state.topics.named(name)
+    numbers = [] if topic is None else topic.partition_numbers
+    return [node.cluster.placement.group_of(each) for each in numbers]
+
+
 def test_a_replica_that_comes_back_waits_for_its_group(tmp_path: Path, run_with: RunWith) -> None:
     """A founder that left, and gets a replica again, does not lead a group of its own."""
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from samelog.consensus import Busy, NotLeader
 from samelog.placement.changes import AnyChange
+from samelog.placement.defaults import EVERYWHERE, default_copies
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.needs import Need
 from samelog.placement.planner import PlacementPlanner
@@ -77,7 +78,7 @@ class Placing:
         if self._planner is not None and self._group.applied_index < self._proposed_at:
             return
         table = self.look()
-        if not table.groups:
+        if not table.groups and not self._wants_groups(table):
             return
         if self._planner is None:
             self._planner = PlacementPlanner(table, self.limits)
@@ -86,6 +87,10 @@ class Placing:
         self.waits = planned.waits
         self._propose(planned.changes[:CHANGES_MOST])
         self._ask(planned.orders)
+
+    def _wants_groups(self, table: PlacementTable) -> bool:
+        """Whether groups are to be made before there are topics: once the cluster has begun."""
+        return default_copies(table.placement) != EVERYWHERE and self._cluster().members.level > 0
 
     def hear(self, report: PassReport) -> None:
         """How far a group is with a partition that a task moves."""

@@ -205,6 +205,10 @@ class CreateTopic(AdminRequest[TopicMade], frozen=True):
         ]
         | UnsetType
     ) = UNSET
+    colocate_with: (
+        Annotated[TopicName, Meta(description="A topic whose group it shares for good.")]
+        | UnsetType
+    ) = UNSET
 
 
 class CreateView(AdminRequest[TopicInfo], frozen=True):

@@ -4,8 +4,8 @@
 badly members are spread is how many pairs of them share a host, and then, for each width, how many
 share a domain of that width.
 
-Invariant: what is worse for hosts is worse, whatever it does for domains; what is worse for a wider
-domain is worse, whatever it does for narrower ones.
+Invariant: hosts count before domains, and a wider domain before narrower ones: what is worse for
+one of them is worse.
 """
 
 from __future__ import annotations
@@ -63,6 +63,11 @@ class Domains:
             chosen.append(best)
             left -= self.neighbours(best)
         return chosen
+
+    def apart(self, members: Iterable[int], others: Iterable[int]) -> list[int]:
+        """Those members that share no host with any of the others."""
+        hosts = set(map(self.host, others))
+        return [each for each in members if self.host(each) not in hosts]
 
     def neighbours(self, member: int) -> Set[int]:
         """The members of its host, itself included."""

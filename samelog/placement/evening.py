@@ -142,13 +142,13 @@ class Evening:
                 for each in self._holdings.held.get(here, ())
                 if self._is_free(each) and self._is_as_far(each, here, there)
             }
-        held = self._held_beside(there, here)
+        held = self._held_beside(here, there)
         return min(self._allowed[place] - held - self._taken - set(used), default=None)
 
-    def _held_beside(self, there: int, here: int) -> Set[int]:
-        """Groups of which the host would have two copies if one came from `here`."""
-        held, others = self._holdings.held, self._domains.neighbours(there) - {there, here}
-        found = held.get(there, set())
+    def _held_beside(self, loses: int, gets: int) -> Set[int]:
+        """Groups of which the host of `gets` would have two copies if one came from `loses`."""
+        held, others = self._holdings.held, self._domains.neighbours(gets) - {gets, loses}
+        found = held.get(gets, set())
         return found.union(*[held.get(each, ()) for each in others]) if others else found
 
     def _is_as_far(self, group: int, here: int, there: int) -> bool:

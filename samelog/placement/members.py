@@ -156,6 +156,10 @@ class MemberStates:
         """Whether it has to give away what it holds, and is there to do so."""
         return self[member] is Availability.DRAINING
 
+    def has_to_go(self, member: int) -> bool:
+        """Whether it is lost, or drained."""
+        return self.must_be_replaced(member) or self.must_be_left(member)
+
     @property
     def in_service(self) -> list[int]:
         """Who may be given copies, in order."""

@@ -63,10 +63,9 @@ class Outlook:
         """
         rest = [each for each in group.members if each != loses]
         able = [each for each in self.states.in_service if each not in group.everybody]
-        hosts = {self.domains.host(each) for each in rest}
-        free = [each for each in able if group.is_pinned or self.domains.host(each) not in hosts]
+        named = [each for each in group.wanted if each in able]
         return min(
-            [each for each in group.wanted if each in able] or free,
+            named or (able if group.is_pinned else self.domains.apart(able, rest)),
             key=lambda each: (self.domains.shared(each, rest), self.holdings.count(each), each),
             default=None,
         )

@@ -24,6 +24,7 @@ from samelog.placement.changes import (
     StartTask,
     TurnTask,
 )
+from samelog.placement.colocation import are_kept
 from samelog.placement.domains import Domains
 from samelog.placement.evening import Evening
 from samelog.placement.holdings import Holdings
@@ -195,14 +196,13 @@ class PlacementPlanner:
         self, states: MemberStates, task: PlacementTask, moved: PartitionMove, now_ms: int
     ) -> str:
         """Why a task that evens out is undone: it holds up what is more urgent, or waits for what
-        may never come. Empty if it goes on.
+        may never come. Empty if there is no reason.
         """
         is_under_way = task.state is TaskState.RUNNING and not moved.is_sealed
         if task.kind is not TaskKind.SPLIT or not is_under_way:
             return ""
-        groups = (self._table.groups[each] for each in task.groups if each in self._table.groups)
-        members = {member for group in groups for member in group.members}
-        if any(states.must_be_replaced(each) or states.must_be_left(each) for each in members):
+        groups = [self._table.groups[each] for each in task.groups if each in self._table.groups]
+        if any(states.has_to_go(each) for group in groups for each in group.members):
             return "its groups have to give up a member"
         is_stuck = moved.is_copied and self._stuck.waits(task, now_ms)
         return "its partition cannot be sealed now" if is_stuck else ""
@@ -366,7 +366,8 @@ class PlacementPlanner:
             return self._may_move(group) and group not in touched and not is_declined
 
         def may_move(partition: int) -> bool:
-            return partition not in self._stuck
+            topic_id = table.partitions[partition].topic_id
+            return partition not in self._stuck and not are_kept(table.placement, topic_id)
 
         for each in splits(table, is_free, may_move):
             need = Need(kind, each.group, reason="to even out")

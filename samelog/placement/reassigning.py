@@ -17,6 +17,7 @@ from samelog.placement.changes import (
     WantGroup,
     WantMembers,
 )
+from samelog.placement.colocation import check_may_part
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused, PlacementTask, TaskKind, TaskState
 from samelog.placement.topics import check_assignment
@@ -56,7 +57,10 @@ def _moving(table: PlacementTable) -> set[int]:
 
 
 def _moves(table: PlacementTable, single: Mapping[int, tuple[int, ...]]) -> list[AnyChange]:
-    """Groups that are made for partitions of one topic, and who is to move where."""
+    """Groups that are made for partitions of one topic, and who is to move where. Raises
+    PlacementRefused.
+    """
+    check_may_part(table.placement, {table.partitions[each].topic_id for each in single})
     homes = {
         (_topics(table, each.number), each.wanted or each.in_order): each.number
         for each in table.groups.values()

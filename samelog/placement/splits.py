@@ -3,8 +3,8 @@
 So a member that joins, and leads a new group, gets its share of what there is. Each such move makes
 the sum of squares of the sizes smaller, so they come to an end.
 
-Invariant: where two groups with the same goal differ by two partitions and nothing else is to be
-done with them, a partition is found that can move, if there is one.
+Invariant: where two groups with the same goal differ by two partitions and have no other task or
+need, a partition is found that can move, if there is one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from samelog.placement.table import PlacementTable
 from samelog.placement.values import PlacedGroup
 
 ONE_MORE = 2
-"""Groups that differ by so many partitions are to be evened out."""
+"""Groups that differ by so many partitions are evened out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Split:
 def splits(
     table: PlacementTable, is_free: Callable[[int], bool], may_move: Callable[[int], bool]
 ) -> list[Split]:
-    """Return the partitions that should move now. `is_free`: whether nothing else is to be done
-    with a group; `may_move`: whether a partition may be moved alone.
+    """Return the partitions that should move now. `is_free`: whether a group has no task
+    and no need; `may_move`: whether a partition may be moved alone.
     """
     by_goal: dict[int, list[PlacedGroup]] = {}
     for group in table.groups.values():
@@ -67,11 +67,11 @@ def _partition(
     table: PlacementTable, source: int, target: int, may_move: Callable[[int], bool]
 ) -> int | None:
     """One of the topic of which the fuller group has most more than the other one."""
-    there = Counter(table.partitions[each].topic_id for each in table.contents[target])
-    here = Counter(table.partitions[each].topic_id for each in table.contents[source])
+    emptier = Counter(table.partitions[each].topic_id for each in table.contents[target])
+    fuller = Counter(table.partitions[each].topic_id for each in table.contents[source])
 
     def worth(number: int) -> tuple[int, int]:
         topic = table.partitions[number].topic_id
-        return there[topic] - here[topic], number
+        return emptier[topic] - fuller[topic], number
 
     return min(filter(may_move, table.contents[source]), key=worth, default=None)

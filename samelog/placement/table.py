@@ -60,9 +60,9 @@ class PlacementTable:
         self.changed: set[int] = set()
         """Groups that changed, or are gone, since a planner took note."""
         self._version = -1
-        self._tasks: dict[int, PlacementTask] = {}
+        self._tasks: tuple[dict[int, PlacementTask], set[tuple[TaskKind, int]]] = {}, set()
+        """Those that run, and those that were declined."""
         self._moves: dict[int, int] = {}
-        self._declined: set[tuple[TaskKind, int]] = set()
         self.follow(placement)
 
     # --- what is replicated -----------------------------------------------------------------------
@@ -106,12 +106,13 @@ class PlacementTable:
 
     def _follow_tasks(self, placement: Placement) -> None:
         tasks, declined = dict(placement.tasks), set(placement.declined)
-        for number in _different(self._tasks, tasks):
-            found = (each[number] for each in (self._tasks, tasks) if number in each)
+        before, declined_before = self._tasks
+        for number in _different(before, tasks):
+            found = (each[number] for each in (before, tasks) if number in each)
             self.changed.update(*[task.groups for task in found])
-        self.changed.update(group for _, group in declined ^ self._declined)
+        self.changed.update(group for _, group in declined ^ declined_before)
         self._follow_moves(dict(placement.moves))
-        self._tasks, self._declined = tasks, declined
+        self._tasks = tasks, declined
         self.occupied = {group: task.number for task in tasks.values() for group in task.groups}
 
     def _follow_moves(self, moves: dict[int, int]) -> None:

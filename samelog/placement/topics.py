@@ -117,7 +117,7 @@ def default_groups(
 
 
 def _lasting(table: PlacementTable, states: MemberStates, copies: int) -> list[PlacedGroup]:
-    """Groups with this goal, but for those that are empty and have lost their majority."""
+    """Groups with this goal; not those that are empty and have lost their majority."""
     return [
         each
         for each in shared_groups(table, copies)
@@ -132,8 +132,8 @@ def _is_lost(states: MemberStates, group: PlacedGroup) -> bool:
 def new_default_groups(
     table: PlacementTable, states: MemberStates, limits: PlacementLimits
 ) -> tuple[NewGroup, ...]:
-    """Groups of the default goal that are to be made now. The first ones wait for all members that
-    will soon be in service.
+    """Groups of the default goal that are missing. The first ones wait for all members that will
+    soon be in service.
     """
     copies, members = default_copies(table.placement), states.in_service
     if copies == EVERYWHERE or not members:
@@ -160,7 +160,7 @@ def _defaults_wanted(partitions: int, members: int, limits: PlacementLimits) -> 
 
 def _able(states: MemberStates, domains: Domains, copies: int) -> list[int]:
     """Who may hold a new group: of those who are away for a moment, a minority, and only of hosts
-    that have nobody else.
+    without a member in service.
     """
     able = states.in_service
     if not able:

@@ -224,6 +224,8 @@ class TopicRules(BegunAnew):
 
     default_copies: int = 0
     """The goal of topics created without a number; 0: the one of samelog."""
+    together: dict[str, str] = {}
+    """Topic that stays in one group with others -> the first of these."""
 
 
 class Placement(TopicRules):

@@ -42,6 +42,7 @@ from samelog.sequencer.state.types import State
 from tests.mutants.archiving import ARCHIVING
 from tests.mutants.asking import ASKING
 from tests.mutants.clocks import CLOCKS
+from tests.mutants.colocation import COLOCATION
 from tests.mutants.committing import COMMITTING
 from tests.mutants.compacting import COMPACTING
 from tests.mutants.confirmation import CONFIRMATION
@@ -435,6 +436,7 @@ PLANTED = (
             *PLACES,
             *PLACING,
             *SCARCITY,
+            *COLOCATION,
             *DEFAULTS,
             *DEFAULT_GROUPS,
             *HOSTS,

@@ -266,7 +266,7 @@ def put_all_into_one_group() -> Iterator[None]:
 def found_groups_on_the_silent() -> Iterator[None]:
     """Members that are away may be the majority of a new group."""
 
-    def able(states: MemberStates, _copies: int) -> list[int]:
+    def able(states: MemberStates, _domains: Domains, _copies: int) -> list[int]:
         return states.expected
 
     with patch.object(topics, "_able", able):

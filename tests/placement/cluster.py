@@ -51,7 +51,7 @@ class RealPartition:
     copied_by: int | None = None
     forbidden: set[int] = field(default_factory=set)
     dropped: set[tuple[int, int]] = field(default_factory=set)
-    """(task, group): what the group remembers to have dropped comes no more by that task."""
+    """(task, group): the group remembers to have dropped it, so it comes no more by that task."""
     newest_task: int = 0
 
 
@@ -194,7 +194,7 @@ class Cluster:
             is_sealed=real.sealed_by == task,
             is_open=real.sealed_by == task and real.open_in == target,
             is_dropped=real.open_in == target and real.files == {target},
-            has_files=target in real.files,
+            has_files=(task, target) not in real.dropped,
             is_forbidden=task in real.forbidden,
         )
 

@@ -15,6 +15,7 @@ from samelog.placement.changes import (
     SetDefaultCopies,
     apply_change,
 )
+from samelog.placement.colocation import keep_together, let_go
 from samelog.placement.planner import SEAL_MS, PlacementPlanner
 from samelog.placement.table import PlacedMember, PlacementTable
 from samelog.placement.tasks import PartitionMove, PlacementTask, TaskKind, TaskState
@@ -253,6 +254,16 @@ def two_groups(full: int) -> PlacementTable:
 def begun(table: PlacementTable, planner: PlacementPlanner, now_ms: int) -> list[PlacementTask]:
     apply(table, *planner.look(now_ms).changes)
     return list(table.placement.tasks.values())
+
+
+def test_topics_that_share_a_group_are_not_parted() -> None:
+    table = two_groups(3)
+    put_partitions(table, "u", [1])
+    keep_together(table.placement, "t", "u")
+    assert begun(table, PlacementPlanner(table, LIMITS), 0) == []
+    let_go(table.placement, ["u"])
+    [task] = begun(table, PlacementPlanner(table, LIMITS), 0)
+    assert (task.kind, task.group, task.target) == (TaskKind.SPLIT, 1, 2)
 
 
 def test_a_split_that_cannot_be_sealed_is_given_up_and_another_partition_is_taken() -> None:

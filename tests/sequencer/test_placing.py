@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from samelog.placement import operations
-from samelog.placement.changes import AnyChange, WantMembers
+from samelog.placement.changes import AnyChange, PauseTasks, WantMembers
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.command_base import Rejection
@@ -85,6 +85,31 @@ def groups_of(node: Node, name: str) -> list[int]:
     topic = node.logs.machine.state.topics.named(name)
     numbers = [] if topic is None else topic.partition_numbers
     return [node.cluster.placement.group_of(each) for each in numbers]
+
+
+def test_topics_that_share_a_group_are_not_parted(tmp_path: Path, run_with: RunWith) -> None:
+    """Others of their group go to one that has fewer partitions."""
+
+    async def create(node: Node, name: str, partitions: int, beside: str = "") -> None:
+        version, groups = node.cluster.placement.version, [1] * partitions
+        other = beside and beside * 16
+        command = PlaceTopic(version, name * 16, name, {}, 0, [], groups, other)
+        outcome = await node.raft.proposer.propose(command)
+        assert not isinstance(outcome, Rejection), outcome
+
+    async def body(nodes: list[Node]) -> None:
+        await make_groups(nodes, [0, 1, 2], [1, 2, 0])
+        leader = await leader_of(nodes)
+        await change(leader, [PauseTasks(are_paused=True)])
+        await create(leader, "oo", 1)
+        await create(leader, "ff", 3, "oo")
+        await create(leader, "pp", 2)
+        await change(leader, [PauseTasks(are_paused=False)])
+        await until(lambda: groups_of(leader, "pp") == [2, 2], "the others move")
+        await until(lambda: rests(leader), "rest")
+        assert groups_of(leader, "oo") + groups_of(leader, "ff") == [1] * 4
+
+    run_with(tmp_path, 3, body)
 
 
 def test_a_replica_that_comes_back_waits_for_its_group(tmp_path: Path, run_with: RunWith) -> None:

@@ -65,6 +65,13 @@ def command() -> None:
     type=click.IntRange(min=1, max=7),
     help="How many copies each partition has.  [default: see samelog placement]",
 )
+@click.option(
+    "--colocate-with",
+    "other",
+    metavar="TOPIC",
+    shell_complete=complete_topics,
+    help="Share the group of another topic for good.",
+)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
 @replaced_option("--setting", "--set KEY=VALUE", takes_value=True)
 @click.option("--as", "query", metavar="SELECT", help="A view: stores nothing, shows what passes.")
@@ -76,6 +83,7 @@ def create(
     name: str,
     partitions: int,
     copies: int | None,
+    other: str | None,
     settings: Sequence[str],
     query: str | None,
 ) -> None:
@@ -84,18 +92,24 @@ def create(
     One partition means one total order of all records. Three copies go on when a node is lost, two
     stand still until it is back, and of one its records are lost.
 
+    With --colocate-with all partitions are in the group of another topic, whose partitions are in
+    one group. What is published into both at once is one entry of that group's log. The topics
+    move together only, and have as many copies.
+
     \b
     Example:
       samelog topic create flights --set segment.bytes=67108864 --config client.toml
       samelog topic create audit --set message.timestamp.type=LogAppendTime --config c.toml
       samelog topic create big --partitions 30 --replication-factor 3 --config client.toml
+      samelog topic create fills --partitions 4 --colocate-with orders --config client.toml
       samelog topic create big --as "SELECT a, b FROM flights WHERE a > 100" --config client.toml
     """
     if query is not None:
         _create_view(config, name, query)
         return
     wanted = UNSET if copies is None else copies
-    body = CreateTopic(name, partitions, _settings(settings, "--set"), wanted)
+    there = UNSET if other is None else other
+    body = CreateTopic(name, partitions, _settings(settings, "--set"), wanted, there)
     topic = ask(config, body)
     count = counted(topic.partitions, "partition")
     said = "; ".join([f"created topic {topic.name} with {count}", *topic.warnings])

@@ -33,9 +33,11 @@ def goal_of(state: State, name: str, asked: int | None, nodes: int) -> int:
 async def create(
     raft: RaftParts, peers: PeerParts, command: CreateTopicCommand, copies: int, longer_s: float = 0
 ) -> Any:
-    """Create a topic with a goal of so many copies (EVERYWHERE: in group 0). Returns the outcome.
-    Raises PlacementRefused, TimeoutError.
+    """Create a topic with a goal of so many copies (EVERYWHERE: in group 0), or in the group of the
+    one that it names. Returns the outcome. Raises PlacementRefused, TimeoutError.
     """
+    if command.beside:
+        return await place(raft, peers, lambda plan: plan.topic_beside(command), longer_s)
     if copies == EVERYWHERE:
         return await raft.proposer.propose(command, longer_s=longer_s)
     return await place(raft, peers, lambda plan: plan.topic(command, copies), longer_s)
@@ -44,7 +46,7 @@ async def create(
 async def place(
     raft: RaftParts,
     peers: PeerParts,
-    make: Callable[[PlacementPlan], PlaceTopic | PlacePartitions],
+    make: Callable[[PlacementPlan], CreateTopicCommand | PlaceTopic | PlacePartitions],
     longer_s: float,
 ) -> Any:
     """Create partitions in data groups; each attempt plans them again. Returns the outcome. Raises

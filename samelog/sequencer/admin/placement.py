@@ -14,10 +14,12 @@ from samelog.admin.placement_requests import GetPlacement
 from samelog.consensus import Raft
 from samelog.format.steps import StepWork
 from samelog.placement.changes import AnyChange
+from samelog.placement.colocation import are_kept, home_of
 from samelog.placement.converting import change_copies
 from samelog.placement.defaults import default_copies, is_pair, risk_of_pairs
 from samelog.placement.members import MemberStates, PlacementLimits
 from samelog.placement.table import PlacedMember, PlacementTable
+from samelog.placement.tasks import PlacementRefused
 from samelog.placement.topics import PlannedTable, TopicPlacement, place_by_hand, place_topic
 from samelog.placement.values import METADATA
 from samelog.sequencer.admin.parts import HeldGroups, ServedNode
@@ -154,6 +156,7 @@ class PlacementPlan:
 
     def __init__(self, state: State, may_hold: Callable[[int], bool], now_ms: int) -> None:
         """`state`: as it is now, which the plan does not change."""
+        self._state = state
         self._group_of = state.placement.group_of
         self._table = PlannedTable(state.placement, _members(state, may_hold, now_ms))
         self._now_ms = now_ms
@@ -171,12 +174,39 @@ class PlacementPlan:
             list(placed.groups),
         )
 
+    def topic_beside(self, command: CreateTopicCommand) -> CreateTopicCommand | PlaceTopic:
+        """A new topic in the group of another one. Raises PlacementRefused."""
+        group = self._home_of(command.beside)
+        if group == METADATA:
+            return command
+        return PlaceTopic(
+            self._table.placement.version,
+            command.topic_id,
+            command.name,
+            command.settings,
+            command.at_ms,
+            [],
+            [group] * command.partitions,
+            command.beside,
+        )
+
+    def _home_of(self, topic_id: str) -> int:
+        """The group of a topic. Raises PlacementRefused."""
+        topic = self._state.topics.by_id.get(topic_id)
+        if topic is None:
+            text = f"no topic has the id {topic_id}"
+            raise PlacementRefused("UNKNOWN_TOPIC", text, "samelog topic list")
+        known = self._state.placement
+        return home_of(known, self._table, topic.name, topic.partition_numbers)
+
     def partitions(
         self, topic: Topic, partitions: int, *, by_hand: Plan | None = None
     ) -> PlacePartitions:
         """More partitions of a topic in data groups, with as many copies as its others have unless
         an operator names members. Raises PlacementRefused.
         """
+        if are_kept(self._state.placement, topic.topic_id):
+            return self._partitions_beside(topic, partitions, by_hand)
         groups = map(self._group_of, topic.partition_numbers)
         copies = next(self._table.groups[each].copies for each in groups if each != METADATA)
         plan = copies if by_hand is None else by_hand
@@ -188,6 +218,17 @@ class PlacementPlan:
             list(placed.new_groups),
             list(placed.groups),
         )
+
+    def _partitions_beside(
+        self, topic: Topic, partitions: int, by_hand: Plan | None
+    ) -> PlacePartitions:
+        """More partitions of a topic that stays in one group. Raises PlacementRefused."""
+        if by_hand is not None:
+            text = f"topic {topic.name!r} shares the group of another one: name no members"
+            raise PlacementRefused("COLOCATED", text)
+        groups = [self._home_of(topic.topic_id)] * (partitions - topic.partitions)
+        version = self._table.placement.version
+        return PlacePartitions(version, topic.topic_id, partitions, [], groups)
 
     def _planned(self, plan: Plan, partitions: int) -> tuple[int, TopicPlacement]:
         """Plan new partitions: the version of the table that they are planned from, and where they

@@ -17,6 +17,7 @@ from samelog.admin.task_answers import TaskInfo, TaskRows
 from samelog.consensus import NotLeader
 from samelog.placement import operations
 from samelog.placement.changes import AnyChange, PauseTasks, SetDefaultCopies
+from samelog.placement.colocation import check_may_part
 from samelog.placement.defaults import default_copies
 from samelog.placement.needs import Need
 from samelog.placement.tasks import PlacementRefused, PlacementTask
@@ -112,6 +113,7 @@ async def convert_topic(node: ServedNode, topic: Topic, copies: int) -> None:
         state, clock = node.logs.machine.state, node.member.clock
         changes = other_copies(state, may_hold(node), numbers, copies, clock.wall_ms())
         if changes:
+            check_may_part(state.placement, [topic.topic_id])
             _check_may_leave(node, topic)
         return changes
 

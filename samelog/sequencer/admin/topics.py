@@ -125,15 +125,32 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     check_partitions(request.partitions)
     asked = None if request.replication_factor is UNSET else request.replication_factor
     state, nodes = node.logs.machine.state, len(node.peers.members.all)
+    beside = _other(node, request)
     copies = goal_of(state, request.topic, asked, nodes)
+    if beside:
+        copies = goal_of_topic(state.placement, state.topics.by_id[beside].partition_numbers)
     check_settings(node, request.settings, copies)
     wanted = request.topic, request.partitions, request.settings
     check_libraries(node, request.settings)
     now_ms = node.member.clock.wall_ms()
-    command = topic_table.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms)
+    command = topic_table.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms, beside)
     longer_s = request.partitions * PARTITION_S
     await _made(create(node.raft, node.peers, command, copies, longer_s))
     return _new_topic(node, request.topic, asked)
+
+
+def _other(node: ServedNode, request: CreateTopic) -> str:
+    """The id of the topic whose group is to be shared, if any. Raises ChangeRefused."""
+    if request.colocate_with is UNSET:
+        return ""
+    if request.replication_factor is not UNSET:
+        text = (
+            f"a topic has as many copies as topic {request.colocate_with!r}, whose group it shares"
+        )
+        raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, "name no replication factor")
+    other = find_topic(node, request.colocate_with)
+    check_no_mirror(node, other)
+    return other.topic_id
 
 
 async def create_by_default(node: ServedNode, command: topic_table.CreateTopicCommand) -> None:

@@ -55,6 +55,7 @@ class PlaceTopic(Command, frozen=True, tag=72):
     at_ms: int
     new_groups: list[NewGroup]
     groups: list[Unsigned32]
+    beside: str = ""
 
     @property
     def partitions(self) -> int:

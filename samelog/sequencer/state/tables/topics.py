@@ -49,13 +49,16 @@ class Topic(msgspec.Struct):
 
 
 class CreateTopicCommand(Command, frozen=True, tag=1):
-    """Bind a new topic id to a name that no living topic has."""
+    """Bind a new topic id to a name that no living topic has. `beside`: the id of a topic whose
+    group it shares for good; empty: of none.
+    """
 
     topic_id: str
     name: str
     partitions: Unsigned32
     settings: dict[str, str]
     at_ms: int
+    beside: str = ""
 
 
 class DeleteTopicCommand(Command, frozen=True, tag=2):

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from samelog.placement.cluster_ids import root_of
+from samelog.placement.colocation import keep_together, let_go
+from samelog.placement.values import METADATA
 from samelog.sequencer.state.command_base import Rejection, WhyNot
 from samelog.sequencer.state.tables.feeds import RESERVED_NAMES
 from samelog.sequencer.state.tables.keys import problem_with_keys
@@ -47,9 +49,31 @@ def problem_with_new(
     ):
         text = f"the records of {command.source.topic!r} come from this cluster"
         return "MIRROR", text
-    if not isinstance(command, PlaceTopic):
-        return None
+    return None if isinstance(command, CreateMirror) else _problem_with_home(state, command)
+
+
+def _problem_with_home(state: State, command: CreateTopicCommand | PlaceTopic) -> WhyNot:
+    """Why a topic cannot be in these groups."""
+    problem = _problem_with_other(state, command)
+    if problem is not None or not isinstance(command, PlaceTopic):
+        return problem
     return problem_with_place(state.placement, state.members.by_number, command)
+
+
+def _problem_with_other(state: State, command: CreateTopicCommand | PlaceTopic) -> WhyNot:
+    """Why a topic cannot share the group of another one as it was planned."""
+    if not command.beside:
+        return None
+    other = state.topics.by_id.get(command.beside)
+    if other is None:
+        return "UNKNOWN_TOPIC", f"no topic has the id {command.beside}"
+    table = state.placement
+    there = {table.group_of(each) for each in other.partition_numbers}
+    is_moving = any(each in table.moves for each in other.partition_numbers)
+    planned = set(command.groups) if isinstance(command, PlaceTopic) else {METADATA}
+    if there != planned or is_moving:
+        return "PLACEMENT_MOVED", f"topic {other.name!r} is elsewhere"
+    return None
 
 
 def create_topic(
@@ -69,7 +93,9 @@ def create_topic(
     if isinstance(command, PlaceTopic):
         topic.is_placed = True
         place(state.placement, command, topic.partition_numbers)
-    elif isinstance(command, CreateMirror):
+    if not isinstance(command, CreateMirror) and command.beside:
+        keep_together(state.placement, topic.topic_id, command.beside)
+    if isinstance(command, CreateMirror):
         state.mirrors.topics[topic.topic_id] = Mirror(command.source, command.at_ms)
         state.mirrors.follow(topic.topic_id, topic.partition_numbers)
     return topic
@@ -89,6 +115,7 @@ def delete_topic(state: State, command: DeleteTopicCommand) -> Topic | Rejection
     state.drop_partitions(gone)
     state.transfers.forget(gone)
     forget(state.placement, topic.topic_id, topic.name, topic.partition_numbers)
+    let_go(state.placement, [topic.topic_id])
     state.mirrors.forget(gone, topic.topic_id)
     forget_places(state, places_of(topic))
     state.feeds.moved()

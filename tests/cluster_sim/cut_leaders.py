@@ -37,7 +37,7 @@ def cutting(seed: int) -> Options:
         resets=(),
         deaths_at_tasks=0.0,
         slow_chance=0.0,
-        safety_s=50.0,
+        safety_s=30.0,
         cuts_leaders=True,
     )
 

@@ -64,7 +64,7 @@ def wait_for_voters_that_left() -> Iterator[None]:
 @contextmanager
 def close_without_an_answer() -> Iterator[None]:
     """Batches whose fate is not known when their log is closed are not answered."""
-    with patch.object(ProducerLog, "_end_run", lambda self: None):
+    with patch.object(ProducerLog, "end_run", lambda self: None):
         yield
 
 

@@ -25,7 +25,7 @@ def test_names_say_which_node() -> None:
 def test_publishers_may_not_claim_them() -> None:
     check_owner("samelog://node/n0", "kafka-0")
     check_owner("samelog://publisher/p", "kafka-x")
-    with pytest.raises(RequestRefused, match="for what Kafka clients write"):
+    with pytest.raises(RequestRefused, match="for what nodes write themselves"):
         check_owner("samelog://publisher/p", "kafka-0")
 
 

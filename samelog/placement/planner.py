@@ -201,11 +201,15 @@ class PlacementPlanner:
         is_under_way = task.state is TaskState.RUNNING and not moved.is_sealed
         if task.kind is not TaskKind.SPLIT or not is_under_way:
             return ""
-        groups = [self._table.groups[each] for each in task.groups if each in self._table.groups]
-        if any(states.has_to_go(each) for group in groups for each in group.members):
+        if self._gives_way(states, task):
             return "its groups have to give up a member"
         is_stuck = moved.is_copied and self._stuck.waits(task, now_ms)
         return "its partition cannot be sealed now" if is_stuck else ""
+
+    def _gives_way(self, states: MemberStates, task: PlacementTask) -> bool:
+        """Whether a group of a task has to give up a member."""
+        groups = (self._table.groups[each] for each in task.groups if each in self._table.groups)
+        return any(states.has_to_go(each) for group in groups for each in group.members)
 
     # --- what is needed ---------------------------------------------------------------------------
 

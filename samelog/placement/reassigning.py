@@ -60,7 +60,7 @@ def _moves(table: PlacementTable, single: Mapping[int, tuple[int, ...]]) -> list
     """Groups that are made for partitions of one topic, and who is to move where. Raises
     PlacementRefused.
     """
-    check_may_part(table.placement, {table.partitions[each].topic_id for each in single})
+    check_may_part(table.placement, _topics_of(table, single))
     homes = {
         (_topics(table, each.number), each.wanted or each.in_order): each.number
         for each in table.groups.values()
@@ -99,8 +99,12 @@ def _coming(table: PlacementTable, group: int) -> list[int]:
 
 def _topics(table: PlacementTable, group: int) -> frozenset[str]:
     """The topics of a group's partitions, and of those that are on their way."""
-    numbers = [*table.contents[group], *_coming(table, group)]
-    return frozenset(table.partitions[each].topic_id for each in numbers)
+    return _topics_of(table, [*table.contents[group], *_coming(table, group)])
+
+
+def _topics_of(table: PlacementTable, partitions: Iterable[int]) -> frozenset[str]:
+    """The topics of these partitions."""
+    return frozenset(table.partitions[each].topic_id for each in partitions)
 
 
 def stop_reassigning(table: PlacementTable, partition: int) -> list[AnyChange]:

@@ -43,8 +43,8 @@ from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
 from samelog.sequencer.parts import PeerParts
+from samelog.sequencer.state.machine import CHANGES
 from samelog.sequencer.state.tables.placement import DropTopics
-from samelog.sequencer.state.units.placement import PLACEMENT_CHANGES
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def answer_deletions_at_once() -> Iterator[None]:
 @contextmanager
 def open_by_an_old_table() -> Iterator[None]:
     """A group forgets that it has dropped topics, so that an old leader opens them again."""
-    with patch.dict(PLACEMENT_CHANGES, {DropTopics: lambda state, command: None}):
+    with patch.dict(CHANGES, {DropTopics: lambda state, command: None}):
         yield
 
 

@@ -97,6 +97,6 @@ def test_topics_of_any_kind_get_another_number_of_copies(world: World, setting: 
     config = ("--config", world.cluster.client_file)
     assert samelog("topic", "create", "t", "--set", setting, *config).returncode == 0
     for wanted in (1, 3):
-        alter = ("topic", "alter", "t", "--replication-factor", str(wanted))
-        assert samelog(*alter, *config).returncode == 0
+        alter = ("topic", "alter", "t", "--replication-factor", str(wanted), *config)
+        wait_for(lambda: samelog(*alter).returncode == 0, "no partition moves")  # noqa: B023
         wait_for(lambda: copies(world, "t") == [wanted], "it has so many copies")  # noqa: B023

@@ -24,6 +24,7 @@ from samelog.sequencer.admin.schemas import delete_topic_or_view
 from samelog.sequencer.admin.sessions import decide_holds, held_records
 from samelog.sequencer.admin.topics import create_topic
 from samelog.sequencer.admin.upgrades import finalize_upgrade, upgrade_status
+from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.node import Node
 from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import RunWith, leader_of, make_node, until
@@ -94,7 +95,8 @@ def test_a_publisher_goes_on_or_holds_while_the_only_holder_is_away(
         leader = await leader_of(others)
         for value in unmerged:
             publisher.append(value)
-        await delete_topic_or_view(leader, DeleteTopic(topic, in_use=True, confirm=topic))
+        with pytest.raises(ChangeRefused, match="is deleted and its name free"):
+            await delete_topic_or_view(leader, DeleteTopic(topic, in_use=True, confirm=topic))
         await create_topic(leader, CreateTopic(topic, 1, {}, replication_factor=1))
         await until(lambda: topic in others[0].cluster.topics.by_name, "it is known")
         assert holder_of(others, topic) is not holder

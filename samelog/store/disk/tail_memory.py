@@ -121,20 +121,23 @@ class LogTail:
     def wrote(
         self, layout: int, segment: int, byte: int, data: Bytes, *, is_final: bool = False
     ) -> None:
-        """These bytes stand in the file of a segment, from a byte on. `is_final`: `data` is never
-        changed, so it need not be copied.
+        """These bytes stand in the file of a segment, from a byte on. `is_final`: `data` is changed
+        no more, so it need not be copied; nor need what is lasting.
         """
         memory = self._memory
-        is_large = len(data) >= memory.large_bytes
-        if is_large and not is_final and not memory.copies_large:
-            self.clear()
-            return
+        size = len(data)
+        is_large = size >= memory.large_bytes
+        if is_large:
+            is_final = is_final or is_lasting(data)
+            if not is_final and not memory.copies_large:
+                self.clear()
+                return
         piece = self._piece_of(layout, segment, byte, is_large=is_large)
         if is_large:
             piece.data = memoryview(data if is_final else bytes(data))
         elif isinstance(piece.data, bytearray):
             piece.data += data
-        memory.held_bytes += len(data)
+        memory.held_bytes += size
         if memory.held_bytes > memory.limit_bytes:
             memory.trim()
 

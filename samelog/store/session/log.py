@@ -29,7 +29,6 @@ from samelog.store.disk.directories import make_durable_directory
 from samelog.store.disk.dirty_files import DirtyFiles
 from samelog.store.disk.files import File, FileSystem, StrPath
 from samelog.store.disk.quarantine import set_aside
-from samelog.store.disk.tail_memory import is_lasting
 from samelog.store.session.directory import bind_topic, read_topic_id
 from samelog.store.session.reader import InputReader
 from samelog.store.session.recovery import RunRecovery
@@ -152,7 +151,7 @@ class InputLog(InputReader):
         state.last_append, state.last = (roll, byte), None
         self._dirty.files[appender.file] = None
         if self.recent is not None:
-            self.recent.wrote(run, roll, byte, data, is_final=is_lasting(data))
+            self.recent.wrote(run, roll, byte, data)
 
     def _begin_run(self, number: int, roll: int, byte: int) -> HeldRun:
         if (roll, byte) != (0, 0):

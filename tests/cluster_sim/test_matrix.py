@@ -8,8 +8,6 @@ from tests.cluster_sim.kinds import KINDS_OF_TOPICS
 from tests.cluster_sim.matrix import MatrixWorld
 from tests.cluster_sim.run import SimulationFailed, run_world
 
-UNSTEADY = {("log", 3), ("keyed", 1), ("typed", 1)}
-"""Worlds that held when they were written, and do not come to their end since other changes met."""
 OPERATIONS = {
     "create",
     "produce",
@@ -27,8 +25,8 @@ OPERATIONS = {
 @pytest.mark.parametrize("copies", [1, 3])
 @pytest.mark.parametrize("kind", KINDS_OF_TOPICS)
 def test_features_combine(kind: str, copies: int, request: pytest.FixtureRequest) -> None:
-    if (kind, copies) in UNSTEADY:
-        why = "the world waits too long for its archive or its copies"
+    if (kind, copies) == ("typed", 1):  # its cause is not found yet
+        why = "the world waits too long for its copies"
         request.node.add_marker(pytest.mark.xfail(raises=SimulationFailed, reason=why))
     world = MatrixWorld(kind, copies)
     run_world(world)

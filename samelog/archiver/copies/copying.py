@@ -1,4 +1,5 @@
-"""Copies one sealed segment to a target, reads the copy back, and only then writes its manifest.
+"""Copies one sealed segment to a target, reads the copy back, and only then writes its manifest,
+which is read back, too. A manifest that is not whole is none: the segment is copied again.
 
 The segment is read once, in pieces: every batch's CRC is checked, and the running checksum at its
 end must be the cluster's, so that what has rotted here is never taken for a copy.
@@ -24,6 +25,7 @@ from samelog.archiver.copies.manifests import (
     CopyJob,
     Manifest,
     SourceFault,
+    TornManifest,
     decode_manifest,
     encode_manifest,
 )
@@ -52,9 +54,12 @@ def copy_segment(
         SourceFault: the segment is damaged here, or gone.
         CopyFault: the target cannot be written, or has not kept what was written.
     """
-    known = read_manifest(target, job.log, job.log.manifest(job.base))
+    name = job.log.manifest(job.base)
+    try:
+        known = read_manifest(target, job.log, name)
+    except TornManifest:
+        known = None
     if known is not None and not known.is_of(job):
-        name = job.log.manifest(job.base)
         raise CopyFault(f"{name} is about other bytes of the same offsets: it is not replaced")
     there = {} if known is None else _intact(target, known, progress)
     missing = [kind for kind in job.formats if kind not in there]
@@ -62,10 +67,11 @@ def copy_segment(
         if known.schemas == job.schemas:
             return known
         made = replace(known, schemas=job.schemas)  # an older version did not note them
-        write_file(target, job.log.manifest(job.base), encode_manifest(made))
-        return made
-    made = _SegmentCopies(target, job, missing).make(fs, now_ms, there, progress=progress)
-    write_file(target, job.log.manifest(job.base), encode_manifest(made))
+    else:
+        made = _SegmentCopies(target, job, missing).make(fs, now_ms, there, progress=progress)
+    write_file(target, name, encode_manifest(made))
+    if read_manifest(target, job.log, name) != made:
+        raise CopyFault(f"{name} is not what was written to it")
     return made
 
 

@@ -31,6 +31,10 @@ class CopyFault(Exception):
     """A copy cannot be made or used; the message says where and why."""
 
 
+class TornManifest(CopyFault):
+    """A manifest is not whole, as if its writer or the target had been interrupted."""
+
+
 class SourceFault(CopyFault):
     """The segment itself cannot be copied: it is damaged here, or gone."""
 
@@ -185,13 +189,13 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
-    """The manifest in a file of this name. Raises CopyFault."""
+    """The manifest in a file of this name. Raises TornManifest, CopyFault."""
     try:
         version = msgspec.json.decode(data, type=_Version).format_version
         if version == MANIFEST_VERSION:
             return msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CopyFault(f"{name} is no manifest of a copy: {error}") from error
+        raise TornManifest(f"{name} is no manifest of a copy: {error}") from error
     raise CopyFault(f"{name} has version {version}, this program reads {MANIFEST_VERSION}")
 
 

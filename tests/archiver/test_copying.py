@@ -22,6 +22,7 @@ from samelog.archiver.copies.manifests import (
     CopyJob,
     Manifest,
     SourceFault,
+    TornManifest,
 )
 from samelog.archiver.copies.restoring import (
     RangeRestore,
@@ -331,10 +332,14 @@ def test_what_has_rotted_here_is_no_copy(source: Source, target: Target, at: int
 class Failing:
     """A target that fails at the n-th thing that it is to do, or loses what it was given."""
 
-    def __init__(self, target: Target, fails_at: int, *, loses: bool = False) -> None:
+    def __init__(
+        self, target: Target, fails_at: int, *, loses: bool = False, what: str = "log"
+    ) -> None:
+        """`what`: how the names end of the files of which it loses something."""
         self.target = target
         self.left = fails_at
         self.loses = loses
+        self.what = what
 
     def _count(self) -> None:
         self.left -= 1
@@ -349,7 +354,7 @@ class Failing:
         class Counted:
             def write(self, data: Any) -> int:
                 parent._count()
-                kept = bytes(data)[:-1] if parent.loses and name.endswith("log") else data
+                kept = bytes(data)[:-2] if parent.loses and name.endswith(parent.what) else data
                 return write(kept)
 
             def commit(self) -> None:
@@ -373,22 +378,46 @@ class Failing:
 def test_wherever_a_target_fails_there_is_no_copy_until_there_is(
     source: Source, target: Target, tmp_path: Path
 ) -> None:
-    fails_at, made = 0, None
+    fails_at, made, written = 0, None, None
     while made is None:
+        assert written is None  # only reading the manifest back is left to fail then
         try:
             made = copy(Failing(target, fails_at), source.jobs[0])
         except CopyFault:
-            assert read_manifest(target, COPIED, COPIED.manifest(0)) is None
+            written = read_manifest(target, COPIED, COPIED.manifest(0))
             assert not list((tmp_path / "target").rglob("*.tmp"))
             fails_at += 1
+            if written is not None:
+                made = copy(target, source.jobs[0])
     assert fails_at > 8
-    assert read_manifest(target, COPIED, COPIED.manifest(0)) == made
+    assert read_manifest(target, COPIED, COPIED.manifest(0)) == made == written
 
 
 def test_a_target_that_loses_what_it_was_given_is_found_out(source: Source, target: Target) -> None:
     with pytest.raises(CopyFault, match="is not what was written"):
         copy(Failing(target, 1 << 30, loses=True), source.jobs[0])
     assert read_manifest(target, COPIED, COPIED.manifest(0)) is None
+
+
+def test_a_manifest_that_is_not_whole_is_none(
+    source: Source, target: Target, tmp_path: Path
+) -> None:
+    """Its target was interrupted. It stopped the copies of the partition for good."""
+    made = copy(target, source.jobs[0])
+    path = tmp_path / "target" / COPIED.manifest(0)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(TornManifest):
+        read_manifest(target, COPIED, COPIED.manifest(0))
+    assert copy(target, source.jobs[0]).files == made.files
+    path.write_bytes(whole.replace(b'"format_version": 1', b'"format_version": 9'))
+    with pytest.raises(CopyFault, match="has version 9"):
+        copy(target, source.jobs[0])  # of a later program: it is not replaced
+
+
+def test_a_manifest_that_was_not_kept_makes_no_copy(source: Source, target: Target) -> None:
+    with pytest.raises(CopyFault):
+        copy(Failing(target, 1 << 30, loses=True, what="json"), source.jobs[0])
 
 
 def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path, source: Source) -> None:

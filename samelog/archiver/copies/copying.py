@@ -1,5 +1,4 @@
-"""Copies one sealed segment to a target, reads the copy back, and only then writes its manifest,
-which is read back, too. A manifest that is not whole is none: the segment is copied again.
+"""Copies one sealed segment to a target, reads the copy back, and only then writes its manifest.
 
 The segment is read once, in pieces: every batch's CRC is checked, and the running checksum at its
 end must be the cluster's, so that what has rotted here is never taken for a copy.
@@ -54,13 +53,7 @@ def copy_segment(
         SourceFault: the segment is damaged here, or gone.
         CopyFault: the target cannot be written, or has not kept what was written.
     """
-    name = job.log.manifest(job.base)
-    try:
-        known = read_manifest(target, job.log, name)
-    except TornManifest:
-        known = None
-    if known is not None and not known.is_of(job):
-        raise CopyFault(f"{name} is about other bytes of the same offsets: it is not replaced")
+    known = _earlier(target, job, name := job.log.manifest(job.base))
     there = {} if known is None else _intact(target, known, progress)
     missing = [kind for kind in job.formats if kind not in there]
     if known is not None and not missing and len(there) == len(known.files):
@@ -73,6 +66,17 @@ def copy_segment(
     if read_manifest(target, job.log, name) != made:
         raise CopyFault(f"{name} is not what was written to it")
     return made
+
+
+def _earlier(target: Target, job: CopyJob, name: str) -> Manifest | None:
+    """The manifest of an earlier copy; None: there is no whole one. Raises CopyFault."""
+    try:
+        known = read_manifest(target, job.log, name)
+    except TornManifest:
+        return None
+    if known is not None and not known.is_of(job):
+        raise CopyFault(f"{name} is about other bytes of the same offsets: it is not replaced")
+    return known
 
 
 def _intact(target: Target, known: Manifest, progress: ReportBytes) -> dict[str, CopiedFile]:

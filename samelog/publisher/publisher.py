@@ -148,7 +148,7 @@ class Publisher(Appender):
     def _learn(self, topic: str) -> int:
         if self._shipper is None:
             return 0
-        return self._shipper.learn_topic(topic, self._options.partitions or 0)
+        return self._shipper.learn_topic(topic, self._options.partitions or 1)
 
     def _learned(self, topics: Mapping[str, int], checked: frozenset[str]) -> None:
         """In the shipper's thread."""

@@ -293,7 +293,9 @@ class Reaches(Message, frozen=True, tag=51):
 
 
 class OpenTopic(Message, frozen=True, tag=16):
-    """How many partitions has a topic? It is created with so many, if it is not there."""
+    """How many partitions has a topic? If it is not there, it is created with so many; 0: it is not
+    created.
+    """
 
     topic: str
     partitions: Unsigned32

@@ -67,6 +67,13 @@ def ask_for_topics_without_records() -> Iterator[None]:
 
 
 @contextmanager
+def create_known_topics() -> Iterator[None]:
+    """A publisher that asks again how many partitions a topic has creates the topic."""
+    with patch.object(PushClient, "is_known", lambda self, topic: False):
+        yield
+
+
+@contextmanager
 def count_from_the_start_of_files() -> Iterator[None]:
     """What the new topic's nodes report is taken for positions in the files."""
 
@@ -335,6 +342,11 @@ RECREATION = (
         "sessions.31",
         ask_for_topics_without_records,
         _TEST + "test_a_session_that_is_merged_goes_on_in_the_next_topic",
+    ),
+    (
+        "sessions.31",
+        create_known_topics,
+        _TEST + "test_a_publisher_brings_no_deleted_topic_back_before_it_has_a_record_for_it",
     ),
     (
         "sessions.32",

@@ -37,7 +37,7 @@ from samelog.runtime.used_directory import Trouble
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.session.directory import SessionDirectory
 from samelog.wire.errors import FaultCode
-from samelog.wire.push import sender
+from samelog.wire.push import topics
 from tests.e2e.harness import not_merged, wait_for
 from tests.patience import PATIENCE_S
 from tests.publisher import reading
@@ -538,7 +538,7 @@ def test_a_topics_partitions_count_not_the_publishers_idea(
 def test_partitions_that_are_added_count_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sender, "TOPICS_AGAIN_S", 0.0)
+    monkeypatch.setattr(topics, "TOPICS_AGAIN_S", 0.0)
     monkeypatch.setattr(push_connections, "POLLS_PER_LOOK", 1)
     with running(tmp_path) as nodes:
         config = nodes.world.config()

@@ -217,6 +217,9 @@ class PushSenderScript(EndScript):
     def wanted_topics(self) -> dict[str, int]:
         return {}
 
+    def is_known(self, topic: str) -> bool:
+        return False
+
     def on_topic_told(self, topic: str, partitions: int, *, is_checked: bool) -> None:
         self.trace.append(f"{topic} has {partitions} partitions")
 

@@ -68,6 +68,8 @@ class FakeCluster:
         self.partitions = 4
         self.counts: dict[str, int] = {}
         """Partitions of the topics that were asked for."""
+        self.asked = 0
+        """How often nodes were asked for a topic."""
         self.session_ids: dict[str, str] = {}
         self.runs: dict[str, dict[str, KnownRun]] = defaultdict(dict)
         self.inputs: dict[InputKey, int] = {}
@@ -91,6 +93,7 @@ class FakeCluster:
     def delete_topic(self, name: str) -> None:
         """Delete it, and tell everybody."""
         topic_id = self.topics.pop(name)
+        self.counts.pop(name, None)
         for (_, known, _), number in list(self.inputs.items()):
             if known == topic_id:
                 for intake in self.intakes:
@@ -197,9 +200,12 @@ class FakeIntake:
         return OpenedRun(known.number, known.closed, dict(known.ends))
 
     async def open_topic(self, topic: str, partitions: int) -> tuple[int, bool]:
-        """Create it if need be."""
+        """Create it if need be and it may be."""
+        self.cluster.asked += 1
         if self.refusal is not None:
             raise self.refusal
+        if not partitions and topic not in self.cluster.topics:
+            raise RequestRefused(FaultCode.UNKNOWN_TOPIC, f"there is no topic {topic!r}", "")
         self.cluster.topic_id(topic)
         return self.cluster.counts.setdefault(topic, max(1, partitions)), False
 

@@ -24,6 +24,7 @@ from samelog.replicator.push.release import Removal
 from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.session.directory import bind_topic
+from samelog.wire.push import topics as asked_topics
 from tests.patience import PATIENCE_S
 from tests.replicator.fake_nodes import World, world
 from tests.replicator.session_files import FLIGHTS, SessionFiles, batch
@@ -141,6 +142,28 @@ def test_a_session_that_is_merged_goes_on_in_the_next_topic(
     in_loop(main)
     told = [each for each in caplog.records if "was deleted" in each.getMessage()]
     assert [each.levelno for each in told] == [logging.WARNING]
+
+
+def test_a_publisher_brings_no_deleted_topic_back_before_it_has_a_record_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asked_topics, "TOPICS_AGAIN_S", 0.0)
+
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            made.client.want_topic("flights", 3)
+            await made.merge(b"a")
+            cluster = made.made.cluster
+            cluster.delete_topic("flights")
+            await until(lambda: made.client._session.shipping(FLIGHTS).former)
+            asked = cluster.asked
+            await until(lambda: cluster.asked > asked + 1)
+            assert "flights" not in cluster.topics
+            await made.merged(await made.append(b"b"))
+            await made.reaches(b"b")
+            assert cluster.counts["flights"] == 3
+
+    in_loop(main)
 
 
 def test_unmerged_records_and_all_behind_them_are_held(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def test_a_publisher_goes_on_or_holds_while_the_only_holder_is_away(
             publisher.append(value)
         with pytest.raises(ChangeRefused, match="is deleted and its name free"):
             await delete_topic_or_view(leader, DeleteTopic(topic, in_use=True, confirm=topic))
+        assert topic not in leader.cluster.topics.by_name, "its publisher has brought it back"
         await create_topic(leader, CreateTopic(topic, 1, {}, replication_factor=1))
         await until(lambda: topic in others[0].cluster.topics.by_name, "it is known")
         assert holder_of(others, topic) is not holder

@@ -12,6 +12,7 @@ from samelog.wire.effects import Send
 from samelog.wire.messages import SessionStartsAt
 from samelog.wire.push.effects import InputState, Reached
 from samelog.wire.push.inputs import MAX_OPENING, RunInputs
+from samelog.wire.push.topics import AskedTopics
 from samelog.wire.sender import Sender
 
 HANDLE, NAME = 3, ("t", 0)
@@ -20,8 +21,9 @@ ACK = Ack(1, HANDLE, 5, 7681, 5, 7681, 5, 7681)
 
 def opening() -> tuple[RunInputs, Any, list[Any]]:
     """An input whose topic the node has named, and which is not bound yet."""
-    effects, anything = list[Any](), SimpleNamespace()
-    inputs = RunInputs(anything, anything, effects, Sender(window_bytes=1, read_bytes=1))
+    effects: list[Any] = []
+    anything: Any = SimpleNamespace()
+    inputs = RunInputs(anything, anything, anything, effects, Sender(window_bytes=1, read_bytes=1))
     inputs.run = SimpleNamespace(run=0)  # type: ignore[assignment]
     shipped: Any = SimpleNamespace(
         handle=HANDLE,
@@ -80,7 +82,7 @@ def test_opening_an_input_costs_the_same_however_many_are_open() -> None:
     effects = list[Any]()
     sender = Sender(window_bytes=1, read_bytes=1)
     cluster: Any = SimpleNamespace()
-    inputs = RunInputs(session, cluster, effects, sender)
+    inputs = RunInputs(session, cluster, AskedTopics(cluster, effects), effects, sender)
     inputs.by_handle = Handles()
     inputs.begin_run(RunFile(run=0, run_id="r", started_ms=1), 0.0)
     for handle in range(len(names)):

@@ -490,6 +490,10 @@ class PushClient:
         """What `want_topic` was called with."""
         return self._progress.wanted_topics
 
+    def is_known(self, topic: str) -> bool:
+        """Whether a node has said that a topic is there."""
+        return self._progress.topics.counts.get(topic, 0) > 0
+
     def on_topic_told(self, topic: str, partitions: int, *, is_checked: bool) -> None:
         """A node tells how many partitions a topic has; another one may not know of the newest."""
         if self._progress.topic_told(topic, partitions, is_checked=is_checked):

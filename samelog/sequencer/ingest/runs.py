@@ -174,10 +174,10 @@ class RunIntake(ABC):
         return f", in data groups {', '.join(map(str, numbers))} too" if numbers else ""
 
     async def open_topic(self, topic: str, partitions: int) -> tuple[int, bool]:
-        """How many partitions a topic has, created with so many if it may be, and whether what is
-        published to it is to be checked. Raises RequestRefused.
+        """How many partitions a topic has, created with so many if it may be and that is not 0, and
+        whether what is published to it is to be checked. Raises RequestRefused.
         """
-        known = await self.find_topic(check_topic_name(topic), max(partitions, 1) - 1)
+        known = await self.find_topic(check_topic_name(topic), partitions - 1)
         return known.partitions, is_checked(known.settings)
 
     def check_session(self, session: str, session_id: str) -> None:

@@ -134,6 +134,9 @@ class ClusterKnowledge(Protocol):
     def wanted_topics(self) -> Mapping[str, int]:
         """Topics, and with how many partitions each is to be created."""
 
+    def is_known(self, topic: str) -> bool:
+        """Whether a node has said that a topic is there."""
+
     def merged(self, run: int, name: InputName) -> RollByte:
         """Up to where a run of an input is merged and durable on a majority, by the positions that
         it is shipped at.

@@ -51,6 +51,7 @@ from samelog.wire.push.effects import (
     ShippedInput,
     StatusChanged,
 )
+from samelog.wire.push.topics import AskedTopics
 from samelog.wire.receiver import check_common
 from samelog.wire.sender import ReadRange, Sender
 
@@ -86,6 +87,7 @@ class RunInputs:
         self,
         session: SessionView,
         cluster: ClusterKnowledge,
+        topics: AskedTopics,
         effects: list[PushEffect],
         sender: Sender,
     ) -> None:
@@ -96,6 +98,7 @@ class RunInputs:
         """How long a batch the node takes."""
         self._session = session
         self._cluster = cluster
+        self._topics = topics
         self._effects = effects
         self._next_handle = 0
         self._inputs: dict[InputName, ShippedInput] = {}
@@ -214,6 +217,8 @@ class RunInputs:
             shipped.state, shipped.since = InputState.OPENING, now
             self._opening.add(shipped.handle)
             topic_id = shipped.topic_id = self._session.topic_id(shipped.name)
+            if topic_id is None:
+                self._topics.create(shipped.name[0])
             self._send(OpenInput(shipped.handle, *shipped.name, self._run().run_id, topic_id))
 
     def time_passed(self, now: float) -> None:

@@ -30,7 +30,6 @@ from samelog.wire.messages import (
     Holders,
     OpenInput,
     OpenRun,
-    OpenTopic,
     Refused,
     RunClosed,
     RunOpened,
@@ -62,14 +61,13 @@ from samelog.wire.push.effects import (
 )
 from samelog.wire.push.inputs import OpenHandle, RunInputs, by_name, places_of
 from samelog.wire.push.layout import Layout
+from samelog.wire.push.topics import AskedTopics
 from samelog.wire.refusals import RecordsRefused
 from samelog.wire.sender import Sender, SharedWindow
 
 READ_BYTES = 1 << 20
 RUN_ANSWER_S = 90.0
 ASK_AGAIN_S = 1.0
-TOPICS_AGAIN_S = 10.0
-"""A topic may get more partitions."""
 
 
 class _Watched(NamedTuple):
@@ -99,9 +97,11 @@ class PushSender:
         self.node = ""
         self.effects: list[PushEffect] = []
         """To be carried out in this order; whoever does takes them off."""
+        self._topics = AskedTopics(cluster, self.effects)
         self.inputs = RunInputs(
             session,
             cluster,
+            self._topics,
             self.effects,
             Sender(window_bytes=0, read_bytes=1, shared=window, again=again),
         )
@@ -112,9 +112,6 @@ class PushSender:
         self._asked_at = 0.0
         self._record: RunFile | None = None
         """The run that is being opened, shipped or ended."""
-        self._topics: set[str] = set()
-        """Those that were asked for, since `_topics_at`."""
-        self._topics_at = 0.0
         self._closed: set[str] = set()
         """The ids of runs that the cluster has closed."""
         self._listed_at_end = False
@@ -185,25 +182,20 @@ class PushSender:
             raise ProtocolFault(FaultCode.TIMEOUT, text)
         if self.phase is PushPhase.ENDING and now >= self._asked_at + ASK_AGAIN_S:
             self._ask_for_run(now)
-        if now >= self._topics_at + TOPICS_AGAIN_S:
-            self._topics.clear()
-            self.ask_topics(now)
+        if self._may_ask:
+            self._topics.ask_again(now)
         if self.inputs.run is not None:
             self.inputs.time_passed(now)
             self.effects.append(SendMore())
 
     def ask_topics(self, now: float) -> None:
-        """Ask for the topics that are wanted and were not asked for yet: before anything of them is
-        opened, which would create them with one partition.
-        """
-        if self.phase in (PushPhase.GREETING, PushPhase.OVER):
-            return
-        if not self._topics:
-            self._topics_at = now
-        for topic, partitions in self._cluster.wanted_topics().items():
-            if topic not in self._topics:
-                self._topics.add(topic)
-                self._send(OpenTopic(topic, partitions))
+        """The client wants to know more topics."""
+        if self._may_ask:
+            self._topics.ask(now)
+
+    @property
+    def _may_ask(self) -> bool:
+        return self.phase not in (PushPhase.GREETING, PushPhase.OVER)
 
     def forget(self, name: InputName, now: float) -> ShippedInput | None:
         """An input is shipped differently from now on; it is opened again if it may be shipped."""
@@ -212,6 +204,7 @@ class PushSender:
         for handle in [handle for handle, each in self._watched.items() if each.name == name]:
             del self._watched[handle]
             self._send(Close(handle))
+        self._topics.forget(name[0])
         return self.inputs.forget(name)
 
     def closed(self) -> None:

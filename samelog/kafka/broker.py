@@ -39,10 +39,11 @@ from samelog.kafka.producer_log import ProducerLog
 from samelog.kafka.state_topics.topics import MAY, RESERVED, StateTopics, is_reserved
 from samelog.kafka.transactions.coordinator import TransactionCoordinator
 from samelog.kafka.views import KafkaViews
-from samelog.placement.defaults import goal_of_topic
+from samelog.placement.defaults import copies_of_new, goal_of_topic
 from samelog.placement.tasks import PlacementRefused
 from samelog.runtime.slices import paced
-from samelog.sequencer.admin.new_topics import create, goal_of
+from samelog.sequencer.admin.new_topics import create
+from samelog.sequencer.admin.openings import until_open
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.judging import libraries
 from samelog.sequencer.merge.merged_partition import MergedPartition
@@ -424,7 +425,7 @@ class Broker(AnyBroker):
         """Create a topic, and wait until this node knows it. Raises ApiError."""
         now_ms, state = self.clock.wall_ms(), self.machine.state
         command = CreateTopicCommand(topic_id.hex, name, partitions, settings, now_ms)
-        copies = goal_of(state, name, None, len(self.nodes()))
+        copies = copies_of_new(state.placement, None, len(self.nodes()))
         try:
             outcome = await create(self.parts.raft, self.parts.peers, command, copies)
         except TimeoutError as error:
@@ -434,9 +435,18 @@ class Broker(AnyBroker):
         if isinstance(outcome, Rejection):
             raise _error_of(outcome)
 
+    async def until_open(self, partitions: Collection[int], over_at: float) -> list[int]:
+        """Wait until leaders have opened these partitions, by number; return those that they have
+        not opened at `over_at`, by the clock of the event loop.
+        """
+        return await until_open(self.parts.data_groups, partitions, over_at)
+
     async def create_by_default(self, name: str) -> None:
-        """Make a topic, known here afterwards, because somebody asked for it. Raises ApiError."""
+        """Create a topic because a client asked for its metadata. Raises ApiError."""
+        over_at = asyncio.get_running_loop().time() + ANSWER_S
         await self.create_topic(name, uuid.uuid4(), self.defaults.num_partitions, {})
+        topic = self.topic(name)
+        await self.until_open(() if topic is None else topic.partition_numbers, over_at)
 
     # --- rights: by the file's grants, or else by ACLs --------------------------------------------
 

@@ -1,9 +1,9 @@
 """Partitions of data groups, as Kafka clients of one node see them.
 
 Each data group has a leader and an epoch of its own, and a session of this node for what clients
-produce. A member without a replica of a partition takes nothing for it, and serves nothing. Who
-makes a topic is answered by group 0, a moment before its groups know of it: what is produced in
-that moment waits.
+produce. A member without a replica of a partition takes nothing for it, and serves nothing. A
+replica may hear of a new partition a moment after its leader has opened it: what is produced here
+in that moment waits.
 
 Invariant: what is said of a partition comes from the group that the table of placement names.
 """

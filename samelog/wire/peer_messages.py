@@ -246,9 +246,11 @@ class NotQuiet(Message, frozen=True, tag=63):
 
 
 class Leads(Message, frozen=True, tag=64):
-    """I lead these data groups, in these terms: so clients can be sent here."""
+    """I lead these data groups: so clients can be sent here. For each its number, the term, and a
+    number of partitions: those of the group that have a lower one are open in it.
+    """
 
-    groups: tuple[tuple[Unsigned32, Place63], ...]
+    groups: tuple[tuple[Unsigned32, Place63, Place63], ...]
 
 
 class GroupOrders(Message, frozen=True, tag=65):

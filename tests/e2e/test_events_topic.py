@@ -1,4 +1,4 @@
-"""`__events` over a real cluster: made by an operator, written by whoever leads, read by all."""
+"""`__events` over a real cluster: created by an operator, written by leaders, read by all."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
+from samelog.admin.client import ask
+from samelog.admin.placement_requests import GetPlacement
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
 from tests.patience import PATIENCE_S
 
 
-def test_what_happens_can_be_read_by_everybody(world: World) -> None:
+@pytest.mark.parametrize("copies", [0, 3])
+def test_what_happens_can_be_read_by_everybody(world: World, copies: int) -> None:
+    """In group 0, and in a data group where topics are in some by default."""
     config = ("--config", world.cluster.client_file)
+    by_default = ("cluster", "alter", "--default-replication-factor", str(copies))
+    assert samelog(*by_default, *config).returncode == 0
     assert samelog("topic", "create", "__events", *config).returncode == 0
+    placed = ask(world.cluster.client_config(), GetPlacement()).partitions
+    assert {each.group > 0 for each in placed if each.topic == "__events"} == {copies > 0}
     alter = ("topic", "alter", "a", "--set", "retention.ms=60000", *config)
     delete = ("topic", "delete", "a", "--confirm", "a", *config)
     seen: list[Mapping[str, Any]] = []

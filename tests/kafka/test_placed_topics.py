@@ -109,9 +109,7 @@ def test_a_topic_has_as_many_replicas_as_it_asks_for(
 
 
 def test_a_new_partition_takes_what_nobody_answers(boot: str, admin: AdminClient) -> None:
-    """Who creates a topic is answered before its group knows of it, and with acks=0 a refusal
-    loses the records.
-    """
+    """With acks=0 a refusal loses the records, so a topic that is created takes them at once."""
     for number in range(5):
         topic = f"new-{number}-{uuid.uuid4()}"
         create(admin, NewTopic(topic, 1, 1))

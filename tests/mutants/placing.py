@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from samelog.kafka import broker
 from samelog.kafka.apis import topic_admin
 from samelog.placement import (
     changes,
@@ -39,6 +40,7 @@ from samelog.sequencer.cluster.group_keeper import GroupKeeper
 from samelog.sequencer.cluster.keeper_steps import WantedGroup
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups import ending
+from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.data_groups.upkeep import DataGroupUpkeep
@@ -85,6 +87,44 @@ def answer_deletions_at_once() -> Iterator[None]:
         patch.object(admin_topics, "until_dropped", until_dropped),
         patch.object(topic_admin, "until_dropped", until_dropped),
     ):
+        yield
+
+
+@contextmanager
+def answer_creations_at_once() -> Iterator[None]:
+    """A creation is over when group 0 has it, though no group has opened it."""
+
+    async def until_open(*given: Any) -> list[int]:
+        return []
+
+    with (
+        patch.object(admin_topics, "until_open", until_open),
+        patch.object(broker, "until_open", until_open),
+    ):
+        yield
+
+
+@contextmanager
+def take_led_for_open() -> Iterator[None]:
+    """A partition counts as open as soon as its group has a leader."""
+
+    def is_open(self: DataGroups, group: int, partition: int) -> bool:
+        return self.leader(group) is not None
+
+    with patch.object(DataGroups, "_is_open", is_open):
+        yield
+
+
+@contextmanager
+def announce_by_a_newer_table() -> Iterator[None]:
+    """A leader says that all is open that group 0 has created, and has opened less."""
+
+    def note(self: DataGroups, group: int, term: int, member: int, opened: int = 0) -> bool:
+        opened = opened and self._host.cluster.partitions.next_number
+        return original(self, group, term, member, opened)
+
+    original = DataGroups._note_leader
+    with patch.object(DataGroups, "_note_leader", note):
         yield
 
 
@@ -527,6 +567,7 @@ _LAST = "cancelling.py::test_where_a_partition_is_wanted_last_counts_though_anot
 _THERE = "cancelling.py::test_who_is_where_it_is_wanted_waits_for_nothing"
 _WANTED = "cancelling.py::test_a_partition_that_is_wanted_back_comes_back"
 
+_OPENINGS = "tests/sequencer/test_openings.py::"
 _DELETIONS = "tests/sequencer/test_deletions.py::"
 
 PLACING = (
@@ -597,6 +638,21 @@ PLACING = (
         "placement.23",
         end_groups_that_owe,
         _IN + "planner.py::test_a_group_ends_once_it_has_dropped_its_topics",
+    ),
+    (
+        "placement.28",
+        answer_creations_at_once,
+        _OPENINGS + "test_kafka_clients_are_answered_once_all_partitions_are_open",
+    ),
+    (
+        "placement.28",
+        take_led_for_open,
+        _OPENINGS + "test_at_its_deadline_a_creation_says_what_has_no_leader_yet",
+    ),
+    (
+        "placement.28",
+        announce_by_a_newer_table,
+        _OPENINGS + "test_a_leader_announces_only_what_is_in_the_table_that_it_went_by",
     ),
 )
 """Rule, bug, and the test that finds it."""

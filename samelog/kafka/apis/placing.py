@@ -8,20 +8,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
 
 from samelog.format.steps import mapped
 from samelog.kafka.broker import NOT_CONFIRMED, Broker
 from samelog.kafka.codec.error_codes import ErrorCode
 from samelog.kafka.codec.errors import ApiError
-from samelog.placement.defaults import EVERYWHERE, default_copies
+from samelog.placement.defaults import EVERYWHERE, copies_of_new, default_copies
 from samelog.placement.tasks import PlacementRefused
 from samelog.runtime.slices import paced
-from samelog.sequencer.admin.new_topics import goal_of
+from samelog.sequencer.admin.openings import unopened_text
 from samelog.sequencer.admin.placement import PlacementPlan, Plan
 from samelog.sequencer.state.commands import AnyCommand
 
 PreparedT = TypeVar("PreparedT")
+
+
+class NewPartitions(NamedTuple):
+    """The partitions of a topic from `first` on."""
+
+    topic: str
+    first: int
+
 
 DEFAULT = -1
 """The request names no number of copies."""
@@ -63,7 +72,7 @@ def placement_of(broker: Broker, wanted: Any) -> Plan | None:
         return None if are_everywhere and default_copies(table) == EVERYWHERE else lists
     asked = int(wanted.replication_factor)
     given = None if asked == DEFAULT else asked
-    copies = goal_of(broker.machine.state, wanted.name, given, len(nodes))
+    copies = copies_of_new(table, given, len(nodes))
     return None if copies == EVERYWHERE else copies
 
 
@@ -90,6 +99,32 @@ async def _planned_at(
         else:
             commands[place] = made
     return commands, refused
+
+
+async def once_open(
+    broker: Broker,
+    done: Sequence[PreparedT | ApiError],
+    news: Sequence[NewPartitions],
+    over_at: float,
+) -> list[PreparedT | ApiError]:
+    """Wait until leaders have opened what is done. Returns that, each in its place, and errors for
+    all else. `news`: what each element creates.
+    """
+    places = [place for place, each in enumerate(done) if not isinstance(each, ApiError)]
+    topics = {place: broker.topic(news[place].topic) for place in places}
+    new = {
+        place: topic.partition_numbers[news[place].first :]
+        for place, topic in topics.items()
+        if topic is not None
+    }
+    left = frozenset(await broker.until_open([*chain.from_iterable(new.values())], over_at))
+    found = [*done]
+    for place, numbers in new.items():
+        topic, unopened = topics[place], left.intersection(numbers)
+        if topic is not None and unopened:
+            text = unopened_text(topic.name, topic.partition_numbers, unopened)
+            found[place] = ApiError(ErrorCode.request_timed_out, text)
+    return found
 
 
 async def done_in_one_entry(

@@ -33,8 +33,10 @@ from samelog.kafka.apis.checks import (
 )
 from samelog.kafka.apis.placing import (
     LONGEST_S,
+    NewPartitions,
     done_in_one_entry,
     left_ms,
+    once_open,
     over_at_of,
     placement_of,
 )
@@ -143,7 +145,10 @@ async def _create_all(
             raise InvariantError(f"topic {topics[place].name} was refused, and is proposed")
         return command if wanted is None else plan.topic(command, wanted)
 
-    return await done_in_one_entry(broker, prepared, command_of, over_at)
+    created = await done_in_one_entry(broker, prepared, command_of, over_at)
+    return await once_open(
+        broker, created, [NewPartitions(each.name, 0) for each in topics], over_at
+    )
 
 
 IN_ENTRY = 100
@@ -313,7 +318,12 @@ async def _add_all(
         lists = [list(each.broker_ids) for each in wanted.assignments or ()]
         return plan.partitions(topic, command.partitions, by_hand=lists or None)
 
-    return await done_in_one_entry(broker, prepared, command_of, over_at_of(request))
+    known = [broker.topic(each.name) for each in request.topics]
+    counts = [0 if topic is None else topic.partitions for topic in known]
+    news = [NewPartitions(each.name, n) for each, n in zip(request.topics, counts, strict=True)]
+    over_at = over_at_of(request)
+    added = await done_in_one_entry(broker, prepared, command_of, over_at)
+    return await once_open(broker, added, news, over_at)
 
 
 def _command(call: NodeCall, wanted: Any) -> AddPartitions:

@@ -9,11 +9,11 @@ gone.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterator, Mapping
 
 from samelog.admin.answers import DeletingTopic
 from samelog.placement.values import METADATA, Placement
+from samelog.sequencer.admin.waits import until_settled
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.state.tables.topics import Topic
 from samelog.sequencer.state.types import State
@@ -30,13 +30,13 @@ async def until_dropped(
     """Wait until groups have dropped deleted topics, by id; return those topics that groups still
     have at `over_at`, by the clock of the event loop. `replica`: of group 0.
     """
-    while left := dict(_left(replica.machine.state.placement, wanted)):
-        try:
-            async with asyncio.timeout_at(over_at):
-                await replica.wait_applied(replica.applied_index + 1)
-        except TimeoutError:
-            return left
-    return {}
+
+    def left() -> dict[str, list[int]]:
+        return dict(_left(replica.machine.state.placement, wanted))
+
+    return await until_settled(
+        left, lambda: replica.wait_applied(replica.applied_index + 1), over_at
+    )
 
 
 def _left(

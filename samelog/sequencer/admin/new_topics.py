@@ -9,25 +9,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from samelog.format.names import EVENTS_TOPIC
-from samelog.placement.defaults import EVERYWHERE, copies_of_new
+from samelog.placement.defaults import EVERYWHERE
 from samelog.sequencer.admin.placement import PlacementPlan
 from samelog.sequencer.parts import PeerParts, RaftParts
 from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.tables.placement import PlacePartitions, PlaceTopic
 from samelog.sequencer.state.tables.topics import CreateTopicCommand
-from samelog.sequencer.state.types import State
 
 PLACE_S = 10.0
-
-
-def goal_of(state: State, name: str, asked: int | None, nodes: int) -> int:
-    """Return the goal of a new topic, EVERYWHERE if it belongs into group 0. `asked`: the number of
-    copies that its creator names, if any.
-    """
-    if asked is None and name == EVENTS_TOPIC:
-        return EVERYWHERE
-    return copies_of_new(state.placement, asked, nodes)
 
 
 async def create(

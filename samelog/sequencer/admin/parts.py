@@ -14,6 +14,7 @@ from samelog.consensus import NotLeader
 from samelog.placement.members import MemberStates
 from samelog.placement.needs import Need
 from samelog.placement.table import PlacementTable
+from samelog.sequencer.admin.openings import OpeningGroups
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.host import NodeSyncer, Service
 from samelog.sequencer.parts import CareParts, LogParts, MemberParts, PeerParts, RaftParts
@@ -22,7 +23,7 @@ from samelog.wire.errors import FaultCode
 ReplicaParts = tuple[LogParts, RaftParts, CareParts]
 
 
-class HeldGroups(Protocol):
+class HeldGroups(OpeningGroups, Protocol):
     """The data groups, as this node knows them."""
 
     def leader(self, group: int) -> tuple[int, int] | None:

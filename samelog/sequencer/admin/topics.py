@@ -39,11 +39,12 @@ from samelog.archiver.policy import retention_from, rules_of
 from samelog.config.authorisation import ANONYMOUS
 from samelog.format.nouns import counted
 from samelog.format.steps import StepWork
-from samelog.placement.defaults import goal_of_topic, risk_of
+from samelog.placement.defaults import copies_of_new, goal_of_topic, risk_of
 from samelog.placement.tasks import PlacementRefused
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.admin.deletions import groups_of, lag_text, still_deleting, until_dropped
-from samelog.sequencer.admin.new_topics import create, goal_of, place
+from samelog.sequencer.admin.new_topics import PLACE_S, create, place
+from samelog.sequencer.admin.openings import unopened_text, until_open
 from samelog.sequencer.admin.parts import ServedNode, parts_here, parts_of, where
 from samelog.sequencer.admin.placement import PlacementPlan
 from samelog.sequencer.admin.tasks import convert_topic
@@ -126,7 +127,7 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     asked = None if request.replication_factor is UNSET else request.replication_factor
     state, nodes = node.logs.machine.state, len(node.peers.members.all)
     beside = _other(node, request)
-    copies = goal_of(state, request.topic, asked, nodes)
+    copies = copies_of_new(state.placement, asked, nodes)
     if beside:
         copies = goal_of_topic(state.placement, state.topics.by_id[beside].partition_numbers)
     check_settings(node, request.settings, copies)
@@ -135,8 +136,19 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     now_ms = node.member.clock.wall_ms()
     command = topic_table.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms, beside)
     longer_s = request.partitions * PARTITION_S
+    over_at = asyncio.get_running_loop().time() + PLACE_S + longer_s
     await _made(create(node.raft, node.peers, command, copies, longer_s))
+    await _opened(node, request.topic, 0, over_at)
     return _new_topic(node, request.topic, asked)
+
+
+async def _opened(node: ServedNode, name: str, first: int, over_at: float) -> None:
+    """Wait until a topic's partitions from the first new one on are open. Raises ChangeRefused."""
+    topic = find_topic(node, name)
+    left = await until_open(node.data_groups, topic.partition_numbers[first:], over_at)
+    if left:
+        text = unopened_text(name, topic.partition_numbers, left)
+        raise ChangeRefused(FaultCode.TIMEOUT, text, "samelog placement")
 
 
 def _other(node: ServedNode, request: CreateTopic) -> str:
@@ -156,11 +168,17 @@ def _other(node: ServedNode, request: CreateTopic) -> str:
 async def create_by_default(node: ServedNode, command: topic_table.CreateTopicCommand) -> None:
     """Create a topic because a publisher opens it. Raises RequestRefused, TimeoutError."""
     state, nodes = node.logs.machine.state, len(node.peers.members.all)
-    copies = goal_of(state, command.name, None, nodes)
+    copies = copies_of_new(state.placement, None, nodes)
+    over_at = asyncio.get_running_loop().time() + PLACE_S
     try:
         await create(node.raft, node.peers, command, copies)
     except PlacementRefused as error:
         raise RequestRefused(FaultCode.NOT_READY, error.message, error.remedy) from error
+    topic = node.logs.machine.state.topics.named(command.name)
+    numbers = () if topic is None else topic.partition_numbers
+    if left := await until_open(node.data_groups, numbers, over_at):
+        text = unopened_text(command.name, numbers, left)
+        raise RequestRefused(FaultCode.NOT_READY, text, "retry")
 
 
 def _new_topic(node: ServedNode, name: str, asked: int | None) -> TopicMade:
@@ -210,12 +228,14 @@ async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicIn
         count = counted(topic.partitions, "partition")
         message = f"topic {topic.name!r} has {count}, and keeps them"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
-    longer_s = request.partitions * PARTITION_S
+    longer_s, first = request.partitions * PARTITION_S, topic.partitions
+    over_at = asyncio.get_running_loop().time() + PLACE_S + longer_s
     if not topic.is_placed:
         command = topic_table.AddPartitions(topic.topic_id, request.partitions)
         await _propose(node, command, longer_s=longer_s)
     elif topic.partitions < request.partitions:
         await _made(place(node.raft, node.peers, partial(_more, node, request), longer_s))
+        await _opened(node, request.topic, first, over_at)
     return topic_info(find_topic(node, request.topic))
 
 

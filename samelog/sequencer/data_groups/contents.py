@@ -21,6 +21,8 @@ class Contents:
         self._version = -1
         self._groups: dict[int, PlacedGroup] = {}
         self._of: defaultdict[int, set[int]] = defaultdict(set)
+        self.below = 0
+        """The partitions that are known have numbers below this; later ones get higher numbers."""
 
     def of(self, group: int) -> Collection[int]:
         """The partitions of a group, by number."""
@@ -44,6 +46,7 @@ class Contents:
         for number, placed in table.partitions.items():
             if number not in self._of[placed.group]:
                 self._of[placed.group].add(number)
+                self.below = max(self.below, number + 1)
                 changed.add(placed.group)
         if sum(map(len, self._of.values())) == len(table.partitions):
             return changed

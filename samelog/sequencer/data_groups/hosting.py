@@ -16,6 +16,7 @@ from samelog.format.steps import StepWork, done_within, finished, mapped
 from samelog.placement.tasks import GroupOrder
 from samelog.placement.values import METADATA
 from samelog.replicator.interfaces import LogSource
+from samelog.runtime.flag import Flag
 from samelog.sequencer.cluster.group_keeper import is_in_maintenance
 from samelog.sequencer.cluster.links import Links
 from samelog.sequencer.cluster.lives import Lives
@@ -140,6 +141,7 @@ class DataGroups:
             self._leaders.forget(number)
         self._work_in(changed)
         for number in changed & self.replicas.keys():
+            self._leaders.opening.add(number)
             self.replicas[number].tick_membership()
 
     def _begin(self, member: MemberParts, number: int) -> None:
@@ -164,6 +166,7 @@ class DataGroups:
     def _over(self, replica: DataReplica) -> None:
         self.working.end(replica.number)
         self._troubles.pop(replica.number, None)
+        self._leaders.opening.discard(replica.number)
         self.quiet.end(replica.number)
 
     def work(self, replica: DataReplica) -> None:
@@ -308,11 +311,11 @@ class DataGroups:
         """Those of these groups that have another leader than this was asked last, and which."""
         return self._leaders.take(groups)
 
-    def _note_leader(self, group: int, term: int, member: int) -> bool:
+    def _note_leader(self, group: int, term: int, member: int, opened: int = 0) -> bool:
         """Returns whether the term is news."""
         replica = self.replicas.get(group)
         seat = 0 if replica is None else replica.sender.replica(member)
-        return self._leaders.note(group, Led(term, member, seat))
+        return self._leaders.note(group, Led(term, member, seat, opened))
 
     def lag(self, group: int) -> Mapping[int, int]:
         """Member -> entries that it lacks; empty if the group is not led here."""
@@ -321,8 +324,9 @@ class DataGroups:
 
     def hear_leads(self, node: int, message: Leads) -> None:
         """Another member says what it leads."""
-        for group, term in message.groups:
-            self._note_leader(group, term, node)
+        for group, term, opened in message.groups:
+            self._note_leader(group, term, node, opened)
+        self.topics_opened()
 
     def carry_out(self, asker: int, orders: Iterable[GroupOrder]) -> None:
         """What the leader of group 0 asks of groups that this member leads."""
@@ -357,7 +361,56 @@ class DataGroups:
 
     def _led(self) -> Leads:
         led = [each for each in self.replicas.values() if each.raft.raft.role is Role.LEADER]
-        return Leads(tuple((each.number, each.raft.raft.term) for each in led))
+        return Leads(tuple(map(self._leading, led)))
+
+    def _leading(self, replica: DataReplica) -> tuple[int, int, int]:
+        """What the leader of a group says of it."""
+        term, known = replica.raft.raft.term, self._leaders.get(replica.number)
+        return replica.number, term, 0 if known is None or known.term < term else known.opened
+
+    # --- new partitions ---------------------------------------------------------------------------
+
+    def unopened(self, partitions: Iterable[int]) -> list[int]:
+        """Return those partitions that no leader has opened in their groups, as far as is known
+        here.
+        """
+        group_of = self._host.cluster.placement.group_of
+        return [each for each in partitions if not self._is_open(group_of(each), each)]
+
+    def _is_open(self, group: int, partition: int) -> bool:
+        known, replica = self._leaders.get(group), self.replicas.get(group)
+        if group == METADATA:
+            return True
+        term = 0 if replica is None else replica.raft.raft.term
+        return known is not None and known.term >= term and partition < known.opened
+
+    def unopened_here(self, partitions: Iterable[int]) -> list[int]:
+        """Return those partitions that this member's own replicas have yet to open."""
+        to_come = filter(self.is_to_come, partitions)
+        return [each for each in to_come if self.parts(each) is None]
+
+    @property
+    def openings(self) -> Flag:
+        """Set for a moment when a leader or a replica has opened partitions."""
+        return self._leaders.openings
+
+    def topics_opened(self) -> None:
+        """A leader or a replica may have opened partitions: tasks that wait for them look."""
+        self.openings.set()
+        self.openings.clear()
+
+    def _announce(self, replica: DataReplica) -> None:
+        """Tell all members that a group, led here, has opened all that the table has in it."""
+        raft, here = replica.raft, replica.group_replica.logs.machine.state.partitions.by_number
+        if raft.raft.role is not Role.LEADER:
+            self._leaders.opening.discard(replica.number)  # the next leader says so
+        elif raft.is_leader and all(each in here for each in self.contents(replica.number)):
+            self._leaders.opening.discard(replica.number)
+            said, term = self._leading(replica), raft.raft.term
+            self._note_leader(replica.number, term, self._presence.number, self._contents.below)
+            if (now := self._leading(replica)) != said:
+                self._links.send_all(Leads((now,)))
+                self.topics_opened()
 
     # --- ends of runs -----------------------------------------------------------------------------
 
@@ -420,6 +473,8 @@ class DataGroups:
         """To be called about four times a second."""
         for replica in self.working:
             replica.tick_membership()
+            if replica.number in self._leaders.opening:
+                self._announce(replica)
         self.confirm()
 
     def tick_slowly(self) -> None:
@@ -456,7 +511,10 @@ class DataGroups:
         raft, leader = replica.raft.raft, replica.raft.raft.leader
         is_new = leader is not None and self._note_leader(replica.number, raft.term, leader)
         if is_new and raft.role is Role.LEADER:
-            self._links.send_all(Leads(((replica.number, raft.term),)))
+            self._links.send_all(Leads((self._leading(replica),)))
+            self._leaders.opening.add(replica.number)
+        if replica.number in self._leaders.opening:
+            self._announce(replica)
         rests = self.quiet.look(replica.number, replica.raft)
         if not rests and replica.number not in self.working and replica.number in self.replicas:
             self.work(replica)

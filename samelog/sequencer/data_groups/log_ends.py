@@ -84,7 +84,7 @@ class LogEnds:
             if progress is not None and progress.match:
                 yield Acknowledged(raft.term, progress.match, number, seat)
             led = self._leaders.get(number)
-            if seat and led is not None and led[1:] == (by, seat):
+            if seat and led is not None and (led.member, led.replica) == (by, seat):
                 yield Acknowledged(led.term, 0, number, seat)
 
 

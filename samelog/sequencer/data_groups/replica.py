@@ -110,6 +110,9 @@ class ReplicaGroups(Protocol):
     def confirm(self) -> None:
         """Tell group 0 what it does not know of the groups that this member leads."""
 
+    def topics_opened(self) -> None:
+        """A replica has opened partitions, or dropped some."""
+
     def moved(self, replica: DataReplica) -> None:
         """Its core may rest now, or may have woken."""
 
@@ -434,6 +437,7 @@ class DataReplica:
 
     def topic_changed(self, topic_id: str) -> None:
         """By the leader of this group, from what group 0 says."""
+        self._groups.topics_opened()
 
     def views_dropped(self, base_ids: Collection[str]) -> None:
         """Views are group 0's."""

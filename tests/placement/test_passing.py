@@ -209,6 +209,7 @@ def test_steps_that_come_late_change_nothing() -> None:
     assert took(target, 1, Action.DROP_PARTITION) == ""
     assert took(target, 1, Action.COPY_PARTITION, copied) == "OVERTAKEN"
     assert took(source, 3, Action.FORBID_SEAL) == ""
+    assert took(source, 2, Action.HOLD_PARTITION) == "OVERTAKEN"
     assert took(source, 2, Action.SEAL_PARTITION) == "OVERTAKEN"
     assert took(target, 4, Action.OPEN_PARTITION, copied) == "OVERTAKEN"
     assert MOVING not in target.state.partitions.by_number

@@ -6,11 +6,12 @@ one leader, and an event that any replica has applied is never gone.
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from samelog.consensus import Busy, NotLeader, Role
 from samelog.placement.changes import AnyChange, PlaceGroups
@@ -18,8 +19,14 @@ from samelog.placement.values import NewGroup, Placement
 from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.data_groups.working import LOOK_S
 from samelog.sequencer.node import Node
+from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.tables.events import RecordEvent
-from samelog.sequencer.state.tables.placement import MakeGroups
+from samelog.sequencer.state.tables.placement import (
+    ChangePlacement,
+    MakeGroups,
+    PlacePartitions,
+    PlaceTopic,
+)
 from samelog.sequencer.state.types import State
 from tests.cluster_sim.history import Name
 from tests.cluster_sim.node import NodeActor
@@ -99,6 +106,24 @@ class DataGroups:
                 for wanted in change.groups:
                     members = frozenset(wanted.members)
                     self._asked.append(("next_group", change.first, members))
+
+    def listen(self, node: Node) -> None:
+        """Note what this node proposes as leader of group 0, also for its own planner."""
+        group = node.raft.group
+        propose = group.propose
+
+        def noted(
+            commands: Sequence[AnyCommand], outcomes: asyncio.Future[list[Any]] | None = None
+        ) -> int:
+            for command in commands:
+                if isinstance(command, ChangePlacement):
+                    self.plans(command.changes)
+                elif isinstance(command, PlaceTopic | PlacePartitions):
+                    for wanted in command.new_groups:
+                        self.asked_for(command.since, wanted)
+            return propose(commands, outcomes)
+
+        group.propose = noted  # type: ignore[method-assign]
 
     def know(self, table: Placement) -> None:
         """Remember the newest table of placement, also once all nodes that had it are down."""

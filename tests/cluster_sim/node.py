@@ -284,6 +284,8 @@ class NodeActor(Actor):
             node.raft.group._send = partial(self._sends, node.raft.group._send)
             if self.world.checker.groups.are_followed:
                 record_groups(self, node)
+            if self.world.options.has_defaults:
+                self.world.data_groups.listen(node)
             if self.world.options.shares:
                 node.logs.intake.checker = SlowChecker(rng)
             self.node = node

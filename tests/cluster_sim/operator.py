@@ -1,6 +1,6 @@
 """An operator of data groups in a simulated cluster: drains nodes, moves partitions, cancels and
-pauses tasks, at any time; in the end it takes everything back, and recovers groups that no node can
-give a leader.
+pauses tasks, and sets default numbers of copies, at any time; in the end it takes everything back,
+and recovers groups that no node can give a leader.
 
 Invariant: at the end nothing is under way, and each partition is in the group that the table names,
 open, and in no other one. A group is recovered only where the product allows it: no majority of
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from samelog.consensus import Busy, NotLeader
 from samelog.placement import operations
-from samelog.placement.changes import AnyChange, PauseTasks, WantGroup
+from samelog.placement.changes import AnyChange, PauseTasks, SetDefaultCopies, WantGroup
 from samelog.placement.table import PlacementTable
 from samelog.placement.tasks import PlacementRefused, TaskState
 from samelog.placement.values import PassStage, Placement
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 CONVERTS_SHARE = 0.5
+DEFAULTS_SHARE = 0.3
 MOST_COPIES = 5
 """Where topics are deleted, too: more than many of these clusters have members."""
 TOPIC = "f" * 32
@@ -47,11 +48,15 @@ class Operator:
     def __init__(self, world: World, chance: random.Random) -> None:
         self._world = world
         self._chance = chance
+        self._defaults = random.Random(f"defaults {world.options.seed}")
         self._leaderless: dict[int, float] = {}
         """Group -> since when none of its replicas knows a leader."""
 
     def ask(self, node: Node, process: Process) -> None:
         """Ask the leader of group 0 for something, which may be refused or lost."""
+        if self._world.options.has_defaults and self._defaults.random() < DEFAULTS_SHARE:
+            self._world.loop.call_in(process, 0.0, self._change, node, self._set_default)
+            return
         if self._world.options.converts and self._chance.random() < CONVERTS_SHARE:
             self._world.loop.call_in(process, 0.0, self._change, node, self._convert)
             return
@@ -78,6 +83,10 @@ class Operator:
             if changes:
                 self._world.data_groups.plans(changes)
                 node.raft.group.propose([ChangePlacement(-1, changes)])
+
+    def _set_default(self, node: Node) -> Sequence[AnyChange]:
+        """Topics get another number of copies by default, or none."""
+        return [SetDefaultCopies(self._defaults.randint(0, len(node.cluster.members.by_number)))]
 
     def _place(self, node: Node) -> None:
         table, level = node.cluster.placement, node.cluster.members.level

@@ -107,6 +107,10 @@ class Options:
     """
     has_many_groups: bool = False
     """It is one of `many_groups`."""
+    has_defaults: bool = False
+    """An operator sets other default numbers of copies: default groups come and go, and topics that
+    are created without a number are in data groups.
+    """
     follows_groups: bool = False
     """Publishers and subscribers use the topic that is in data groups, too, and each entry of these
     is looked at.
@@ -165,7 +169,7 @@ def many_groups(seed: int) -> Options:
     """Another world of this seed: of one to nine members, with 1 to 12 data groups of one to five
     replicas, and a topic in them that publishers write to. In each third members come and go, in
     each fourth there are hard resets, in the others writers of stages or of transactions. In half
-    of them leaders of group 0 die at tasks.
+    of them leaders of group 0 die at tasks, and in half an operator sets default numbers of copies.
     """
     draw = random.Random(f"many groups {seed}")
     nodes, learners = draw.choice(_SIZES)
@@ -181,6 +185,8 @@ def many_groups(seed: int) -> Options:
         follows_groups=True,
         deaths_at_tasks=draw.choice((0.0, 0.0, 0.2, 0.5)),
     )
+    has_defaults = random.Random(f"default groups {seed}").random() < 0.5
+    options = replace(options, has_defaults=has_defaults)
     options = replace(options, replicas=min(nodes + learners, draw.randint(1, 5)))
     changes = (*_LEARNERS[:learners], *_many_changes(options, draw))
     options = replace(options, changes=changes, kinds=_bearable(options, changes, draw))
@@ -198,6 +204,7 @@ def converting(seed: int) -> Options:
     return replace(
         options,
         converts=True,
+        has_defaults=False,
         kinds=tuple(kind for kind in options.kinds if kind in WIPES or kind not in FORGETTING),
         data_groups=min(3, options.data_groups),
         safety_s=max(12.0, options.safety_s),

@@ -116,6 +116,16 @@ class Home:
             found[leader] += self.table.size_of(number)
         return found
 
+    def copies(self) -> Counter[int]:
+        """How many copies of partitions each member has."""
+        held = self.table.held
+        return Counter(
+            {
+                member: sum(self.table.size_of(number) for number in held.get(member, ()))
+                for member in self.table.members
+            }
+        )
+
 
 def evenness(counts: Counter[int]) -> float:
     """The mean, divided by the busiest."""
@@ -152,23 +162,28 @@ def test_the_first_groups_wait_for_members_that_are_about_to_start() -> None:
     assert [len(each.founders) for each in home.table.groups.values()] == [3, 3, 3]
 
 
-@pytest.mark.parametrize("partitions", [30, 100, 250])
-def test_five_hosts_share_default_topics_and_a_sixth_gets_its_share(partitions: int) -> None:
+@pytest.mark.parametrize(("topics", "partitions"), [(3, 10), (10, 10), (25, 10), (60, 1)])
+def test_five_hosts_share_default_topics_and_a_sixth_gets_its_share(
+    topics: int, partitions: int
+) -> None:
     home = Home(5)
     home.rest()
-    for number in range(partitions // 10):
-        home.topic(10, f"t{number}")
+    for number in range(topics):
+        home.topic(partitions, f"t{number}")
     home.rest()
     assert all(len(set(each.members)) == 3 for each in home.table.groups.values())
     held = [len(home.table.held[each]) for each in home.table.members]
     assert max(held) - min(held) <= 1
     assert evenness(home.led()) >= 0.8, home.led()
+    assert evenness(home.copies()) >= 0.8, home.copies()
     sixth = home.join()
     home.rest()
     assert home.seen[TaskKind.SPLIT]
     assert home.led()[sixth] > 0
     assert evenness(home.led()) >= 0.8, home.led()
-    assert sum(home.led().values()) == partitions // 10 * 10
+    assert evenness(home.copies()) >= 0.8, home.copies()
+    assert sum(home.led().values()) == topics * partitions
+    assert sum(home.copies().values()) == 3 * topics * partitions
     held = [len(home.table.held[each]) for each in home.table.members]
     assert max(held) - min(held) <= 1
     for number, partition in home.table.partitions.items():

@@ -139,8 +139,9 @@ def seal_what_is_forbidden() -> Iterator[None]:
     original = moves._seal
 
     def seal(state: State, command: PassPartition) -> Any:
-        if state.transfers.pass_of(command.task) is PassStage.FORBIDDEN:
-            state.transfers.passing = None
+        known = state.transfers.passing
+        if known is not None and state.transfers.pass_of(command.task) is PassStage.FORBIDDEN:
+            state.transfers.passing = replace(known, stage=PassStage.HELD)
         return original(state, command)
 
     with patch.dict(moves._STEPS, {Action.SEAL_PARTITION: seal}):

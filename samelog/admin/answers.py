@@ -239,9 +239,9 @@ class LeadershipMoved(AdminAnswer, frozen=True):
 
 
 class MaintenanceSet(AdminAnswer, frozen=True):
-    """Until when the node is in maintenance (ms of the epoch; 0: it is not)."""
+    """Until when the nodes are in maintenance (ms of the epoch; 0: they are not)."""
 
-    name: str
+    nodes: tuple[str, ...]
     until_ms: int
 
 

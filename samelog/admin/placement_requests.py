@@ -10,8 +10,8 @@ from typing import Annotated
 from msgspec import UNSET, Meta, UnsetType
 
 from samelog.admin.answers import ClusterSettings, PlacementStatus
-from samelog.admin.requests import AdminRequest, ConfirmedRequest, NodeName
-from samelog.admin.task_answers import TaskRows
+from samelog.admin.requests import AdminRequest, ConfirmedRequest, NodeHost, NodeName
+from samelog.admin.task_answers import Drained, TaskRows
 
 TaskNumber = Annotated[int, Meta(ge=1, le=(1 << 32) - 1, description="Of a task.")]
 
@@ -44,10 +44,17 @@ class CancelTask(AdminRequest[TaskRows], frozen=True):
     task: TaskNumber
 
 
-class DrainNode(AdminRequest[TaskRows], frozen=True):
+class DrainNode(AdminRequest[Drained], frozen=True):
     """Move all replicas of data groups away from a node; or let it have some again."""
 
     node: NodeName
+    ends: bool = False
+
+
+class DrainHost(AdminRequest[Drained], frozen=True):
+    """Move all replicas of data groups away from a host; or let its nodes have some again."""
+
+    host: NodeHost
     ends: bool = False
 
 

@@ -67,6 +67,7 @@ TopicName = Annotated[
 SessionName = Annotated[
     str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$", max_length=128, description="A session.")
 ]
+NodeHost = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$", description="A host.")]
 NodeName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,127}$", description="A node.")]
 GroupName = Annotated[str, Meta(min_length=1, max_length=1024, description="A consumer group.")]
 TransactionalId = Annotated[
@@ -85,6 +86,7 @@ NAME_CHECKS = {
     "topic": check_topic_name,
     "session": check_session_name,
     "node": check_session_name,
+    "host": check_session_name,
 }
 
 
@@ -491,14 +493,24 @@ class FinalizeUpgrade(AdminRequest[LevelRaised], frozen=True):
     """Raise the feature level to the newest that members support, if all of them do."""
 
 
+MaintenanceSeconds = Annotated[
+    int,
+    Meta(ge=0, le=10 * 365 * 86_400, description="How long from now; 0 ends the maintenance."),
+]
+
+
 class SetMaintenance(AdminRequest[MaintenanceSet], frozen=True):
     """Say how long a node is in maintenance."""
 
     node: NodeName
-    seconds: Annotated[
-        int,
-        Meta(ge=0, le=10 * 365 * 86_400, description="How long from now; 0 ends the maintenance."),
-    ]
+    seconds: MaintenanceSeconds
+
+
+class SetHostMaintenance(AdminRequest[MaintenanceSet], frozen=True):
+    """Say how long all nodes of a host are in maintenance."""
+
+    host: NodeHost
+    seconds: MaintenanceSeconds
 
 
 # --- stages: records that their writers publish together (docs/state-machine.md, "Stages") ------

@@ -267,10 +267,17 @@ OPERATIONS = (
         ask.SetMaintenance,
         repeatable=True,
     ),
+    _change(
+        "/hosts/{host}/maintenance",
+        "Say how long all nodes of a host are in maintenance.",
+        ask.SetHostMaintenance,
+        repeatable=True,
+    ),
     _change("/tasks/pause", "Let a task stand still, or begin none.", place.PauseTask),
     _change("/tasks/resume", "Let a task go on, or begin tasks again.", place.ResumeTask),
     _change("/tasks/cancel", "Undo a task.", place.CancelTask),
     _change("/nodes/{node}/drain", "Move all replicas away from a node.", place.DrainNode),
+    _change("/hosts/{host}/drain", "Move all replicas away from a host.", place.DrainHost),
     _change(
         "/placement/recover",
         "Let a data group whose majority is lost go on with one replica.",

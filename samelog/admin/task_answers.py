@@ -34,3 +34,9 @@ class TaskRows(AdminAnswer, frozen=True):
     running: tuple[TaskInfo, ...]
     waiting: tuple[TaskInfo, ...]
     ended: tuple[TaskInfo, ...]
+
+
+class Drained(TaskRows, frozen=True):
+    """The tasks, and what each node that was named does from now on."""
+
+    nodes: dict[str, str]

@@ -68,6 +68,12 @@ def _nodes(config: ClientConfig) -> Iterable[str]:
     return [node.name for node in _ask(config, GetStatus()).nodes]
 
 
+def _hosts(config: ClientConfig) -> Iterable[str]:
+    from samelog.admin.requests import GetStatus
+
+    return [node.host for node in _ask(config, GetStatus()).nodes]
+
+
 def _sessions(config: ClientConfig) -> Iterable[str]:
     from samelog.admin.requests import GetStatus
 
@@ -109,6 +115,7 @@ def _tasks(config: ClientConfig) -> Iterable[str]:
 complete_topics = _completer(_topics)
 complete_groups = _completer(_groups)
 complete_nodes = _completer(_nodes)
+complete_hosts = _completer(_hosts)
 complete_sessions = _completer(_sessions)
 complete_sites = _completer(_sites)
 complete_mirrors = _completer(_mirrors)

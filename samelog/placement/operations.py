@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable
 
+from samelog.format.nouns import counted
 from samelog.placement.changes import (
     AllowTasks,
     AnyChange,
@@ -45,20 +46,44 @@ def _some(groups: Iterable[int]) -> str:
 # --- members --------------------------------------------------------------------------------------
 
 
-def drain(table: PlacementTable, states: MemberStates, name: str) -> list[AnyChange]:
-    """Empty a member. Raises PlacementRefused if nobody else can take what it has; who cannot be
-    reached is given up by this, which takes nothing from anybody.
+def drain(table: PlacementTable, states: MemberStates, *names: str) -> list[AnyChange]:
+    """Empty members, all of them or none. Raises PlacementRefused if no others can take what they
+    have. Members that cannot be reached are given up by this, which takes nothing from any other.
     """
-    member = _member(table, name)
-    if table.is_leaving(member.number):
-        return []
-    if table.is_heard(member.number):
-        _check_homes(table, states, member)
-        return [DrainMember(member.number, is_draining=True)]
-    if alone := _alone(table, member.number):
-        text = f"{name} has the only copy of {_some(alone)}, and cannot be reached"
-        raise PlacementRefused("LAST_COPY", text, f"start {name}; if it is lost, delete the topics")
-    return [DrainMember(member.number, is_draining=True)]
+    members = [_member(table, name) for name in names]
+    begun = [each for each in members if not table.is_leaving(each.number)]
+    if any(table.is_heard(each.number) for each in begun):
+        _check_homes(table, states, [each.number for each in begun])
+    for member in begun:
+        _check_loss(table, member)
+    return [DrainMember(each.number, is_draining=True) for each in begun]
+
+
+def _check_loss(table: PlacementTable, member: PlacedMember) -> None:
+    """A member that cannot be reached may not have the only copy of anything."""
+    if not table.is_heard(member.number) and (alone := _alone(table, member.number)):
+        text = f"{member.name} has the only copy of {_some(alone)}, and cannot be reached"
+        remedy = f"start {member.name}; if it is lost, delete the topics"
+        raise PlacementRefused("LAST_COPY", text, remedy)
+
+
+def effects(table: PlacementTable, names: Iterable[str], *, ends: bool) -> dict[str, str]:
+    """Describe what draining members, or its end, changes for each. Raises PlacementRefused."""
+    members = [_member(table, name) for name in names]
+    return {each.name: _effect(table, each.number, ends=ends) for each in members}
+
+
+def _effect(table: PlacementTable, number: int, *, ends: bool) -> str:
+    if ends:
+        return "may have replicas again" if table.is_leaving(number) else "was not drained"
+    held = len(table.held.get(number, ()))
+    if not held:
+        return "has no replicas, and gets none"
+    replicas = counted(held, "replica")
+    if not table.is_heard(number):
+        return f"cannot be reached: {replicas} of it {'is' if held == 1 else 'are'} made elsewhere"
+    already = "is drained already, and still " if table.is_leaving(number) else ""
+    return f"{already}moves {replicas} to others"
 
 
 def _alone(table: PlacementTable, number: int) -> list[int]:
@@ -71,10 +96,10 @@ def _alone(table: PlacementTable, number: int) -> list[int]:
     ]
 
 
-def _check_homes(table: PlacementTable, states: MemberStates, member: PlacedMember) -> None:
+def _check_homes(table: PlacementTable, states: MemberStates, members: Collection[int]) -> None:
     """With all that are drained already, enough members have to be left for every group."""
-    others = [each for each in states.expected if each != member.number]
-    leaving = {member.number, *filter(table.is_draining, table.members)}
+    others = [each for each in states.expected if each not in members]
+    leaving = {*filter(table.is_heard, members), *filter(table.is_draining, table.members)}
     groups = set[int]().union(*[table.held.get(each, ()) for each in leaving])
     homeless = [
         each
@@ -83,7 +108,9 @@ def _check_homes(table: PlacementTable, states: MemberStates, member: PlacedMemb
     ]
     if homeless:
         names = table.names(others) or "nobody"
-        text = f"without {member.name}, {_some(homeless)} would have too few members: {names}"
+        text = (
+            f"without {table.names(members)}, {_some(homeless)} would have too few members: {names}"
+        )
         remedy = "add a node (samelog node add), or have fewer copies: samelog topic alter"
         raise PlacementRefused("NO_MEMBER", text, remedy)
 
@@ -99,12 +126,14 @@ def _least(table: PlacementTable, states: MemberStates, number: int) -> int:
     return 1 if is_short else min(group.goal, len(group.replicas))
 
 
-def stop_draining(table: PlacementTable, name: str) -> list[AnyChange]:
-    """A member may have replicas again. Raises PlacementRefused."""
-    member = _member(table, name)
-    return (
-        [DrainMember(member.number, is_draining=False)] if table.is_leaving(member.number) else []
-    )
+def stop_draining(table: PlacementTable, *names: str) -> list[AnyChange]:
+    """Members may have replicas again. Raises PlacementRefused."""
+    members = [_member(table, name) for name in names]
+    return [
+        DrainMember(each.number, is_draining=False)
+        for each in members
+        if table.is_leaving(each.number)
+    ]
 
 
 def check_removal(table: PlacementTable, name: str) -> None:

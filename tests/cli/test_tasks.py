@@ -12,13 +12,14 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from samelog.admin.answers import GroupPlacement, PlacementStatus
-from samelog.admin.placement_requests import DrainNode, GetPlacement
+from samelog.admin.placement_requests import DrainHost, DrainNode, GetPlacement
 from samelog.admin.requests import AdminRequest
-from samelog.admin.task_answers import TaskInfo, TaskRows
+from samelog.admin.task_answers import Drained, TaskInfo, TaskRows
 from samelog.cli.main import main
 from tests.cli.fake_nodes import Answer, FakeCluster
 
-NOTHING = TaskRows(are_paused=False, running=(), waiting=(), ended=())
+NOTHING = Drained(are_paused=False, running=(), waiting=(), ended=(), nodes={})
+N0_MOVES = replace(NOTHING, nodes={"n0": "moves 3 replicas to others"})
 
 
 def placed(groups: int) -> PlacementStatus:
@@ -45,7 +46,7 @@ def test_a_node_is_waited_for_until_it_has_no_replica(
     left = [3, 1, 0]
 
     def answer(request: AdminRequest[Any]) -> Answer:
-        return placed(left.pop(0)) if isinstance(request, GetPlacement) else NOTHING
+        return placed(left.pop(0)) if isinstance(request, GetPlacement) else N0_MOVES
 
     cluster.nodes[0].answer = answer
     monkeypatch.setattr("samelog.cli.commands.placing.tasks.waiting", waiting)
@@ -57,9 +58,38 @@ def test_a_node_is_waited_for_until_it_has_no_replica(
     assert CliRunner().invoke(main, [*command, "--wait", "60", "--end"]).exit_code == 2
 
 
+def test_a_host_is_waited_for_until_none_of_its_nodes_has_a_replica(cluster: FakeCluster) -> None:
+    effects = {"n0": "is drained already, and still moves 1 replica to others", "n2": "moves none"}
+    left = [1, 0]
+
+    def answer(request: AdminRequest[Any]) -> Answer:
+        match request:
+            case DrainHost("a"):
+                return replace(NOTHING, nodes=effects)
+            case GetPlacement():
+                return PlacementStatus(tuple(placed(left.pop(0)).groups[:-1]), ())
+            case _:
+                return NOTHING
+
+    cluster.nodes[0].answer = answer
+    command = ["node", "drain", "--host", "a", "--wait", "60", "--config", cluster.client_file]
+    result = CliRunner().invoke(main, command)
+    assert (result.exit_code, left) == (0, []), result.output
+    assert "n0 is drained already, and still moves 1 replica to others\nn2 " in result.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["n0", "--host", "a"]])
+def test_a_node_or_a_host_is_named(cluster: FakeCluster, words: list[str]) -> None:
+    for command in (["drain"], ["maintenance", "--end"]):
+        asked = ["node", *command, *words, "--config", cluster.client_file]
+        result = CliRunner().invoke(main, asked)
+        assert result.exit_code == 2
+        assert "NAME or --host HOST" in result.stderr
+
+
 def test_who_still_has_replicas_in_the_end_is_said(cluster: FakeCluster) -> None:
     cluster.nodes[0].answer = lambda request: (
-        placed(2) if isinstance(request, GetPlacement) else NOTHING
+        placed(2) if isinstance(request, GetPlacement) else N0_MOVES
     )
     command = ["node", "drain", "n0", "--wait", "0.01", "--config", cluster.client_file]
     result = CliRunner().invoke(main, command)

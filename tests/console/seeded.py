@@ -107,6 +107,7 @@ def _node(name: str, number: int, step: int) -> dict[str, Any]:
     is_late = name == "rt-3"
     return {
         "name": name,
+        "host": name,
         "address": f"{name}.example:7000",
         "state": "maintenance" if is_late else "live",
         "detail": "",

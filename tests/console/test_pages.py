@@ -29,7 +29,7 @@ from samelog.admin.requests import (
 from samelog.http.console import assets
 from samelog.http.routes import problem_of
 from samelog.wire.errors import FaultCode
-from tests.console import seeded_answers
+from tests.console import seeded, seeded_answers
 from tests.console.chromium import Page, needs_chromium
 from tests.console.seeded import LOOKS, MIRROR, TOPICS, VIEW
 from tests.console.showing import (
@@ -185,6 +185,26 @@ async def _check_actions() -> None:
             MoveLeadership(to="rt-1")
         ]
         assert not page.problems, page.problems
+
+
+@needs_chromium
+def test_members_of_a_host_are_listed_beside_each_other() -> None:
+    asyncio.run(_check_hosts())
+
+
+async def _check_hosts() -> None:
+    hosts, original = {"rt-1": "a", "rt-2": "b", "rt-3": "a"}, seeded._node
+    given = lambda name, *of: original(name, *of) | {"host": hosts[name]}  # noqa: E731
+    with patch.object(seeded, "_node", given):
+        async with console() as (page, base, _):
+            await show(page, base, "nodes")
+            members = (
+                "[...document.querySelectorAll('table')].find((t) => t.innerText.includes('rt-3'))"
+            )
+            firsts = "(row) => [...row.cells].slice(0, 2).map((cell) => cell.textContent)"
+            cells = f"[...{members}.tBodies[0].rows].map({firsts})"
+            assert await page.value(cells) == [["a", "rt-1"], ["a", "rt-3"], ["b", "rt-2"]]
+            assert not page.problems, page.problems
 
 
 @needs_chromium

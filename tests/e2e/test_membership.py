@@ -132,13 +132,13 @@ def test_a_rolling_restart_by_the_printed_plan_costs_no_write(world: World) -> N
     with writing(world) as writer:
         plan = samelog(world, "cluster", "restart-plan")
         nodes = {node.name: node for node in world.cluster.nodes}
-        assert sorted(step["node"] for step in plan["steps"]) == sorted(nodes)
-        assert plan["steps"][-1]["role"] == "leader"
+        assert sorted(step["host"] for step in plan["steps"]) == sorted(nodes)
+        assert plan["steps"][-1]["nodes"][0]["role"] == "leader"
         for step in plan["steps"]:
-            before = nodes[step["node"]].pid
+            before = nodes[step["host"]].pid
             for command in step["commands"]:
-                carry_out(world, command, nodes[step["node"]])
-            assert nodes[step["node"]].pid not in (None, before)
+                carry_out(world, command, nodes[step["host"]])
+            assert nodes[step["host"]].pid not in (None, before)
         plan = samelog(world, "cluster", "restart-plan")
         assert (plan["may_begin"], plan["waits_for"]) == (True, [])
     assert_nothing_lost_doubled_or_reordered(world, writer.count)

@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from samelog.cli.commands import cluster
+from samelog.placement import operations
+from samelog.placement.changes import AnyChange
 from samelog.placement.domains import Domains
 from samelog.placement.members import MemberStates
 from samelog.placement.table import PlacementTable
+from samelog.sequencer.state.tables.members import MembersTable
 
 
 @contextmanager
@@ -38,7 +42,36 @@ def name_hosts_after_machines() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def drain_members_one_by_one() -> Iterator[None]:
+    """Each member of a host is drained as if the others stayed."""
+    original = operations.drain
+
+    def drain(table: PlacementTable, states: MemberStates, *names: str) -> list[AnyChange]:
+        return [change for name in names for change in original(table, states, name)]
+
+    with patch.object(operations, "drain", drain):
+        yield
+
+
+@contextmanager
+def maintain_one_member_of_a_host() -> Iterator[None]:
+    """Of a host only the first member goes into maintenance."""
+    original = MembersTable.names_on
+    with patch.object(MembersTable, "names_on", lambda self, host: original(self, host)[:1]):
+        yield
+
+
+@contextmanager
+def restart_a_host_at_any_price() -> Iterator[None]:
+    """The members of a host restart together, whichever group loses its majority by that."""
+    with patch.object(cluster, "_together", lambda on_host, nodes, groups: [(on_host, "")]):
+        yield
+
+
 _IN = "tests/placement/test_hosts.py::"
+_REQUESTS = "tests/sequencer/test_host_requests.py::"
+_RESTARTS = "tests/cli/test_restarts.py::"
 
 HOSTS = (
     ("placement.24", share_a_host, _IN + "test_a_host_has_one_copy_of_a_group_at_most"),
@@ -51,6 +84,21 @@ HOSTS = (
         "placement.24",
         name_hosts_after_machines,
         "tests/placement/test_planner.py::test_a_group_is_filled_up_to_the_hosts_that_come",
+    ),
+    (
+        "placement.29",
+        drain_members_one_by_one,
+        _IN + "test_no_member_of_a_host_is_drained_if_one_has_nowhere_to_go",
+    ),
+    (
+        "placement.29",
+        maintain_one_member_of_a_host,
+        _REQUESTS + "test_requests_about_a_host_are_carried_out_for_all_its_members",
+    ),
+    (
+        "operations.9",
+        restart_a_host_at_any_price,
+        _RESTARTS + "test_members_restart_alone_where_a_group_would_lose_its_majority",
     ),
 )
 """Rule, bug, and the test that finds it."""

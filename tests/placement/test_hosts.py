@@ -116,6 +116,78 @@ def test_a_host_is_drained_only_if_others_are_left() -> None:
     apply(table, *operations.drain(table, states_of(table), "n3"))
 
 
+def three_hosts(*groups: tuple[int, ...]) -> PlacementTable:
+    """n1 and n4 are on host a, n2 and n5 on b, n3 and n6 on c."""
+    return table_of(6, *groups, hosts=("c", "a", "b"))
+
+
+def test_a_host_is_drained_as_a_whole() -> None:
+    """One member after the other, the first could give its copies to the second."""
+    table = three_hosts((1, 2), (4, 3))
+    assert operations.effects(table, ("n1", "n4"), ends=False) == {
+        "n1": "moves 1 replica to others",
+        "n4": "moves 1 replica to others",
+    }
+    apply(table, *operations.drain(table, states_of(table), "n1", "n4"))
+    assert {task.loses: host_of(table, task.gets) for task in begun(table)} == {1: "c", 4: "b"}
+
+
+def host_of(table: PlacementTable, member: int | None) -> str:
+    assert member is not None
+    return table.host_of(member)
+
+
+def test_no_member_of_a_host_is_drained_if_one_has_nowhere_to_go() -> None:
+    table = three_hosts((1, 2, 3), (4, 2))
+    with pytest.raises(PlacementRefused, match="without n1, n4, group 1 would have too few"):
+        operations.drain(table, states_of(table), "n1", "n4")
+    assert operations.drain(table, states_of(table), "n1"), "n4 can take what n1 has"
+
+
+def test_of_a_host_that_is_partly_drained_the_rest_is() -> None:
+    table = three_hosts((1, 2), (4, 2))
+    apply(table, *operations.drain(table, states_of(table), "n1"))
+    assert operations.effects(table, ("n1", "n4"), ends=False) == {
+        "n1": "is drained already, and still moves 1 replica to others",
+        "n4": "moves 1 replica to others",
+    }
+    apply(table, *operations.drain(table, states_of(table), "n1", "n4"))
+    assert set(table.placement.draining) == {1, 4}
+    assert operations.drain(table, states_of(table), "n1", "n4") == []
+
+
+def test_a_host_is_drained_that_has_a_dead_member() -> None:
+    """What the dead one has is made elsewhere at once, what the other one has moves."""
+    table = table_of(8, (1, 2, 3), (5, 2, 3), hosts=("d", "a", "b", "c"))
+    silence(table, 1)
+    assert operations.effects(table, ("n1", "n5"), ends=False) == {
+        "n1": "cannot be reached: 1 replica of it is made elsewhere",
+        "n5": "moves 1 replica to others",
+    }
+    apply(table, *operations.drain(table, states_of(table), "n1", "n5"))
+    kinds = {task.loses: (task.kind, host_of(table, task.gets)) for task in begun(table)}
+    assert kinds == {1: (TaskKind.REPLACE, "d"), 5: (TaskKind.DRAIN, "d")}
+
+
+def test_a_host_with_the_only_copy_on_a_dead_member_is_not_drained() -> None:
+    table = three_hosts((1,), (4, 2))
+    silence(table, 1)
+    with pytest.raises(PlacementRefused, match="n1 has the only copy of group 1, and cannot be"):
+        operations.drain(table, states_of(table), "n1", "n4")
+
+
+def test_the_end_of_draining_a_host_is_for_each_member_that_was_drained() -> None:
+    table = three_hosts((1, 2), (4, 2))
+    apply(table, *operations.drain(table, states_of(table), "n1"))
+    assert operations.effects(table, ("n1", "n4"), ends=True) == {
+        "n1": "may have replicas again",
+        "n4": "was not drained",
+    }
+    apply(table, *operations.stop_draining(table, "n1", "n4"))
+    assert not table.placement.draining
+    assert {task.kind for task in begun(table)} <= {TaskKind.BALANCE}
+
+
 def test_a_lost_copy_on_named_members_may_share_a_host() -> None:
     table = table_of(4, (1, 2, 4), hosts=("a", "b", "a", "a"))
     table.placement.groups[1] = structs.replace(table.groups[1], is_pinned=True)

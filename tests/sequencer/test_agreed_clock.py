@@ -87,7 +87,7 @@ def sleepers(now_ms: int, maintained: str) -> list[AnyCommand]:
         InitProducer("idle", 600_000, -1, -1, 7002, now_ms),
         AddToTransaction("open", 7001, 0, [1], [], now_ms),
         CommitOffsets([("g", [(1, CommittedOffset(42, -1, "", now_ms))])]),
-        SetMaintenanceCommand(maintained, now_ms + 600_000),
+        SetMaintenanceCommand([maintained], now_ms + 600_000),
     ]
 
 

@@ -252,7 +252,7 @@ def test_a_group_that_rests_leaves_a_member_in_maintenance(
         await until(lambda: led(nodes, 1) == [rests], "it leads")
         await until(lambda: 1 not in rests.data_groups.working, "it rests")
         name, until_ms = rests.member.config.name, rests.member.clock.wall_ms() + 600_000
-        await lead.raft.proposer.propose(SetMaintenanceCommand(name, until_ms))
+        await lead.raft.proposer.propose(SetMaintenanceCommand([name], until_ms))
         others = [node for node in nodes if node is not rests]
         await until(lambda: bool(led(others, 1)), "another one leads")
 
@@ -269,7 +269,7 @@ def test_a_member_in_maintenance_leads_nothing(tmp_path: Path, run_with: RunWith
         await until(lambda: led(nodes, 1) == [lead], "it leads both")
         await place(lead, 1)
         name, until_ms = lead.member.config.name, lead.member.clock.wall_ms() + 600_000
-        assert await lead.raft.proposer.propose(SetMaintenanceCommand(name, until_ms)) is not None
+        assert await lead.raft.proposer.propose(SetMaintenanceCommand([name], until_ms)) is not None
         others = [node for node in nodes if node is not lead]
         await until(lambda: any(node.raft.group.is_leader for node in others), "group 0")
         await until(lambda: bool(led(others, 1)), "the data group")
@@ -277,7 +277,7 @@ def test_a_member_in_maintenance_leads_nothing(tmp_path: Path, run_with: RunWith
         leader = led(others, 1)[0]
         leader.data_groups.tick_membership()
         assert led(nodes, 1) == [leader]
-        ends = SetMaintenanceCommand(name, 0)
+        ends = SetMaintenanceCommand([name], 0)
         await (await leader_of(nodes)).raft.proposer.propose(ends)
         await until(lambda: led(nodes, 1) == [lead], "it should lead, and does again")
 

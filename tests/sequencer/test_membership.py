@@ -159,7 +159,7 @@ def test_maintenance_is_shown_and_a_leader_in_maintenance_hands_over(
     async def body(nodes: list[Node]) -> None:
         old = await leader_of(nodes)
         until_ms = old.member.clock.wall_ms() + 60_000
-        await old.raft.proposer.propose(SetMaintenanceCommand(old.member.config.name, until_ms))
+        await old.raft.proposer.propose(SetMaintenanceCommand([old.member.config.name], until_ms))
         await until(lambda: not old.raft.group.is_leader, "another leads")
         leader = await leader_of(nodes)
         await until(lambda: bool(leader.raft.replica.machine.state.members.maintenance), "all know")

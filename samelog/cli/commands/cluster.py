@@ -12,14 +12,20 @@ from typing import Any
 
 import click
 
-from samelog.admin.answers import ClusterSettings, NodeInfo, Status, UpgradeStatus
+from samelog.admin.answers import (
+    ClusterSettings,
+    GroupPlacement,
+    NodeInfo,
+    Status,
+    UpgradeStatus,
+)
 from samelog.admin.client import all_statuses, ask
 from samelog.admin.errors import AdminError
 from samelog.admin.placement_requests import AlterCluster, BalanceCluster, GetPlacement
 from samelog.admin.requests import FinalizeUpgrade, GetUpgrade, ResetCluster
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.look.status import partitions_of
-from samelog.cli.commands.node import members, why_not_ready
+from samelog.cli.commands.node import by_host, members, why_not_ready
 from samelog.cli.commands.placing.tasks import show
 from samelog.cli.confirmation import (
     NOTHING_DONE,
@@ -42,6 +48,7 @@ from samelog.cli.output import (
 )
 from samelog.config.tables.client import ClientConfig
 from samelog.format.nouns import counted
+from samelog.placement.values import METADATA
 
 LOOK_S = 0.2
 MAINTENANCE, WAIT_S = "15m", 600
@@ -66,6 +73,9 @@ def command() -> None:
 def restart_plan(config: ClientConfig) -> None:
     """Print how to restart all nodes without a gap: in which order, and what to wait for.
 
+    All nodes of a host restart together, unless a Raft group would lose its majority by that; then
+    they restart one after the other, and the plan says which group that is.
+
     The exit code is 1 if now is no time to begin, because a member is not ready. Nothing is done.
 
     \b
@@ -74,7 +84,12 @@ def restart_plan(config: ClientConfig) -> None:
     """
     nodes = members(config)
     waits_for = [f"{node.name}: {why}" for node in nodes if (why := why_not_ready(node))]
-    steps = [_restart(node) for node in sorted(nodes, key=_turn)]
+    groups = ask(config, GetPlacement()).groups
+    steps = [
+        _restart(host, together, why)
+        for host, found in sorted(by_host(nodes).items(), key=lambda item: max(map(_turn, item[1])))
+        for together, why in _together(found, nodes, groups)
+    ]
     if wants_json():
         print_json({"may_begin": not waits_for, "waits_for": waits_for, "steps": steps})
     else:
@@ -177,20 +192,48 @@ def _turn(node: NodeInfo) -> tuple[bool, bool, int]:
     return node.voter, node.role == "leader", node.number
 
 
-def _restart(node: NodeInfo) -> dict[str, Any]:
-    is_leader = node.role == "leader"
+def _together(
+    on_host: Sequence[NodeInfo], nodes: Sequence[NodeInfo], groups: Sequence[GroupPlacement]
+) -> list[tuple[list[NodeInfo], str]]:
+    """Which nodes of a host restart together, and why not all of them."""
+    names = {node.name for node in on_host}
+    voters = {METADATA: [node.name for node in nodes if node.voter]} | {
+        each.group: list(each.members) for each in groups if each.group != METADATA
+    }
+    stopped = [group for group, members in voters.items() if _lose_majority(names, members)]
+    if not stopped:
+        return [(sorted(on_host, key=_turn), "")]
+    why = f"group {min(stopped)} would have no majority without all nodes of the host"
+    return [([node], why) for node in sorted(on_host, key=_turn)]
+
+
+def _lose_majority(leaving: set[str], members: Sequence[str]) -> bool:
+    """Whether it takes several of these nodes to leave the others without a majority."""
+    gone = len(leaving.intersection(members))
+    return gone > 1 and 2 * gone >= len(members)
+
+
+def _restart(host: str, together: Sequence[NodeInfo], why: str) -> dict[str, Any]:
+    names = [node.name for node in together]
+    leaders = [node.name for node in together if node.role == "leader"]
+    which = names[0] if len(names) == 1 else f"--host {host}"
+    units = [f"samelog-node@{name}" for name in names]
+    restart = "systemctl restart " + ("samelog-node" if names == [host] else " ".join(units))
     commands = [
-        f"samelog node maintenance {node.name} --for {MAINTENANCE}",
-        *([f"samelog node transfer --from {node.name}"] if is_leader else []),
-        f"systemctl restart samelog-node    # on {node.name}; or kubectl delete pod {node.name}",
-        f"samelog node wait-ready {node.name} --timeout {WAIT_S}",
-        f"samelog node maintenance {node.name} --end",
+        f"samelog node maintenance {which} --for {MAINTENANCE}",
+        *(f"samelog node transfer --from {name}" for name in leaders),
+        f"{restart}    # on {host}; or kubectl delete pod {' '.join(names)}",
+        *(f"samelog node wait-ready {name} --timeout {WAIT_S}" for name in names),
+        f"samelog node maintenance {which} --end",
     ]
-    return {"node": node.name, "address": node.address, "role": node.role, "commands": commands}
+    found = [{"node": n.name, "address": n.address, "role": n.role} for n in together]
+    return {"host": host, "nodes": found, "alone_because": why, "commands": commands}
 
 
 def _shown(number: int, step: dict[str, Any]) -> str:
-    head = f"{number}. {step['node']} at {step['address']} ({step['role'] or 'away'})"
+    nodes = [f"{n['node']} at {n['address']} ({n['role'] or 'away'})" for n in step["nodes"]]
+    because = f"; alone, as {step['alone_because']}" if step["alone_because"] else ""
+    head = f"{number}. {', '.join(nodes)}{because}"
     return "\n".join([printable(head), *(f"   {printable(text)}" for text in step["commands"])])
 
 

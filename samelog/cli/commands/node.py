@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 import click
 from msgspec import UNSET
@@ -15,6 +16,7 @@ from msgspec import UNSET
 from samelog.admin.answers import (
     FRESH_S,
     LeadershipMoved,
+    NodeAdded,
     NodeInfo,
     NodeState,
     PartitionInfo,
@@ -22,13 +24,20 @@ from samelog.admin.answers import (
 )
 from samelog.admin.client import all_statuses, ask, ask_node
 from samelog.admin.errors import AdminError
-from samelog.admin.placement_requests import DrainNode
-from samelog.admin.requests import AddNode, GetStatus, MoveLeadership, RemoveNode, SetMaintenance
+from samelog.admin.placement_requests import DrainHost, DrainNode
+from samelog.admin.requests import (
+    AddNode,
+    GetStatus,
+    MoveLeadership,
+    RemoveNode,
+    SetHostMaintenance,
+    SetMaintenance,
+)
 from samelog.admin.site_requests import ListSites
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.commands.placing.tasks import show, wait_empty
 from samelog.cli.confirmation import check_confirmed, confirm_option
-from samelog.cli.live_names import complete_nodes
+from samelog.cli.live_names import complete_hosts, complete_nodes
 from samelog.cli.numbers import TIME_S
 from samelog.cli.output import (
     client_option,
@@ -44,12 +53,15 @@ from samelog.cli.output import (
 from samelog.cli.watching import watchable
 from samelog.config.tables.client import ClientConfig
 from samelog.config.values import parse_address
+from samelog.format.nouns import counted
 from samelog.wire.plain import to_json
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LONGEST_MAINTENANCE_S = 30 * 86400
 POLL_S = 0.25
 OWN_WORD_S = 2.0
+REPLACE_HOST_S = 3600.0
+"""For each node of a host, unless --wait says otherwise."""
 
 wait_option = click.option(
     "--wait",
@@ -57,6 +69,9 @@ wait_option = click.option(
     default=0.0,
     type=TIME_S,
     help="Wait so many seconds for the node to be a voter, or ready in a site that only reads.",
+)
+host_option = click.option(
+    "--host", shell_complete=complete_hosts, help="All nodes of this host, instead of NAME."
 )
 
 
@@ -132,24 +147,111 @@ def add(config: ClientConfig, *, name: str, address: str, learner: bool, wait_s:
 
 
 @command.command()
-@click.argument("old", shell_complete=complete_nodes)
-@click.argument("name")
-@click.argument("address")
+@click.argument(
+    "words",
+    nargs=-1,
+    required=True,
+    metavar="[OLD] NAME ADDRESS [NAME ADDRESS]...",
+    shell_complete=complete_nodes,
+)
+@click.option(
+    "--host", shell_complete=complete_hosts, help="Replace all nodes of this host, instead of OLD."
+)
 @wait_option
 @client_option
 @json_option
-def replace(config: ClientConfig, *, old: str, name: str, address: str, wait_s: float) -> None:
+def replace(
+    config: ClientConfig, *, words: tuple[str, ...], host: str | None, wait_s: float
+) -> None:
     """Put the node NAME at ADDRESS (host:port) in the place of the node OLD.
 
-    NAME begins as a learner; when it has caught up it becomes a voter, and OLD is removed. Whoever
-    leads carries this on, also when the leader changes.
+    NAME begins as a learner; when it has caught up it becomes a voter, and OLD is removed once its
+    replicas of data groups are elsewhere. Whoever leads carries this on, also when the leader
+    changes.
+
+    With --host, name a new node for each node of the host. They are replaced one after the other,
+    the leader last; --wait bounds each (default 3600 s). If that is interrupted, run it again with
+    the same names: it continues.
 
     \b
-    Example:
+    Examples:
       samelog node replace rt-sequencer-1 rt-sequencer-3 10.0.0.4:7000 --config client.toml
+      samelog node replace --host h1 n6 10.0.0.4:7000 n7 10.0.0.4:7010 --config client.toml
     """
+    if host is not None:
+        _replace_host(config, host, _pairs(words), wait_s or REPLACE_HOST_S)
+        return
+    if len(words) != 3:
+        raise click.UsageError(
+            "name OLD, NAME and ADDRESS; or --host, and NAME and ADDRESS of each"
+        )
+    old, name, address = words
     _check_address(address)
     _added(config, AddNode(name, address, replaces=old), wait_s)
+
+
+def _pairs(words: Sequence[str]) -> dict[str, str]:
+    """Name -> address. Raises click.UsageError."""
+    names, addresses = words[::2], words[1::2]
+    if len(names) != len(addresses) or len(set(names)) != len(names):
+        raise click.UsageError("name each new node once, with its address: NAME ADDRESS")
+    for address in addresses:
+        _check_address(address)
+    return dict(zip(names, addresses, strict=True))
+
+
+def _replace_host(config: ClientConfig, host: str, pairs: dict[str, str], wait_s: float) -> None:
+    """Replace the nodes of a host one after the other; those that are in place already are not
+    touched.
+    """
+    leaving, coming = _to_replace(config, host, pairs, wait_s)
+    done = []
+    for old, (name, address) in zip(leaving, coming.items(), strict=True):
+        talk(f"{name} at {address} takes the place of {old}")
+        done.append(_add(config, AddNode(name, address, replaces=old), wait_s))
+    if wants_json():
+        print_json([to_json(each) for each in done])
+    elif not done:
+        talk(f"the nodes of {host} are replaced already")
+
+
+def _to_replace(
+    config: ClientConfig, host: str, pairs: dict[str, str], wait_s: float
+) -> tuple[list[str], dict[str, str]]:
+    """The nodes of a host that are to go, and those that are to come: as many, once what an earlier
+    call began is over. Exits if they do not match.
+    """
+    deadline = time.monotonic() + wait_s
+    while True:
+        nodes = members(config)
+        begun = [node for node in nodes if node.name in pairs]
+        _check_begun(host, begun, pairs)
+        leaving = _leaving(host, nodes, is_begun=bool(begun))
+        known = {node.name for node in begun}
+        coming = {name: address for name, address in pairs.items() if name not in known}
+        if len(leaving) == len(coming):
+            return leaving, coming
+        if not begun or time.monotonic() > deadline:
+            there = f"{host} has {counted(len(leaving), 'node')}, {', '.join(leaving)}"
+            fail(f"{there}: name as many new ones, not {len(coming)}")
+        time.sleep(POLL_S)
+
+
+def _leaving(host: str, nodes: Sequence[NodeInfo], *, is_begun: bool) -> list[str]:
+    """The nodes of a host, the leader last. Exits if there are none, and none were replaced."""
+    there = [node for node in nodes if host_of(node) == host]
+    if not there and not is_begun:
+        hosts = ", ".join(by_host(nodes))
+        fail(f"no node is on a host called {host!r}: the hosts are {hosts}")
+    order = sorted(there, key=lambda node: (node.role == "leader", node.number))
+    return [node.name for node in order]
+
+
+def _check_begun(host: str, begun: Sequence[NodeInfo], pairs: dict[str, str]) -> None:
+    """Those that are members already are to be where they are named, on another host."""
+    for node in begun:
+        if node.address != pairs[node.name] or host_of(node) == host:
+            fail(f"{node.name} at {node.address} is a member already: samelog node list")
 
 
 @command.command()
@@ -174,34 +276,49 @@ def remove(config: ClientConfig, *, name: str, confirm: str | None) -> None:
 
 
 @command.command()
-@click.argument("name", shell_complete=complete_nodes)
+@click.argument("name", required=False, shell_complete=complete_nodes)
+@host_option
 @click.option("--for", "duration", help="How long, such as 90s, 30m, 2h or 1d.")
 @click.option("--end", is_flag=True, help="It is over.")
 @client_option
 @json_option
-def maintenance(config: ClientConfig, *, name: str, duration: str | None, end: bool) -> None:
+def maintenance(
+    config: ClientConfig, *, name: str | None, host: str | None, duration: str | None, end: bool
+) -> None:
     """Say that the node NAME is worked on for a while: it is not counted as failed, and does not
-    lead if another can.
+    lead if another can. With --host: all nodes of a host.
 
     \b
     Examples:
       samelog node maintenance rt-sequencer-2 --for 2h --config client.toml
+      samelog node maintenance --host h2 --for 2h --config client.toml
       samelog node maintenance rt-sequencer-2 --end --config client.toml
     """
     if end == (duration is not None):
         raise click.UsageError("either --for DURATION or --end")
     seconds = 0 if duration is None else seconds_in(duration)
-    answer = ask(config, SetMaintenance(name, seconds))
+    one = _node_asked(name, host)
+    answer = ask(
+        config, SetMaintenance(one, seconds) if one else SetHostMaintenance(str(host), seconds)
+    )
     if wants_json():
         print_json(answer)
-    elif answer.until_ms:
-        talk(f"{name} is in maintenance until {_when(answer.until_ms)}")
-    else:
-        talk(f"{name} is not in maintenance")
+        return
+    state = f"in maintenance until {_when(answer.until_ms)}" if seconds else "not in maintenance"
+    for each in answer.nodes:
+        talk(f"{each} is {state}")
+
+
+def _node_asked(name: str | None, host: str | None) -> str:
+    """The node that a command is about; empty: all of a host. Raises click.UsageError."""
+    if (name is None) == (host is None):
+        raise click.UsageError("name a node, or a host: NAME or --host HOST")
+    return name or ""
 
 
 @command.command()
-@click.argument("name", shell_complete=complete_nodes)
+@click.argument("name", required=False, shell_complete=complete_nodes)
+@host_option
 @click.option("--end", is_flag=True, help="It may have replicas again.")
 @click.option(
     "--wait",
@@ -212,8 +329,11 @@ def maintenance(config: ClientConfig, *, name: str, duration: str | None, end: b
 )
 @client_option
 @json_option
-def drain(config: ClientConfig, *, name: str, end: bool, wait_s: float) -> None:
+def drain(
+    config: ClientConfig, *, name: str | None, host: str | None, end: bool, wait_s: float
+) -> None:
     """Move all replicas of data groups from the node NAME to others, before it is removed.
+    With --host: from all nodes of a host, or from none if other hosts cannot take them.
 
     A node that cannot be reached any more is given up by this: its copies are remade elsewhere at
     once.
@@ -221,12 +341,16 @@ def drain(config: ClientConfig, *, name: str, end: bool, wait_s: float) -> None:
     \b
     Examples:
       samelog node drain rt-sequencer-4 --wait 600 --config client.toml
+      samelog node drain --host h4 --wait 600 --config client.toml
       samelog node drain rt-sequencer-4 --end --config client.toml
     """
     if end and wait_s:
         raise click.UsageError("who may have replicas again loses none: leave --wait out")
-    tasks = ask(config, DrainNode(name, end))
-    show(wait_empty(config, name, wait_s) if wait_s else tasks)
+    one = _node_asked(name, host)
+    found = ask(config, DrainNode(one, end) if one else DrainHost(str(host), end))
+    for node, effect in found.nodes.items():
+        talk(f"{node} {effect}")
+    show(wait_empty(config, found.nodes, wait_s) if wait_s else found)
 
 
 @command.command()
@@ -270,7 +394,7 @@ def _nothing_to_move(leader: str) -> None:
 @json_option
 @watchable
 def list_command(config: ClientConfig) -> None:
-    """List the members of the cluster, each in its own words.
+    """List the members of the cluster by host, each in its own words.
 
     A state that its node said more than 5 s ago has a question mark: live?
 
@@ -278,12 +402,31 @@ def list_command(config: ClientConfig) -> None:
     Example:
       samelog node list --config client.toml --json
     """
-    nodes = members(config)
+    nodes = list(chain.from_iterable(by_host(members(config)).values()))
     if wants_json():
         print_json([to_json(node) for node in nodes])
         return
-    rows = [(n.name, n.address, n.number, n.role or "-", state_text(n)) for n in nodes]
-    print_table(("node", "address", "number", "role", "state"), rows)
+    columns: tuple[str, ...] = ("node", "address", "number", "role", "state")
+    rows: list[tuple[object, ...]] = [
+        (n.name, n.address, n.number, n.role or "-", state_text(n)) for n in nodes
+    ]
+    if any(host_of(node) != node.name for node in nodes):
+        columns = ("host", *columns)
+        rows = [(host_of(node), *row) for node, row in zip(nodes, rows, strict=True)]
+    print_table(columns, rows)
+
+
+def host_of(node: NodeInfo) -> str:
+    """The host of a node; one that has not said any is alone on its own."""
+    return node.host or node.name
+
+
+def by_host(nodes: Iterable[NodeInfo]) -> dict[str, list[NodeInfo]]:
+    """The members of each host; hosts and members in the order of members' numbers."""
+    hosts = dict[str, list[NodeInfo]]()
+    for node in sorted(nodes, key=lambda each: each.number):
+        hosts.setdefault(host_of(node), []).append(node)
+    return hosts
 
 
 def members(config: ClientConfig) -> list[NodeInfo]:
@@ -371,16 +514,22 @@ def _check_address(address: str) -> None:
 
 
 def _added(config: ClientConfig, body: AddNode, wait_s: float) -> None:
+    added = _add(config, body, wait_s)
+    if wants_json():
+        print_json(added)
+
+
+def _add(config: ClientConfig, body: AddNode, wait_s: float) -> NodeAdded:
     added = ask(config, body)
     if wait_s:
         wait_voter(config, body, wait_s)
     if wants_json():
-        print_json(added)
-        return
+        return added
     kind = "a learner"
     if wait_s:
         kind = "ready, in a site that only reads" if only_reads(config, body.node) else "a voter"
     talk(f"added {added.name} as number {added.number}: {kind}; see samelog node list")
+    return added
 
 
 def wait_voter(config: ClientConfig, body: AddNode, wait_s: float) -> None:

@@ -14,7 +14,7 @@ from samelog.consensus import NotLeader
 from samelog.placement.operations import check_readmission, check_removal
 from samelog.placement.tasks import PlacementRefused
 from samelog.sequencer.admin.parts import ServedNode
-from samelog.sequencer.admin.tasks import refused
+from samelog.sequencer.admin.tasks import names_meant, refused
 from samelog.sequencer.cluster.changes import ChangeRefused, Changes
 from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.tables.members import SetMaintenanceCommand
@@ -63,14 +63,17 @@ async def move_leadership(node: ServedNode, request: requests.MoveLeadership) ->
     return LeadershipMoved(await _as_leader(node).transfer(to))
 
 
-async def set_maintenance(node: ServedNode, request: requests.SetMaintenance) -> MaintenanceSet:
+async def set_maintenance(
+    node: ServedNode, request: requests.SetMaintenance | requests.SetHostMaintenance
+) -> MaintenanceSet:
     """Any node can have this committed."""
     now_ms = node.member.clock.wall_ms()
     until_ms = now_ms + 1000 * request.seconds if request.seconds else 0
-    outcome = await node.raft.proposer.propose(SetMaintenanceCommand(request.node, until_ms))
+    names = names_meant(node, request)
+    outcome = await node.raft.proposer.propose(SetMaintenanceCommand(names, until_ms))
     if isinstance(outcome, Rejection):
         raise ChangeRefused(FaultCode.NOT_A_MEMBER, outcome.message, "samelog node list")
-    return MaintenanceSet(request.node, until_ms)
+    return MaintenanceSet(tuple(names), until_ms)
 
 
 def _as_leader(node: ServedNode) -> Changes:

@@ -13,7 +13,8 @@ from msgspec import UNSET
 
 from samelog.admin import placement_requests as place
 from samelog.admin.answers import ClusterSettings
-from samelog.admin.task_answers import TaskInfo, TaskRows
+from samelog.admin.requests import SetHostMaintenance, SetMaintenance
+from samelog.admin.task_answers import Drained, TaskInfo, TaskRows
 from samelog.consensus import NotLeader
 from samelog.placement import operations
 from samelog.placement.changes import AnyChange, PauseTasks, SetDefaultCopies
@@ -46,6 +47,23 @@ def refused(error: PlacementRefused) -> ChangeRefused:
     """As administrators are told."""
     code = _CODES.get(error.code, FaultCode.GROUP_IN_USE)
     return ChangeRefused(code, error.message, error.remedy)
+
+
+def names_meant(
+    node: ServedNode,
+    request: place.DrainNode | place.DrainHost | SetMaintenance | SetHostMaintenance,
+) -> list[str]:
+    """The node that a request names, or all members on the host that it names. Raises ChangeRefused
+    if there is none.
+    """
+    if isinstance(request, place.DrainNode | SetMaintenance):
+        return [request.node]
+    members = node.logs.machine.state.members
+    if names := members.names_on(request.host):
+        return names
+    known = ", ".join(sorted({life.host for life in members.started.values() if life.host}))
+    text = f"no node is on a host called {request.host!r}"
+    raise ChangeRefused(FaultCode.NOT_A_MEMBER, text, f"the hosts are {known}")
 
 
 def list_tasks(node: ServedNode, _request: place.ListTasks) -> TaskRows:
@@ -82,13 +100,21 @@ async def cancel_task(node: ServedNode, request: place.CancelTask) -> TaskRows:
     return await _change(node, lambda desk: operations.cancel(desk.look(), request.task))
 
 
-async def drain_node(node: ServedNode, request: place.DrainNode) -> TaskRows:
-    """See pause_task."""
-    if request.ends:
-        return await _change(node, lambda desk: operations.stop_draining(desk.look(), request.node))
-    return await _change(
-        node, lambda desk: operations.drain(desk.look(), desk.states(), request.node)
-    )
+async def drain_nodes(node: ServedNode, request: place.DrainNode | place.DrainHost) -> Drained:
+    """See pause_task. The nodes of a host are drained together, or none of them is."""
+    effects = dict[str, str]()
+
+    def plan(desk: PlacementDesk) -> Sequence[AnyChange]:
+        names, table = names_meant(node, request), desk.look()
+        if request.ends:
+            changes = operations.stop_draining(table, *names)
+        else:
+            changes = operations.drain(table, desk.states(), *names)
+        effects.update(operations.effects(table, names, ends=request.ends))
+        return changes
+
+    rows = await _change(node, plan)
+    return Drained(rows.are_paused, rows.running, rows.waiting, rows.ended, effects)
 
 
 async def balance_cluster(node: ServedNode, _request: place.BalanceCluster) -> TaskRows:

@@ -6,6 +6,7 @@ Invariant: a change is reported as done only when a majority of the nodes has it
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 import click
 from msgspec import UNSET
@@ -187,24 +188,25 @@ def _said(task: TaskInfo) -> str:
     return f"{task.kind} of group {task.group}" + (f": {why}" if why else "")
 
 
-def wait_empty(config: ClientConfig, name: str, wait_s: float) -> TaskRows:
-    """Wait until a node has no replica of a data group, and show how many of how many are gone. The
-    tasks then.
+def wait_empty(config: ClientConfig, names: Collection[str], wait_s: float) -> TaskRows:
+    """Wait until no node of these has a replica of a data group, and show how many of how many are
+    gone. The tasks then.
     """
-    deadline, most = time.monotonic() + wait_s, 0
-    with waiting(name) as progress:
-        while left := _replicas(config, name):
+    deadline, most, label = time.monotonic() + wait_s, 0, ", ".join(names)
+    with waiting(label) as progress:
+        while left := _replicas(config, names):
             most = max(most, left)
             if time.monotonic() > deadline:
-                fail(f"{name} has {left} replicas after {wait_s:g} s: samelog tasks list")
-            progress(most - left, most, f"{name}: replicas that are gone")
+                have = "has" if len(names) == 1 else "have"
+                fail(f"{label} {have} {left} replicas after {wait_s:g} s: samelog tasks list")
+            progress(most - left, most, f"{label}: replicas that are gone")
             time.sleep(POLL_S)
     return ask(config, ListTasks())
 
 
-def _replicas(config: ClientConfig, name: str) -> int:
-    groups = ask(config, GetPlacement()).groups
-    return sum(name in (*each.members, *each.readers) for each in groups if each.group > 0)
+def _replicas(config: ClientConfig, names: Collection[str]) -> int:
+    groups = [each for each in ask(config, GetPlacement()).groups if each.group > 0]
+    return sum(name in names for each in groups for name in (*each.members, *each.readers))
 
 
 def show(found: TaskRows) -> None:

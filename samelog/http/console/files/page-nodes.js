@@ -54,11 +54,26 @@ function said(each) {
   return told ? text(told) : "–";
 }
 
-function memberRow(each) {
+// Members of a host beside each other, hosts in the order of their first members.
+function grouped(found) {
+  const hosts = [...new Set(found.map((each) => each.host))];
+  return hosts.flatMap((host) => found.filter((each) => each.host === host));
+}
+
+function members() {
+  const found = grouped(rows("nodes"));
+  const shared = found.some((each) => each.host !== each.name);
+  const columns = ["Node", "State", "Role", "Address", "Lag#", "Applied#", "Heard", "Said", ""];
+  return table("Members", shared ? ["Host", ...columns] : columns,
+    found.map((each) => memberRow(each, shared)));
+}
+
+function memberRow(each, shared) {
   const { leader, node } = one("cluster");
   return {
     key: each.name,
     cells: [
+      ...(shared ? [each.host] : []),
       each.name,
       state(each.state),
       each.name === leader ? chip("leader", "accent") : each.role || "–",
@@ -131,8 +146,7 @@ export default {
     return [
       head("Nodes"),
       figures(),
-      panel("Members", table("Members",
-        ["Node", "State", "Role", "Address", "Lag#", "Applied#", "Heard", "Said", ""], rows("nodes").map(memberRow))),
+      panel("Members", members()),
       sites(),
       panel("Leaders over time", reigns(elections), table("Elections",
         ["Elected", "Leader", "Term#", "Why"], [...elections].reverse().map(electionRow),

@@ -87,9 +87,9 @@ class LetIn(Command, frozen=True, tag=45):
 
 
 class SetMaintenanceCommand(Command, frozen=True, tag=11):
-    """A node is worked on until a time (wall clock, ms), and not failed; 0 ends that."""
+    """Nodes are worked on until a time (wall clock, ms), and not failed; 0 ends that."""
 
-    node: str
+    nodes: list[str]
     until_ms: int
 
 
@@ -131,6 +131,14 @@ class MembersTable(msgspec.Struct):
         """Return the host of a member; one that has not said any is a host of its own."""
         return self.started.get(number, MemberLives()).host or f"member {number}"
 
+    def names_on(self, host: str) -> list[str]:
+        """Return the names of the members on a host, in the order of their numbers."""
+        return [
+            member.name
+            for number, member in sorted(self.by_number.items())
+            if self.host_of(number) == host
+        ]
+
     def name_cluster(self, cluster_id: str) -> None:
         """Give the cluster its id; the first one stays."""
         self.cluster_id = self.cluster_id or cluster_id
@@ -162,13 +170,15 @@ class MembersTable(msgspec.Struct):
         self.started[command.number] = known._replace(let_in=command.incarnation)
 
     def set_maintenance(self, command: SetMaintenanceCommand) -> WhyNot:
-        """Begin or end the maintenance of a member."""
-        if command.node not in {member.name for member in self.by_number.values()}:
-            return "UNKNOWN_NODE", f"no node is called {command.node!r}"
-        if command.until_ms:
-            self.maintenance[command.node] = command.until_ms
-        else:
-            self.maintenance.pop(command.node, None)
+        """Begin or end the maintenance of members: of all that are named, or of none."""
+        unknown = set(command.nodes) - {member.name for member in self.by_number.values()}
+        if unknown:
+            return "UNKNOWN_NODE", f"no node is called {min(unknown)!r}"
+        for node in command.nodes:
+            if command.until_ms:
+                self.maintenance[node] = command.until_ms
+            else:
+                self.maintenance.pop(node, None)
         return None
 
     def raise_level(self, command: RaiseLevel) -> WhyNot:

@@ -162,7 +162,8 @@ def _let_in(state: State, command: LetIn) -> Iterable[Happened]:
 
 def _maintained(state: State, command: SetMaintenanceCommand) -> Iterable[Happened]:
     text = f"until {command.until_ms} ms" if command.until_ms else "over"
-    yield NOT_SAID, "maintenance", command.node, text
+    for node in command.nodes:
+        yield NOT_SAID, "maintenance", node, text
 
 
 def _recorded(state: State, command: RecordEvent) -> Iterable[Happened]:

@@ -50,13 +50,25 @@ def publisher_sidecar(world: World) -> Iterator[PublisherSidecar]:
 
 
 def local_publisher(
-    world: World, session: str = "p", topic: str = "t", *, is_typed: bool = False
+    world: World,
+    session: str = "p",
+    topic: str = "t",
+    *,
+    is_typed: bool = False,
+    partitions: int | None = None,
 ) -> Publisher:
     """A publisher that leaves shipping to the sidecar. `is_typed`: it asks for schemas."""
     directory = world.directory / "publishers"
     directory.mkdir(parents=True, exist_ok=True)
     config = world.cluster.client_file if is_typed else None
-    return Publisher(topic, session=session, directory=str(directory), config=config, ship=False)
+    return Publisher(
+        topic,
+        session=session,
+        directory=str(directory),
+        config=config,
+        ship=False,
+        partitions=partitions,
+    )
 
 
 @contextmanager

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from samelog import TopicDeleted
+from samelog import Publisher, TopicDeleted
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.http.sidecar_api import shipping_view
 from samelog.publisher import RowMisfit
 from samelog.publisher.sidecar import PublisherSidecar
+from samelog.replicator.push import recreation
 from samelog.subscriber import Subscriber, TypedRow, UnreadableRecord
 from tests.e2e.commands import samelog
 from tests.e2e.harness import World, wait_for
@@ -227,3 +231,96 @@ def _first_rows(reader: Subscriber) -> list[TypedRow]:
 
     wait_for(reads, "a row")
     return found
+
+
+WAITING = [b"waiting-%d" % n for n in range(5)]
+
+
+@pytest.fixture
+def strict(tmp_path: Path, starts_nodes: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A cluster of one node, where publishing creates no topics; a publisher waits shortly."""
+    monkeypatch.setattr(recreation, "UNKNOWN_S", 0.2)
+    with LocalCluster(str(tmp_path / "cluster"), ClusterOptions(nodes=1)) as cluster:
+        cluster.prepare()
+        file = Path(cluster.nodes[0].config_file)
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace("auto_create_topics = true", "auto_create_topics = false"))
+        cluster.start()
+        yield World(cluster, tmp_path)
+
+
+@contextmanager
+def records_that_no_topic_takes(world: World) -> Iterator[Publisher]:
+    """A publisher whose records continue while no topic has their name."""
+    create(world, 2)
+    with local_publisher(world, partitions=2) as publisher:
+        with publisher_sidecar(world) as made:
+            publisher.append_many(OLD, partition=1)
+            wait_for(lambda: _merged(made) == {"t"}, "all is merged")
+        publisher.append_many(WAITING, partition=1)
+        delete(world)
+        with publisher_sidecar(world):
+            wait_for(lambda: list(held(world)) == ["p"], "the records are held")
+            before = held(world)["p"]
+            assert run(world, "session", "continue", "p")["held_bytes"] == before
+            publisher.append(b"behind", partition=1)
+            wait_for(lambda: held(world).get("p", 0) > before, "all wait for their topic")
+            yield publisher
+
+
+def create(world: World, partitions: int) -> None:
+    run(world, "topic", "create", "t", "--partitions", str(partitions))
+
+
+def delete(world: World) -> None:
+    run(world, "topic", "delete", "t", "--confirm", "t", "--in-use")
+
+
+@pytest.mark.parametrize("partitions", [0, 1])
+def test_records_that_no_topic_takes_are_listed_and_discarded(
+    strict: World, partitions: int
+) -> None:
+    """There is no topic of the name, or it lacks their partition. Later records are shipped."""
+    config = ("--config", strict.cluster.client_file)
+    with records_that_no_topic_takes(strict) as publisher:
+        if partitions:
+            create(strict, partitions)
+        size = held(strict)["p"]
+        listed = samelog("session", "list", *config)
+        assert listed.returncode == 0
+        assert str(size) in listed.stdout.split()
+        unconfirmed = samelog("session", "discard", "p", *config)
+        assert unconfirmed.returncode != 0
+        assert "--confirm p" in unconfirmed.stderr
+        assert held(strict) == {"p": size}, "nothing was decided"
+        assert run(strict, "session", "discard", "p", "--confirm", "p")["held_bytes"] == size
+        wait_for(lambda: not held(strict), "nothing is held any more")
+        if partitions:
+            run(strict, "topic", "add-partitions", "t", "2")
+        else:
+            create(strict, 2)
+        publisher.append_many(NEW, partition=1)
+        publisher.append(b"elsewhere", partition=0)
+        found = values(strict, 1 + len(NEW), "s")
+        assert sorted(filter(None, found)) == sorted([b"elsewhere", *NEW])
+        delete(strict)
+        create(strict, 2)
+        publisher.append(b"second life", partition=1)
+        assert values(strict, 1, "again") == [b"second life"]
+        assert not held(strict)
+
+
+def test_records_continue_into_a_topic_that_is_created_before_they_are_discarded(
+    strict: World,
+) -> None:
+    with records_that_no_topic_takes(strict) as publisher:
+        create(strict, 2)
+        assert values(strict, 6, "s") == [*WAITING, b"behind"]
+        wait_for(lambda: not held(strict), "nothing is held any more")
+        late = samelog(
+            *("session", "discard", "p", "--confirm", "p"),
+            *("--config", strict.cluster.client_file),
+        )
+        assert late.returncode == 1, "there is nothing to decide"
+        publisher.append(b"later", partition=1)
+        assert values(strict, 7, "all") == [*WAITING, b"behind", b"later"]

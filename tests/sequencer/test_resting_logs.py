@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from samelog.consensus import Entry, Snapshot
+from samelog.consensus.log import RaftLog
 from samelog.runtime.at_work import AtWork
 from samelog.runtime.clock import SystemClock
 from samelog.sequencer.node import Node
@@ -123,6 +124,33 @@ def test_when_the_end_of_a_log_may_go(
     tested._taken = tuple(_Taken(mark, 5, {}) for mark in marks)
     assert tested._cut() is bool(cut)
     assert compacted == written == cut
+
+
+def test_no_snapshot_is_taken_while_that_of_a_leader_waits_for_room() -> None:
+    """The log begins behind that one, so the state has an entry that is not in the log."""
+    log = RaftLog(20, 3, [])
+
+    async def tidied() -> None:
+        return None
+
+    raft = SimpleNamespace(first_index=log.base_index + 1, term_at=log.term_at)
+    parts: Any = SimpleNamespace(raft=raft, applied_index=8, wait_tidied=tidied)
+    tested = snapshotter(parts)
+    written = list[int]()
+
+    async def write(index: int) -> None:
+        written.append(index)
+        tested._taken = (_Taken(Snapshot(index, 3, (0,), (), b""), 7, {}),)
+
+    async def body() -> None:
+        tested._write = write  # type: ignore[method-assign]
+        assert await tested.take() == 0
+        assert not written
+        parts.applied_index = 20
+        assert await tested.take() == 7
+        assert written == [20]
+
+    asyncio.run(body())
 
 
 @pytest.mark.parametrize(

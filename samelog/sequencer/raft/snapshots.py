@@ -150,14 +150,17 @@ class Snapshotter:
 
     async def take(self) -> int:
         """Write one snapshot of this moment, once the one that is being written is; its size in
-        bytes.
+        bytes. None is written while a leader's snapshot waits for room on the disk: it replaces
+        this state, and the log begins behind it already.
         """
         async with self._turn:
             await self._replica.wait_tidied()
             index = self._replica.applied_index
-            if not self._taken or self._taken[-1].mark.last_index < index:
+            is_replaced = index < self._group.raft.first_index - 1
+            is_new = not self._taken or self._taken[-1].mark.last_index < index
+            if is_new and not is_replaced:
                 await self._write(index)
-            return self._taken[-1].size
+            return self._taken[-1].size if self._taken else 0
 
     async def _write(self, index: int) -> None:
         raft = self._group.raft

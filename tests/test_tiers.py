@@ -20,7 +20,7 @@ from tests.e2e import test_pasted_pages, test_readme
         (["java", "-version"], set()),
         (["/usr/bin/java", "-cp", "x"], {"starts_java"}),
         ([sys.executable, "-m", "tests.spark.sink_driver"], {"starts_java"}),
-        ([sys.executable, "-m", "samelog", "up", "--nodes", "1"], {"starts_nodes"}),
+        ([sys.executable, "-m", "samelog", "up", "--hosts", "1"], {"starts_nodes"}),
         (["/venv/bin/samelog", "demo"], {"starts_nodes"}),
         ([sys.executable, "-m", "samelog", "topic", "list"], set()),
         ([sys.executable, "-m", "tests.cluster_sim", "--seed", "1"], {"simulates"}),

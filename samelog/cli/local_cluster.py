@@ -30,9 +30,17 @@ from samelog.config.pki.authority import CertificateRole, create_authority, issu
 from samelog.config.schema.render import to_toml
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.kafka import GroupLimits, KafkaConfig, KafkaListener
-from samelog.config.tables.node import Fsync, Grant, NodeConfig, PeerConfig
+from samelog.config.tables.node import (
+    VOTER_COUNTS,
+    Fsync,
+    Grant,
+    NodeConfig,
+    NodePlaces,
+    PeerConfig,
+)
 from samelog.config.tables.shared import HttpConfig, TlsFiles
 from samelog.config.values import Address
+from samelog.format.nouns import counted
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 180.0
@@ -60,6 +68,8 @@ class ClusterOptions:
     """How a new local cluster is made."""
 
     nodes: int = 3
+    members: int = 1
+    """How many of the nodes share a host, one host after the other."""
     cluster: str = "local"
     fsync: Fsync = Fsync.ALWAYS
     segment_bytes: int = 1 << 30
@@ -67,6 +77,18 @@ class ClusterOptions:
     """But for its listeners."""
     base_port: int | None = None
     """The first node's port; None: free ones."""
+
+    def host_of(self, number: int) -> str:
+        """The host of a node, by its number; empty: one of its own, under its own name."""
+        return f"host-{number // self.members}" if self.members > 1 else ""
+
+    def votes(self, number: int) -> bool:
+        """Return whether a node is a voter of the new cluster: the first one of each host is, on as
+        many hosts as a new cluster can have voters.
+        """
+        host, place = divmod(number, self.members)
+        hosts = self.nodes // self.members
+        return place == 0 and host < max(each for each in VOTER_COUNTS if each <= hosts)
 
 
 class Process(Protocol):
@@ -103,11 +125,13 @@ class LocalNode:
         *,
         kafka: Address | None = None,
         http: Address | None = None,
+        host: str = "",
         joins: bool = False,
     ) -> None:
-        """`kafka`: where Kafka clients connect; `http`: where it answers HTTP; `joins`: it
-        belongs to the cluster only once somebody has added it.
+        """`kafka`: where Kafka clients connect; `http`: where it answers HTTP; `host`: its host,
+        empty: one of its own; `joins`: it belongs to the cluster only once somebody has added it.
         """
+        self.host = host
         self.kafka = kafka
         self.http = http
         self.joins = joins
@@ -126,10 +150,14 @@ class LocalNode:
             None if self._process is None or self._process.poll() is not None else self._process.pid
         )
 
+    @property
+    def has_place(self) -> bool:
+        """Whether it is a member of the cluster, or was one."""
+        return os.path.exists(os.path.join(self.data, "node.json"))
+
     def start(self) -> None:
         """Start the process; the first start of an empty directory is its bootstrap."""
-        known = self.joins or os.path.exists(os.path.join(self.data, "node.json"))
-        bootstrap = [] if known else ["--bootstrap"]
+        bootstrap = [] if self.joins or self.has_place else ["--bootstrap"]
         with open(self.log_file, "ab") as log:
             self._process = start_process(["node", "--config", self.config_file, *bootstrap], log)
         _write(self.pid_file, f"{self._process.pid}\n")
@@ -193,11 +221,12 @@ class LocalCluster:
         existing = _nodes_in(self.directory)
         if existing and existing != names:
             raise ClusterError(
-                f"{self.directory} holds a cluster of {', '.join(existing)}, and --nodes is "
-                f"{len(names)}: choose another directory or the same number"
+                f"{self.directory} holds {counted(len(existing), 'node')}, {', '.join(existing)}, "
+                f"not {len(names)}: choose another directory, or the same --hosts and --members"
             )
         if existing:
             self._load(names)
+            self._check_hosts()
         else:
             self._make(names)
 
@@ -207,22 +236,41 @@ class LocalCluster:
             listeners = config.kafka.listeners
             kafka = listeners[0].advertise if listeners else None
             http = None if config.http is None else config.http.listen
-            node = LocalNode(self.directory, name, config.listen, kafka=kafka, http=http)
+            node = LocalNode(
+                self.directory,
+                name,
+                config.listen,
+                kafka=kafka,
+                http=http,
+                host=config.place.host,
+                joins=name not in {peer.name for peer in config.peers},
+            )
             self.nodes.append(node)
+
+    def _check_hosts(self) -> None:
+        hosts = list(map(self.options.host_of, range(len(self.nodes))))
+        if [node.host for node in self.nodes] != hosts:
+            there = ", ".join(f"{node.name} on {node.host or node.name}" for node in self.nodes)
+            raise ClusterError(
+                f"{self.directory} holds a cluster with {there}: choose another directory, or the "
+                "same --hosts and --members"
+            )
 
     def _make(self, names: Sequence[str]) -> None:
         pki = os.path.join(self.directory, "pki")
         authority = create_authority(pki, self.options.cluster)
         ports = self._ports(3 * len(names))
-        peers = tuple(
+        nodes = [
             PeerConfig(name=name, address=Address(HOST, port))
             for name, port in zip(names, ports, strict=False)
-        )
+        ]
+        voters = tuple(each for number, each in enumerate(nodes) if self.options.votes(number))
         others = zip(ports[len(names) :], ports[2 * len(names) :], strict=False)
-        for peer, listeners in zip(peers, others, strict=True):
-            files = issue(pki, CertificateRole.NODE, peer.name, hosts=(HOST, "localhost"))
+        for number, (own, listeners) in enumerate(zip(nodes, others, strict=True)):
+            files = issue(pki, CertificateRole.NODE, own.name, hosts=(HOST, "localhost"))
             tls = TlsFiles(ca=authority.cert, cert=files.cert, key=files.key)
-            self.nodes.append(self._write_node(peer, peers, tls, listeners))
+            host = self.options.host_of(number)
+            self.nodes.append(self._write_node(own, voters, tls, listeners, host))
         issue(pki, CertificateRole.CLIENT, "local")
 
     def join(self) -> LocalNode:
@@ -235,7 +283,6 @@ class LocalCluster:
         tls = TlsFiles(ca=os.path.join(pki, "ca.pem"), cert=files.cert, key=files.key)
         peers = tuple(PeerConfig(name=node.name, address=node.address) for node in self.nodes)
         node = self._write_node(peer, peers, tls, (kafka_port, http_port))
-        node.joins = True
         self.nodes.append(node)
         return node
 
@@ -250,8 +297,9 @@ class LocalCluster:
         peers: tuple[PeerConfig, ...],
         tls: TlsFiles,
         listeners: tuple[int, int],
+        host: str = "",
     ) -> LocalNode:
-        """`listeners`: the ports of Kafka and HTTP."""
+        """`peers`: the voters; `listeners`: the ports of Kafka and HTTP."""
         kafka, http = (Address(HOST, port) for port in listeners)
         directory = os.path.join(self.directory, peer.name)
         os.makedirs(directory, mode=0o700)
@@ -263,6 +311,7 @@ class LocalCluster:
             advertise=peer.address,
             tls=tls,
             peers=peers,
+            place=NodePlaces(host=host),
             fsync=self.options.fsync,
             segment_bytes=self.options.segment_bytes,
             grants=(everything("samelog://client/*"), everything(ANONYMOUS)),
@@ -273,7 +322,15 @@ class LocalCluster:
             http=HttpConfig(listen=http),
         )
         _write(os.path.join(directory, "node.toml"), to_toml(config))
-        return LocalNode(self.directory, peer.name, peer.address, kafka=kafka, http=http)
+        return LocalNode(
+            self.directory,
+            peer.name,
+            peer.address,
+            kafka=kafka,
+            http=http,
+            host=host,
+            joins=peer not in peers,
+        )
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -283,8 +340,29 @@ class LocalCluster:
             self.prepare()
         for node in self.nodes:
             node.start()
+        self._wait_live([node for node in self.nodes if not node.joins], START_TIMEOUT_S, on_wait)
+        self._add_others()
         self.wait_live(on_wait=on_wait)
         _write(self.client_file, to_toml(self.client_config()))
+
+    def _add_others(self) -> None:
+        """Add the nodes that are no voters of the new cluster, and have never been members."""
+        from samelog.admin.client import ask
+        from samelog.admin.errors import AdminError
+        from samelog.admin.requests import AddNode, GetStatus
+
+        joining = {node.name: node for node in self.nodes if node.joins and not node.has_place}
+        config, deadline = self.client_config(), time.monotonic() + START_TIMEOUT_S
+        while joining:
+            try:
+                for member in ask(config, GetStatus()).nodes:
+                    joining.pop(member.name, None)
+                for node in joining.values():
+                    ask(config, AddNode(node.name, str(node.address), promote=False))
+            except AdminError as error:
+                if time.monotonic() > deadline:
+                    raise ClusterError(f"the nodes that join cannot be added: {error}") from error
+                time.sleep(POLL_S)
 
     def wait_live(
         self,
@@ -292,8 +370,13 @@ class LocalCluster:
         on_wait: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Wait until every node is Live that was not removed. Raises ClusterError."""
+        self._wait_live(tuple(self.nodes), timeout_s, on_wait)
+
+    def _wait_live(
+        self, nodes: Sequence[LocalNode], timeout_s: float, on_wait: Callable[[str], None]
+    ) -> None:
         deadline = time.monotonic() + timeout_s
-        for node in tuple(self.nodes):
+        for node in nodes:
             on_wait(f"waiting for {node.name}")
             while not self._is_live(node):
                 if node.pid is None:

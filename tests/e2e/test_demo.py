@@ -99,4 +99,4 @@ def test_a_demo_whose_cluster_cannot_start_says_where_to_look(tmp_path: Path) ->
     log_file = tmp_path / "cluster.log"
     assert (done.returncode, done.stdout) == (1, "")
     assert f"the cluster did not start, see {log_file}" in done.stderr
-    assert "holds a cluster of rt-sequencer-7, and --nodes is 3" in log_file.read_text()
+    assert "holds 1 node, rt-sequencer-7, not 3" in log_file.read_text()

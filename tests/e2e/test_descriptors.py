@@ -24,7 +24,7 @@ PARTITIONS = 100
 @pytest.fixture
 def bootstrap(tmp_path: Path) -> Iterator[str]:
     """Where the Kafka listener of such a node is."""
-    up = f"ulimit -n {LIMIT}; exec {sys.executable} -m samelog up --nodes 1 --json --dir up"
+    up = f"ulimit -n {LIMIT}; exec {sys.executable} -m samelog up --hosts 1 --json --dir up"
     command = ["sh", "-c", f"{up} --kafka-set num.partitions={PARTITIONS}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         try:

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from samelog import Publisher
-from samelog.cli.local_cluster import LocalNode
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster, LocalNode
 from samelog.cli.output import NoLongerAMember
 from samelog.config.load import load_node
 from samelog.config.schema.render import to_toml
@@ -113,13 +113,16 @@ def test_nodes_are_added_replaced_and_removed_while_a_publisher_writes(world: Wo
     assert_nothing_lost_doubled_or_reordered(world, writer.count)
 
 
-def carry_out(world: World, command: str, node: LocalNode) -> None:
-    """One line of a restart plan, as an operator would."""
+def carry_out(world: World, command: str, step: Any) -> None:
+    """One line of a step of a restart plan, as an operator would."""
     if command.startswith("systemctl restart samelog-node"):
-        assert f"# on {node.name}" in command
-        node.stop()
-        assert node.exit_code() == 0
-        node.start()
+        assert f"# on {step['host']}" in command
+        nodes = nodes_of(world, step)
+        for node in nodes:
+            node.stop()
+            assert node.exit_code() == 0
+        for node in nodes:
+            node.start()
     else:
         program, *arguments = shlex.split(command)
         assert program == "samelog"
@@ -127,20 +130,52 @@ def carry_out(world: World, command: str, node: LocalNode) -> None:
         assert ended.returncode == 0, ended.stderr
 
 
+def nodes_of(world: World, step: Any) -> list[LocalNode]:
+    names = {each["node"] for each in step["nodes"]}
+    return [node for node in world.cluster.nodes if node.name in names]
+
+
+def restart_by_plan(world: World) -> Any:
+    """Restart all nodes as the plan says; return its steps."""
+    steps = samelog(world, "cluster", "restart-plan")["steps"]
+    for step in steps:
+        before = [node.pid for node in nodes_of(world, step)]
+        for command in step["commands"]:
+            carry_out(world, command, step)
+        assert not {None, *before} & {node.pid for node in nodes_of(world, step)}
+    plan = samelog(world, "cluster", "restart-plan")
+    assert (plan["may_begin"], plan["waits_for"]) == (True, [])
+    return steps
+
+
+def test_hosts_of_several_nodes_are_restarted_one_host_at_a_time(
+    tmp_path: Path, starts_nodes: None
+) -> None:
+    options = ClusterOptions(nodes=6, members=2)
+    with LocalCluster(str(tmp_path / "cluster"), options) as cluster:
+        cluster.start()
+        world = World(cluster, tmp_path)
+        samelog(world, "topic", "create", "t", "--replication-factor", "3")
+        listed = samelog(world, "node", "list")
+        assert [each["host"] for each in listed] == sorted(node.host for node in cluster.nodes)
+        hosts = {node.name: node.host for node in cluster.nodes}
+        (placed,) = samelog(world, "placement")["partitions"]
+        assert len({hosts[each] for each in placed["replicas"]}) == 3
+        with writing(world) as writer:
+            steps = restart_by_plan(world)
+        assert [len(step["nodes"]) for step in steps] == [2, 2, 2]
+        wanted = [b"%07d" % number for number in range(writer.count)]
+        assert [record.value for record in world.read(writer.count)] == wanted
+        drain = run("node", "drain", "--host", "host-0", "--config", cluster.client_file)
+        assert (drain.returncode, "would have too few members" in drain.stderr) == (1, True)
+
+
 def test_a_rolling_restart_by_the_printed_plan_costs_no_write(world: World) -> None:
     """What it costs in time is measured by bench/rolling.py."""
     with writing(world) as writer:
-        plan = samelog(world, "cluster", "restart-plan")
-        nodes = {node.name: node for node in world.cluster.nodes}
-        assert sorted(step["host"] for step in plan["steps"]) == sorted(nodes)
-        assert plan["steps"][-1]["nodes"][0]["role"] == "leader"
-        for step in plan["steps"]:
-            before = nodes[step["host"]].pid
-            for command in step["commands"]:
-                carry_out(world, command, nodes[step["host"]])
-            assert nodes[step["host"]].pid not in (None, before)
-        plan = samelog(world, "cluster", "restart-plan")
-        assert (plan["may_begin"], plan["waits_for"]) == (True, [])
+        steps = restart_by_plan(world)
+        assert sorted(step["host"] for step in steps) == sorted(n.name for n in world.cluster.nodes)
+        assert steps[-1]["nodes"][0]["role"] == "leader"
     assert_nothing_lost_doubled_or_reordered(world, writer.count)
 
 

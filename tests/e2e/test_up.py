@@ -153,7 +153,7 @@ def test_detached_it_returns_when_all_is_live_and_down_ends_it(tmp_path: Path) -
 @pytest.mark.usefixtures("starts_nodes")
 def test_nodes_that_a_killed_up_left_are_ended_before_new_ones_start(tmp_path: Path) -> None:
     directory = tmp_path / "up"
-    one = ("up", "--nodes", "1", "--detach", "--dir", str(directory))
+    one = ("up", "--hosts", "1", "--detach", "--dir", str(directory))
     assert run(*one).returncode == 0
     try:
         os.kill(int((directory / "up.lock").read_text()), signal.SIGKILL)
@@ -181,9 +181,9 @@ def test_a_directory_of_other_nodes_is_refused_and_a_copy_beside_them_is_none(
     LocalCluster(str(tmp_path), ClusterOptions(nodes=3)).prepare()
     (tmp_path / "rt-sequencer-2.copy").mkdir()
     LocalCluster(str(tmp_path), ClusterOptions(nodes=3)).prepare()
-    ended = run("up", "--nodes", "1", "--dir", str(tmp_path))
+    ended = run("up", "--hosts", "1", "--dir", str(tmp_path))
     assert ended.returncode == 1
-    assert "of rt-sequencer-0, rt-sequencer-1, rt-sequencer-2, and --nodes is 1" in ended.stderr
+    assert "3 nodes, rt-sequencer-0, rt-sequencer-1, rt-sequencer-2, not 1" in ended.stderr
 
 
 def is_running(pid: int) -> bool:

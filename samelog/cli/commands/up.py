@@ -14,6 +14,7 @@ from collections.abc import Callable
 import click
 
 from samelog.cli import local_lock
+from samelog.cli.confirmation import replaced_option
 from samelog.cli.local_cluster import (
     LOCAL_KAFKA,
     ClusterError,
@@ -28,15 +29,17 @@ from samelog.config.values import ConfigError
 from samelog.runtime.stop import Stop
 
 WATCH_S = 0.5
+NODES_MOST = 64
+SIZE = click.IntRange(1, NODES_MOST)
 
 
 @click.command()
 @click.option(
     "--dir", "directory", default="samelog-local", show_default=True, help="Its directory."
 )
-@click.option(
-    "--nodes", default=3, show_default=True, type=click.Choice([1, 3, 5, 7]), help="Nodes."
-)
+@click.option("--hosts", default=3, show_default=True, type=SIZE, help="How many hosts to act as.")
+@click.option("--members", default=1, show_default=True, type=SIZE, help="Nodes on each host.")
+@replaced_option("--nodes", "--hosts", takes_value=True)
 @click.option("--base-port", type=click.IntRange(1024, 65000), help="First port; else free ones.")
 @click.option(
     "--fsync",
@@ -56,7 +59,8 @@ WATCH_S = 0.5
 def command(
     directory: str,
     *,
-    nodes: int,
+    hosts: int,
+    members: int,
     base_port: int | None,
     fsync: str,
     kafka_set: tuple[str, ...],
@@ -65,6 +69,11 @@ def command(
     """Run a local cluster with a PKI of its own until SIGINT or SIGTERM, or `samelog down`.
 
     Once all nodes are Live it writes DIR/client.toml, which every client command takes as --config.
+    Each node acts as a host of its own, unless --members puts several on one: copies of a partition
+    are on different hosts. The first nodes of 1, 3, 5 or 7 hosts vote, the others are learners of
+    group 0. rt-sequencer-0 and so on are numbered host by host. With --base-port, their ports
+    follow each other; then come those for Kafka, then those for HTTP.
+
     Starting again on the same directory continues the same cluster. Kill a node with -9 to see the
     others go on: it is started again. Every user of this machine may do everything with the
     cluster, over HTTP and Kafka on loopback: it is for trying out.
@@ -72,17 +81,26 @@ def command(
     \b
     Examples:
       samelog up --dir /tmp/sl --detach
-      samelog up --dir /tmp/sl --nodes 1 --base-port 7101 --json
+      samelog up --dir /tmp/sl --hosts 1 --base-port 7101 --json
+      samelog up --dir /tmp/sl --hosts 3 --members 2
       samelog up --dir /tmp/sl --kafka-set num.partitions=3 --kafka-set message.max.bytes=1Mi
       seq 1000 | samelog publish --config /tmp/sl/client.toml --topic numbers --session demo \\
           --dir pub --wait
     """
+    if hosts * members > NODES_MOST:
+        raise click.UsageError(f"a cluster has at most {NODES_MOST} nodes, not {hosts * members}")
     stop, directory = Stop(), os.path.abspath(directory)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
         kafka = with_kafka_settings(LOCAL_KAFKA, kafka_set, "--kafka-set")
-        options = ClusterOptions(nodes=nodes, fsync=Fsync(fsync), base_port=base_port, kafka=kafka)
+        options = ClusterOptions(
+            nodes=hosts * members,
+            members=members,
+            fsync=Fsync(fsync),
+            base_port=base_port,
+            kafka=kafka,
+        )
         go_on = go_behind(directory) if detach else lambda: None
         with local_lock.hold(directory), LocalCluster(directory, options) as cluster:
             cluster.start(on_wait=talk)
@@ -103,7 +121,8 @@ def _announce(cluster: LocalCluster) -> None:
         return
     for node in cluster.nodes:
         where = f", http://{node.http}" if node.http else ""
-        talk(f"{node.name} is Live on {node.address} (pid {node.pid}){where}")
+        of_host = f" of {node.host}" if node.host else ""
+        talk(f"{node.name}{of_host} is Live on {node.address} (pid {node.pid}){where}")
     talk(f"kafka: {config.kafka_bootstrap}")
     talk(f"clients: --config {near(cluster.client_file)}")
     talk(f"stop with: samelog down --dir {near(cluster.directory)}")

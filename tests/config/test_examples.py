@@ -47,6 +47,24 @@ def test_units_start_what_there_is(unit: Path) -> None:
         assert "can't read the configuration" in result.output, line  # so it was understood
 
 
+def test_a_node_of_several_has_files_of_its_own_and_is_else_alike() -> None:
+    one, several = (
+        (ROOT / "deploy" / "systemd" / f"samelog-node{kind}.service").read_text().splitlines()
+        for kind in ("", "@")
+    )
+    own = [line for line in several if "%i" in line]
+    assert own == [
+        "Description=samelog sequencer node %i",
+        "ExecStartPre=/opt/samelog/bin/samelog config check /etc/samelog/nodes/%i.toml",
+        "ExecStart=/opt/samelog/bin/samelog node --config /etc/samelog/nodes/%i.toml",
+        "StateDirectory=samelog/%i",
+    ]
+    assert [
+        line.replace("/nodes/%i.toml", "/node.toml").replace("/%i", "").replace(" %i", "")
+        for line in several[1:]
+    ] == one
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd")
 def test_systemd_understands_its_units() -> None:
     command = ["systemd-analyze", "verify", *map(str, UNITS)]

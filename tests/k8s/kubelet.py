@@ -198,7 +198,11 @@ class Pod:
     # --- what the kubelet makes -------------------------------------------------------------------
 
     def _set_environment(self) -> None:
-        fields = {"metadata.name": self.name, "metadata.namespace": "samelog"}
+        fields = {
+            "metadata.name": self.name,
+            "metadata.namespace": "samelog",
+            "spec.nodeName": f"machine-of-{self.name}",
+        }
         self._env = {}
         for each in self._container.get("env", []):
             if "valueFrom" in each:

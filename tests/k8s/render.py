@@ -63,7 +63,7 @@ def _generate(directory: Path, generator: Resource, said: Resource, found: list[
 
 
 def _patch(patch: Resource, found: list[Resource]) -> None:
-    """A JSON patch (RFC 6902): add and replace."""
+    """A JSON patch (RFC 6902): add, remove and replace."""
     target = find(found, patch["target"]["kind"], patch["target"]["name"])
     for step in yaml.safe_load(patch["patch"]):
         *parents, last = step["path"].lstrip("/").split("/")
@@ -72,6 +72,8 @@ def _patch(patch: Resource, found: list[Resource]) -> None:
             place = place[int(part) if isinstance(place, list) else part]
         if step["op"] == "add" and last == "-":
             place.append(step["value"])
+        elif step["op"] == "remove":
+            del place[last]
         else:
             assert step["op"] == "replace"
             assert last in place

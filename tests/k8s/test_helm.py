@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.k8s.render import DEPLOY, Resource, find, render
-from tests.k8s.test_manifests import check
+from tests.k8s.test_manifests import check, with_component
 
 ROOT = DEPLOY.parent.parent
 CHART = DEPLOY.parent / "helm" / "samelog"
@@ -95,6 +95,22 @@ def test_rafts_files_get_a_volume_of_their_own(tmp_path: Path) -> None:
     text = find(resources, "ConfigMap", "rt-sequencer")["data"]["node.toml"]
     assert tomllib.loads(text)["node"]["raft_dir"] == where
     for resource in resources:
+        check(resource)
+
+
+def test_several_pods_on_a_machine_are_spread_evenly(tmp_path: Path) -> None:
+    """As by the component for kustomize."""
+    made = template(tmp_path, {"podsPerMachine": 2, "replicas": 6})
+    pods = find(made, "StatefulSet", "rt-sequencer")["spec"]["template"]["spec"]
+    patched = find(
+        render(with_component(tmp_path, "shared-machines")), "StatefulSet", "rt-sequencer"
+    )
+    expected = patched["spec"]["template"]["spec"]
+    assert "affinity" not in pods
+    assert pods["topologySpreadConstraints"] == expected["topologySpreadConstraints"]
+    machines = pods["topologySpreadConstraints"][1]
+    assert (machines["topologyKey"], machines["maxSkew"]) == ("kubernetes.io/hostname", 1)
+    for resource in made:
         check(resource)
 
 

@@ -298,20 +298,46 @@ def test_the_manifests_variables_are_ours() -> None:
     assert names - known == {"SAMELOG_CA", "SAMELOG_CERT", "SAMELOG_KEY"}  # a client's
 
 
+def test_a_pod_names_its_machine_as_its_host() -> None:
+    for overlay in OVERLAYS:
+        [container] = containers(find(render(f"overlays/{overlay}"), "StatefulSet", "rt-sequencer"))
+        sources = {each["name"]: each.get("valueFrom") for each in container["env"]}
+        host = sources[variable_names(NODE_FILE)["node.host"]]
+        assert host == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+
+
+def test_pods_share_machines_only_with_the_component(tmp_path: Path) -> None:
+    for directory, may_share in (("overlays/prod", False), (_shared(tmp_path), True)):
+        nodes = find(render(directory), "StatefulSet", "rt-sequencer")
+        check(nodes)
+        pods = nodes["spec"]["template"]["spec"]
+        assert ("affinity" not in pods) == may_share
+        spread = [each["topologyKey"] for each in pods["topologySpreadConstraints"]]
+        assert ("kubernetes.io/hostname" in spread) == may_share
+
+
+def _shared(directory: Path) -> Path:
+    return with_component(directory, "shared-machines")
+
+
 # --- Raft's files on a volume of their own --------------------------------------------------------
+
+
+def with_component(directory: Path, name: str) -> Path:
+    """An overlay of an operator's own."""
+    said = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [os.path.relpath(DEPLOY / "overlays" / "prod-bootstrap", directory)],
+        "components": [os.path.relpath(DEPLOY / "components" / name, directory)],
+    }
+    (directory / "kustomization.yaml").write_text(yaml.safe_dump(said))
+    return directory
 
 
 @pytest.fixture
 def with_raft_volume(tmp_path: Path) -> Path:
-    """An overlay of somebody's own."""
-    said = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [os.path.relpath(DEPLOY / "overlays" / "prod-bootstrap", tmp_path)],
-        "components": [os.path.relpath(DEPLOY / "components" / "raft-volume", tmp_path)],
-    }
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(said))
-    return tmp_path
+    return with_component(tmp_path, "raft-volume")
 
 
 def test_rafts_files_get_a_volume_of_their_own(with_raft_volume: Path) -> None:

@@ -32,13 +32,13 @@ from tests.sequencer import cluster
 from tests.sequencer.cluster import RunWith, leader_of, make_node, until
 
 
-async def make_groups(nodes: list[Node], *groups: list[int]) -> None:
+async def make_groups(nodes: list[Node], *groups: list[int], is_pinned: bool = True) -> None:
     """Groups on these members, the first of which is to lead: once the cluster has a feature level,
-    for which all members are needed.
+    for which all members are needed. Those that are not pinned are evened out, sooner or later.
     """
     leader = await leader_of(nodes)
     await leader.raft.proposer.until_begun()
-    wanted = [NewGroup(len(members), tuple(members), members[0]) for members in groups]
+    wanted = [NewGroup(len(members), tuple(members), members[0], is_pinned) for members in groups]
     command = MakeGroups(leader.cluster.placement.version, wanted)
     outcome = await leader.raft.proposer.propose(command)
     assert not isinstance(outcome, Rejection), outcome

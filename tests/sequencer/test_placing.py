@@ -56,7 +56,7 @@ def test_groups_are_spread_and_a_member_that_is_drained_loses_its_own(
     tmp_path: Path, run_with: RunWith
 ) -> None:
     async def body(nodes: list[Node]) -> None:
-        await make_groups(nodes, [0, 1, 2], [1, 2, 0], [2, 0, 1])
+        await make_groups(nodes, [0, 1, 2], [1, 2, 0], [2, 0, 1], is_pinned=False)
         leader = await leader_of(nodes)
         await until(
             lambda: sorted(held(leader)) == [1, 2, 2, 2, 2] and rests(leader), "even copies"
@@ -98,7 +98,7 @@ def test_topics_that_share_a_group_are_not_parted(tmp_path: Path, run_with: RunW
         assert not isinstance(outcome, Rejection), outcome
 
     async def body(nodes: list[Node]) -> None:
-        await make_groups(nodes, [0, 1, 2], [1, 2, 0])
+        await make_groups(nodes, [0, 1, 2], [1, 2, 0], is_pinned=False)
         leader = await leader_of(nodes)
         await change(leader, [PauseTasks(are_paused=True)])
         await create(leader, "oo", 1)

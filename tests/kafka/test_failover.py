@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaProducer
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import KafkaError, KafkaTimeoutError
 
 from samelog.kafka.any_broker import LEADER_WAIT_S
 from tests.e2e.harness import World
@@ -82,30 +84,58 @@ def test_a_transaction_outlives_the_leader(world: World, boot: str, topic: str) 
 def test_a_transaction_of_kafka_python_outlives_the_leader(
     world: World, boot: str, topic: str
 ) -> None:
-    """It forgets a request if its coordinator refuses the connection: then its user starts over."""
+    """It forgets a request if its coordinator refuses the connection, be it the first one of a
+    transaction or the last: then its user starts over.
+    """
 
     def begun() -> KafkaProducer:
-        producer = KafkaProducer(bootstrap_servers=boot, transactional_id=topic)
-        producer.init_transactions()
-        return producer
+        while True:
+            limit_ms = int(STUCK_S * 1000)
+            producer = KafkaProducer(
+                bootstrap_servers=boot, transactional_id=topic, max_block_ms=limit_ms
+            )
+            try:
+                producer.init_transactions()
+                return producer
+            except KafkaTimeoutError:
+                left(producer)
+
+    def left(producer: KafkaProducer) -> None:
+        with suppress(KafkaTimeoutError):  # of what it has not sent
+            producer.close(timeout=0)
 
     producer = begun()
     with killed_at(world, TRANSACTIONS // 2) as look:
         for number, value in enumerate(VALUES):
-            while True:
+            is_there = False
+            while not is_there:
                 producer.begin_transaction()
                 sent = producer.send(topic, value)
                 look(number)
                 try:
                     sent.get(STUCK_S)
-                    break
-                except KafkaTimeoutError:
-                    with suppress(KafkaTimeoutError):  # of what it has not sent
-                        producer.close(timeout=0)
+                    within(STUCK_S, producer.commit_transaction)
+                    is_there = True
+                except (KafkaTimeoutError, TimeoutError):
+                    left(producer)
                     producer = begun()
-            producer.commit_transaction()
+                    is_there = len(committed(boot, topic, number + 1, STUCK_S)) > number
     producer.close()
     assert committed(boot, topic) == VALUES
+
+
+def within(limit_s: float, call: Callable[[], object]) -> None:
+    """Raises TimeoutError: a call that has no bound of its own has not come to its end."""
+    outcome = Future[object]()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except (KafkaError, RuntimeError) as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    outcome.result(limit_s)
 
 
 @shows("aiokafka", "transactions: the leader is killed")
@@ -123,11 +153,13 @@ def test_a_transaction_of_aiokafka_outlives_the_leader(world: World, boot: str, 
     assert committed(boot, topic) == VALUES
 
 
-def committed(boot: str, topic: str) -> list[bytes | None]:
+def committed(
+    boot: str, topic: str, count: int = TRANSACTIONS, limit_s: float = PATIENCE_S
+) -> list[bytes | None]:
     """What a consumer reads that reads what is committed."""
     given = {"bootstrap.servers": boot, "group.id": topic, "isolation.level": "read_committed"}
     consumer = Consumer(given)
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found = consumer.consume(TRANSACTIONS, PATIENCE_S)
+    found = consumer.consume(count, limit_s)
     consumer.close()
     return [message.value() for message in found]

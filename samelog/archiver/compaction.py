@@ -91,6 +91,11 @@ class Compactions(msgspec.Struct, omit_defaults=True):
         """Below this offset everything was compacted once."""
         return self.passes[-1].stop if self.passes else 0
 
+    @property
+    def newest(self) -> int:
+        """The newest compaction of which the log has segments; 0: it has none."""
+        return max((each.number for each in self.segments), default=0)
+
     def tombstones_below(self, before_ms: int) -> int:
         """Up to where a compaction went that was done by then."""
         return max((each.stop for each in self.passes if each.at_ms <= before_ms), default=0)

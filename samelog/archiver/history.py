@@ -8,6 +8,9 @@ its disk, asks its peers.
 the other, at a rate that leaves the disk to others. They are kept in files of the history's format,
 and could be made again at any time: a file that is missing, or ends early, is only more work.
 
+What is lost everywhere is not waited for without end: once no voter has it, the leader writes one
+record in its place, which the others fetch from it.
+
 Invariant: a snapshot counts only when the history it implies is durable; the history has no gap.
 Also: a digest is of a segment that nothing is added to any more; the ingest waits for none.
 """
@@ -17,8 +20,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import OrderedDict
-from collections.abc import Container, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -153,6 +157,20 @@ log = logging.getLogger(__name__)
 
 OPEN_FILES = 64
 PAGE_FILES = 256
+LOST = "lost"
+"""The reason in a record that stands for files whose own records no voter has."""
+GIVE_UP_S = 600.0
+"""Records are waited for so long that a voter may have which cannot be reached."""
+SAY_S = 60.0
+"""Until then a lack is no trouble: a replica that is new fetches what it lacks."""
+
+
+@dataclass(slots=True)
+class _Lack:
+    """What this node does not know of a partition: since when, and which members lack it, too."""
+
+    since: float
+    denied: set[int] = field(default_factory=set)
 
 
 class ArchiveHistory:
@@ -163,12 +181,33 @@ class ArchiveHistory:
         self._directory = os.path.join(parts.config.data, "history")
         self._machine = parts.machine
         self._cluster = parts.cluster
+        self._replication = parts.replication
+        self._clock = parts.clock
         self._open: OrderedDict[int, HistoryFile] = OrderedDict()
         self._dirty: set[int] = set()
         self._ends: dict[int, int] = {}
         self._paths: dict[int, str] = {}
-        self._asked = 0
+        self._asked: Counter[int] = Counter()
+        """Partition -> how often peers were asked."""
+        self._lacking: dict[int, _Lack] = {}
+        self._moved: set[int] = set()
         self._fs.make_directory(self._directory)
+
+    @property
+    def is_lacking(self) -> bool:
+        """Whether this node's history lacked archived files at the last call of `fetch_missing`."""
+        return bool(self._lacking)
+
+    @property
+    def troubles(self) -> Iterator[str]:
+        """Return what has been lacking for long, and who may have it; at the leader only."""
+        for number, lack in self._lacking.items():
+            if self._own and self._clock.now() - lack.since >= SAY_S:
+                members = ", ".join(map(self._cluster.name, sorted(self._may_have_it(lack))))
+                yield (
+                    f"the history of archived files of partition {number} ends at"
+                    f" {self._ends[number]}: start {members}, which may have the rest"
+                )
 
     # --- files ------------------------------------------------------------------------------------
 
@@ -183,6 +222,7 @@ class ArchiveHistory:
             known = self._open[number] = HistoryFile(self._fs, path)
             self._paths[number] = path
             self._ends[number] = known.end
+            self._moved.add(number)
             self._close_some()
         self._open.move_to_end(number)
         return known
@@ -200,6 +240,15 @@ class ArchiveHistory:
         files = [self._open[number].file for number in self._dirty if number in self._open]
         self._dirty.clear()
         return [file for file in files if file is not None]
+
+    def end(self, number: int) -> int:
+        """Return where the history of a partition ends; 0 if it was not opened yet."""
+        return self._ends.get(number, 0)
+
+    def take_moved(self) -> set[int]:
+        """Return of which partitions histories were opened, or grew, since the last call."""
+        moved, self._moved = self._moved, set()
+        return moved
 
     def close(self) -> None:
         """Close every file."""
@@ -227,7 +276,8 @@ class ArchiveHistory:
         *numbers, sha256, _ = msgspec.structs.astuple(file)
         return ArchivedFile._make((*numbers, command.at_ms, sha256, command.reason, copy))
 
-    def _append(self, number: int, files: list[ArchivedFile]) -> bool:
+    def _append(self, number: int, files: list[ArchivedFile], *, is_replayed: bool = True) -> bool:
+        """`is_replayed`: the Raft log repeats it until it is synced with a snapshot."""
         try:
             file = self._file(number)
             is_first = file.file is None
@@ -235,10 +285,14 @@ class ArchiveHistory:
                 return False
             if is_first:
                 self._fs.sync_directory(self._directory)  # the name goes with the power otherwise
+            if not is_replayed and file.file is not None:
+                file.file.datasync()
         except LogFormatError as error:
             log_event(log, logging.ERROR, "history not written", partition=number, error=error)
             return False
         self._ends[number] = file.end
+        self._moved.add(number)
+        self._lacking.pop(number, None)
         self._dirty.add(number)
         return True
 
@@ -290,30 +344,80 @@ class ArchiveHistory:
     # --- from and to peers ------------------------------------------------------------------------
 
     def fetch_missing(self) -> None:
-        """Ask for what is lacking, and let go of deleted topics; once a second."""
+        """Ask for what is lacking, or give it up, and drop deleted topics; once a second."""
         partitions = self._machine.state.partitions.by_number
         for number in [number for number in self._paths if number not in partitions]:
             self._remove(number)
-        ends = self._ends
-        behind = [n for n, each in partitions.items() if ends.get(n, 0) < each.start_segment]
+        behind = self._behind()
+        for number in self._lacking.keys() - set(behind):
+            del self._lacking[number]
         for number in behind:
             try:
                 if self.lacks(number):
-                    self._ask(number)
+                    self._seek(number)
             except DiskFault as error:
                 log_event(log, logging.ERROR, "history not read", partition=number, error=error)
+
+    def _behind(self) -> list[int]:
+        """Return the partitions that may lack something; one that is being copied gets it later."""
+        partitions = self._machine.state.partitions.by_number.items()
+        ends, is_coming = self._ends, self._machine.state.transfers.is_coming
+        return [
+            number
+            for number, each in partitions
+            if ends.get(number, 0) < each.start_segment and not is_coming(number)
+        ]
+
+    def _seek(self, number: int) -> None:
+        lack = self._lacking.setdefault(number, _Lack(self._clock.now()))
+        if self._is_lost(lack):
+            self._give_up(number)
+        else:
+            self._ask(number)
 
     def _ask(self, number: int) -> None:
         peers = self._cluster.peers()
         if peers:
-            self._asked += 1
-            peer = peers[self._asked % len(peers)]
+            self._asked[number] += 1
+            peer = peers[self._asked[number] % len(peers)]
             self._cluster.send(peer, HistoryAsked(number, self._ends[number]))
+
+    def _may_have_it(self, lack: _Lack) -> set[int]:
+        """Return the other voters that have not said that they lack it, too."""
+        return {*self._replication.voters} - lack.denied - self._own
+
+    @property
+    def _own(self) -> set[int]:
+        """This node's number, if it leads."""
+        leader = self._replication.leader
+        return set() if leader is None or not self._replication.is_leader else {leader}
+
+    def _is_lost(self, lack: _Lack) -> bool:
+        """Whether this node leads, and no voter has what is lacking. Voters that cannot be reached
+        are waited for, unless a majority lacks it for long.
+        """
+        if not self._own:
+            return False
+        waits, voters = self._may_have_it(lack), len(self._replication.voters)
+        if not waits:
+            return True
+        is_late = self._clock.now() - lack.since >= GIVE_UP_S
+        return is_late and waits.isdisjoint(self._cluster.peers()) and len(waits) * 2 < voters
+
+    def _give_up(self, number: int) -> None:
+        """Write one record instead of all that are lost."""
+        first, known = self._ends[number], self._machine.state.partitions.by_number[number]
+        times = NONE, NONE, NONE, self._clock.wall_ms()
+        lost = ArchivedFile(first, known.start_segment, 0, *times, bytes(32), LOST)
+        if self._append(number, [lost], is_replayed=False):
+            what = "the history of archived files is lost; copies of them stay where they are"
+            log_event(log, logging.ERROR, what, partition=number, first=first, end=lost.next_offset)
 
     def _remove(self, number: int) -> None:
         path = self._paths.pop(number)
         self._ends.pop(number, None)
         self._dirty.discard(number)
+        self._asked.pop(number, None)
         file = self._open.pop(number, None)
         if file is not None:
             file.close()
@@ -330,22 +434,25 @@ class ArchiveHistory:
         return any(log_id in each.former_logs for each in self._machine.state.topics.by_id.values())
 
     def answer(self, node: int, message: HistoryAsked) -> None:
-        """Send a peer the part of the history that it lacks."""
-        files: list[ArchivedFile] = []
-        if message.partition in self._machine.state.partitions.by_number:
-            files = self.read(message.partition, message.offset, PAGE_FILES)
+        """Send a peer the part of the history that it lacks. Raises LogFormatError."""
+        number, files, lacks = message.partition, list[ArchivedFile](), False
+        if number in self._machine.state.partitions.by_number:
+            files = self.read(number, message.offset, PAGE_FILES)
+            lacks = self.lacks(number) and self._ends[number] <= message.offset
         records = b"".join(map(encode_record, files))
-        self._cluster.send(node, HistoryTold(message.partition, records))
+        self._cluster.send(node, HistoryTold(number, records, lacks))
 
-    def answered(self, message: HistoryTold) -> None:
-        """Take over the part of the history that a peer has sent."""
-        files = decode_records(message.records)
-        partition = self._machine.state.partitions.by_number.get(message.partition)
+    def answered(self, node: int, message: HistoryTold) -> None:
+        """Take over the part of the history that a peer has sent. Raises LogFormatError."""
+        number, files = message.partition, decode_records(message.records)
+        partition = self._machine.state.partitions.by_number.get(number)
         if partition is None or files is None:
             return
+        if message.lacks and number in self._lacking:
+            self._lacking[number].denied.add(node)
         files = [file for file in files if file.next_offset <= partition.start_segment]
-        if files and self._append(message.partition, files) and self.lacks(message.partition):
-            self._ask(message.partition)
+        if files and self._append(number, files, is_replayed=False) and self.lacks(number):
+            self._ask(number)
 
 
 def forget_deleted_logs(fs: FileSystem, directory: str, known: Container[str]) -> None:

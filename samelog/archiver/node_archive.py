@@ -232,8 +232,9 @@ class NodeArchive:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is to be truncated or copied."""
-        return self.truncation.is_due or self.copies.queue.is_due
+        """Whether this node has yet to truncate or copy files, or to fetch their history."""
+        is_due = self.truncation.is_due or self.copies.queue.is_due
+        return is_due or self.history.is_lacking
 
     def forget(self) -> None:
         """The member has no replica of the group any more."""
@@ -254,10 +255,14 @@ class NodeArchive:
 
     def receive(self, node: int, message: HistoryAsked | HistoryTold) -> None:
         """A peer asks what was archived, or tells it."""
-        if isinstance(message, HistoryAsked):
-            self.history.answer(node, message)
-        else:
-            self.history.answered(message)
+        try:
+            if isinstance(message, HistoryAsked):
+                self.history.answer(node, message)
+            else:
+                self.history.answered(node, message)
+        except LogFormatError as error:
+            what = "history not read"
+            log_event(log, logging.ERROR, what, partition=message.partition, error=error)
 
     def partition_opened(self, number: int) -> None:
         """The merged log of a partition was opened."""

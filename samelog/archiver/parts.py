@@ -81,6 +81,12 @@ class TopicsView(Protocol):
         """Name -> id."""
 
 
+class TransfersView(Protocol):
+    """Partitions on their way between two groups."""
+
+    def is_coming(self, partition: int) -> bool: ...
+
+
 class StateView(Protocol):
     """The replicated state."""
 
@@ -88,6 +94,8 @@ class StateView(Protocol):
     def partitions(self) -> PartitionsView: ...
     @property
     def topics(self) -> TopicsView: ...
+    @property
+    def transfers(self) -> TransfersView: ...
     @property
     def copy_targets(self) -> Sequence[str]:
         """The URLs of all targets of copies there ever were."""

@@ -40,6 +40,7 @@ from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.parts import MemberParts
 from samelog.sequencer.raft.replica import Replica, what_was_saved
 from samelog.sequencer.raft.store import RaftStore
+from samelog.sequencer.raft.views import KeptFiles
 from samelog.sequencer.running import ReplicaTasks
 from samelog.sequencer.sites.sources import CopySources
 from samelog.sequencer.state.commands import AnyCommand
@@ -246,6 +247,8 @@ class GroupReplica:
 
     def tick(self) -> None:
         """To be called some times a second."""
+        if self.reporter.states and (kept := self.care.take_kept()):
+            self.reporter.state_files(kept)
         self.reporter.tick(self._site.given.clock.now())
         self.raft.coordinator.tick()
         self.logs.repair.sessions.tick()
@@ -370,6 +373,8 @@ class GroupReplica:
             for number, offset, checksum in report.samples:
                 samples.setdefault(number, {})[offset] = checksum
             coordinator.merged(node, report.boot, dict(report.merged), samples)
+        kept = {number: KeptFiles(*files) for number, *files in report.files}
+        coordinator.files(node, report.boot, kept)
         self.logs.repair.sessions.peer_reported(node, places)
 
     # --- what the parts tell: see events.NodeEvents -----------------------------------------------

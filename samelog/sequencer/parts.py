@@ -58,6 +58,7 @@ from samelog.sequencer.raft.member_log import MemberLog
 from samelog.sequencer.raft.proposer import Proposer
 from samelog.sequencer.raft.replica import Replica
 from samelog.sequencer.raft.snapshots import Snapshotter
+from samelog.sequencer.raft.views import KeptFiles
 from samelog.sequencer.refusing.schema_filter import SchemaFilter
 from samelog.sequencer.sites.whereabouts import Whereabouts
 from samelog.sequencer.spanning.participant import Participant
@@ -163,6 +164,15 @@ class CareParts:
         """Whether anything is under way."""
         return self.archive.is_busy or self.compactor.is_busy or self.keys.is_busy
 
+    def take_kept(self) -> dict[int, KeptFiles]:
+        """Return what is on the disk of partitions of which that changed since the last call."""
+        history, compactor, keys = self.archive.history, self.compactor, self.keys
+        moved = history.take_moved() | compactor.take_moved() | keys.take_moved()
+        return {
+            n: KeptFiles(history.end(n), compactor.complete.get(n, 0), keys.indexed.get(n, 0))
+            for n in moved
+        }
+
     def receive(self, node: int, message: PeerMessage) -> None:
         """A peer asks for what is archived, or tells it."""
         match message:
@@ -220,6 +230,7 @@ def troubles(logs: LogParts, raft: RaftParts, care: CareParts) -> Iterator[str]:
     yield from care.scrubber.troubles
     yield from care.keys.troubles
     yield from raft.schemas.troubles
+    yield from care.archive.history.troubles
     if names := ", ".join(care.archive.rounds.held):
         yield f"not archived, as consumer groups hold it: {names}"
     if why := care.archive.copies.trouble:

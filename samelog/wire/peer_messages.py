@@ -48,6 +48,17 @@ class PartitionOffset(NamedTuple):
     offset: Place63
 
 
+class PartitionFiles(NamedTuple):
+    """What a node has of a partition, by its number: where its history of archived files ends, the
+    newest compaction of which it has all segments, and where its index of keys ends.
+    """
+
+    partition: Unsigned32
+    archived: Place63
+    compacted: Unsigned32
+    indexed: Place63
+
+
 class Report(Message, frozen=True, tag=40):
     """A node's durable positions, merged-durable offsets, checksum samples: what has changed."""
 
@@ -56,6 +67,7 @@ class Report(Message, frozen=True, tag=40):
     merged: tuple[PartitionOffset, ...] = ()
     samples: tuple[PartitionChecksum, ...] = ()
     health: Health | None = None
+    files: tuple[PartitionFiles, ...] = ()
 
 
 class Cursors(Message, frozen=True, tag=41):
@@ -129,10 +141,13 @@ class HistoryAsked(Message, frozen=True, tag=46):
 
 
 class HistoryTold(Message, frozen=True, tag=47):
-    """These, as records of the history file (docs/formats.md); none: nothing is known here."""
+    """These, as records of the history file (docs/formats.md). `lacks`: files behind that offset
+    are archived as the sender knows, and its own history has none of them.
+    """
 
     partition: Unsigned32
     records: bytes
+    lacks: bool = False
 
 
 class KeysAsked(Message, frozen=True, tag=100):

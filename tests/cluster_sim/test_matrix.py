@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster_sim.kinds import KINDS_OF_TOPICS
 from tests.cluster_sim.matrix import MatrixWorld
-from tests.cluster_sim.run import SimulationFailed, run_world
+from tests.cluster_sim.run import run_world
 
 OPERATIONS = {
     "create",
@@ -24,10 +24,7 @@ OPERATIONS = {
 @pytest.mark.usefixtures("simulates")
 @pytest.mark.parametrize("copies", [1, 3])
 @pytest.mark.parametrize("kind", KINDS_OF_TOPICS)
-def test_features_combine(kind: str, copies: int, request: pytest.FixtureRequest) -> None:
-    if (kind, copies) == ("typed", 1):
-        why = "a drained only copy goes before the new one has its history of archived files"
-        request.node.add_marker(pytest.mark.xfail(raises=SimulationFailed, reason=why))
+def test_features_combine(kind: str, copies: int) -> None:
     world = MatrixWorld(kind, copies)
     run_world(world)
     assert world.done[-1] == "produce"

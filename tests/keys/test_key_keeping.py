@@ -189,7 +189,11 @@ def test_a_leader_gives_the_leadership_away_while_it_fetches(tmp_path: Path) -> 
 def test_what_no_index_has_is_not_archived(tmp_path: Path) -> None:
     """All members had archived records whose keys none had read: the partition stood still."""
     kept = Kept(tmp_path / "log")
-    coordinator = SimpleNamespace(majority_merged=lambda numbers: dict.fromkeys(numbers, 2))
+    others = 2
+    coordinator = SimpleNamespace(
+        majority_merged=lambda numbers: dict.fromkeys(numbers, 2),
+        majority_indexed=lambda number: others,
+    )
     nothing = cast(Any, None)
     views = MemberViews(
         kept.machine,
@@ -209,6 +213,9 @@ def test_what_no_index_has_is_not_archived(tmp_path: Path) -> None:
     kept.now += keeper.STORE_AFTER_S
     kept.look()
     assert views.majority_merged([1]) == {1: 2}
+    assert (kept.keeper.take_moved(), kept.keeper.indexed) == ({1}, {1: 2})
+    others = 1
+    assert views.majority_merged([1]) == {1: 1}, "the only member with the keys may be lost"
     kept.filter.partitions[1].fault = CorruptLog("keys", 0, "rotten")
     assert views.majority_merged([1]) == {1: 0}
     kept.keeper.close()

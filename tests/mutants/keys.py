@@ -19,6 +19,7 @@ from samelog.sequencer.merge import drafts
 from samelog.sequencer.merge.bookings import Bookings
 from samelog.sequencer.merge.drafts import EntryBudget
 from samelog.sequencer.merge.planner import Planner
+from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.state.tables.keys import KeyedPartition, KeysTable
 from samelog.sequencer.state.tables.transfers import TransfersTable
 from samelog.sequencer.state.units import topics
@@ -345,6 +346,20 @@ def archive_before_the_index() -> Iterator[None]:
 
 
 @contextmanager
+def archive_by_one_index() -> Iterator[None]:
+    """Records are archived whose keys the leader alone has."""
+    original = Coordinator.majority_indexed
+
+    def majority_indexed(self: Coordinator, partition: int) -> int:
+        views = [self.views[self._node]]
+        with patch.object(self, "_voting_views", lambda: views):
+            return original(self, partition)
+
+    with patch.object(Coordinator, "majority_indexed", majority_indexed):
+        yield
+
+
+@contextmanager
 def tell_digests_on_the_way() -> Iterator[None]:
     """Members agree on digests that their new group forgets once the partition is open there."""
     with patch.object(TransfersTable, "is_on_its_way", lambda self, partition: False):
@@ -390,6 +405,11 @@ KEYS = (
         _KEEPING + "test_of_a_partition_that_comes_its_old_group_is_asked_and_the_leader_is_told",
     ),
     ("keys.11", tell_digests_on_the_way, _PASSING + "test_what_is_known_of_keys_comes_along"),
+    (
+        "keys.12",
+        archive_by_one_index,
+        "tests/sequencer/test_coordinator.py::test_a_majority_has_keys_before_records_are_archived",
+    ),
     ("keys.12", archive_before_the_index, _KEEPING + "test_what_no_index_has_is_not_archived"),
     ("keys.7", believe_old_answers, _FILTER + "test_what_an_index_gets_while_it_is_asked_counts"),
     (

@@ -24,6 +24,7 @@ from samelog.placement.values import NewGroup, PlacedPartition, PlacedReplica, P
 from samelog.sequencer.data_groups.passing import PartitionPasses
 from samelog.sequencer.data_groups.placing import moved_by
 from samelog.sequencer.levels import LOWEST
+from samelog.sequencer.raft.views import NodeView
 from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.commands import AnyCommand, decode_commands, encode_commands
 from samelog.sequencer.state.instructions import Merge, Range, Sequence5
@@ -90,7 +91,7 @@ class Group:
         return SimpleNamespace(
             raft=SimpleNamespace(
                 group=SimpleNamespace(is_leader=self.is_led, raft=raft, propose=self.propose),
-                coordinator=SimpleNamespace(views={}),
+                coordinator=SimpleNamespace(views={self.number: NodeView()}),
             ),
             logs=SimpleNamespace(machine=self.machine, merging=merging),
             care=SimpleNamespace(

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import AsyncMock, patch
 
 import pytest
+from msgspec import structs
 
 from samelog.archiver.compaction import Compactions
 from samelog.config.tables.node import NodeConfig
@@ -138,6 +139,28 @@ def test_who_has_not_what_was_decided_is_busy(tmp_path: Path, run_with: RunWith)
         await compact(nodes[0])
         await compactor.look()
         assert not compactor.is_busy
+
+    run_with(tmp_path, 1, body)
+
+
+def test_who_wrote_what_was_decided_has_it(tmp_path: Path, run_with: RunWith) -> None:
+    """Where one compaction follows the other, the last one is never in place for long."""
+
+    async def body(nodes: list[Node]) -> None:
+        await publish(nodes[0])
+        room_of(nodes[0], 1 << 20)
+        compactor = nodes[0].care.compactor
+        await decide(nodes[0])
+        with patch.object(Compactor, "_follow", AsyncMock()):
+            await compactor.look()
+        assert log_of(nodes[0]).generations.number == 0
+        compactor.take_moved()
+        assert compactor.complete == {NUMBER: 1}
+        known = compactions_of(nodes[0])
+        known.segments = [structs.replace(each, number=2) for each in known.segments]
+        await compactor.look()
+        assert compactor.take_moved() == set()
+        assert compactor.complete == {NUMBER: 1}
 
     run_with(tmp_path, 1, body)
 

@@ -17,7 +17,7 @@ from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.in_flight import InFlight, MemberFlight
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.raft.coordinator import Coordinator
-from samelog.sequencer.raft.views import verdict
+from samelog.sequencer.raft.views import KeptFiles, verdict
 from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.instructions import Merge
 from samelog.sequencer.state.machine import StateMachine
@@ -109,6 +109,18 @@ def test_cursors_are_what_a_majority_has_of_everything(happens: list[Any]) -> No
     known = world.machine.state.partitions.by_number
     expected = world.coordinator.majority_merged(known)
     assert {number: world.told[number] for number in known} == expected
+
+
+def test_a_majority_has_keys_before_records_are_archived() -> None:
+    """One that is away for long holds up nothing."""
+    world = World()
+    for node, boot, indexed in ((0, 1, 9), (1, 1, 7)):
+        assert world.coordinator.majority_indexed(1) == 0
+        world.coordinator.files(node, boot, {1: KeptFiles(indexed=indexed)})
+    assert world.coordinator.majority_indexed(1) == 7
+    world.coordinator.positions(1, 2, {})
+    world.coordinator.files(1, 1, {1: KeptFiles(indexed=9)})
+    assert world.coordinator.majority_indexed(1) == 0, "what it said before it restarted"
 
 
 def test_a_report_of_one_partition_makes_the_leader_look_at_one() -> None:

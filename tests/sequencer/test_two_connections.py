@@ -32,6 +32,7 @@ from samelog.runtime.network.link import PeerPlace
 from samelog.sequencer.bulk_server import BulkServer, DiallingMember
 from samelog.sequencer.cluster.peers import Callers, PeerLink, PeerServer, make_hello, make_report
 from samelog.sequencer.dispatch import Dispatcher
+from samelog.sequencer.raft.views import KeptFiles
 from samelog.wire.bounds import Health, Life
 from samelog.wire.errors import FaultCode, FrameError, ProtocolFault
 from samelog.wire.frames import HEADER_BYTES, FrameType, decode_header
@@ -155,7 +156,14 @@ def test_a_long_report_stays_on_control_in_parts_that_say_the_same() -> None:
     places = {n: SessionPosition(1 << 30, n, 1 << 60) for n in range(7000)}
     merged, samples = dict.fromkeys(range(2500), 1 << 60), {1: dict.fromkeys(range(3), 9)}
     health = Health(1, 2, 3, "")
-    report = make_report(boot=4, places=places, merged=merged, samples=samples, health=health)
+    report = make_report(
+        boot=4,
+        places=places,
+        merged=merged,
+        samples=samples,
+        files=dict.fromkeys(range(1500), KeptFiles(1 << 60, 7)),
+        health=health,
+    )
     assert ends.link.send(report)
     assert not ends.bulk.frames
     assert all(len(f) - HEADER_BYTES <= CONTROL_FRAME_BYTES for f in ends.control.frames)
@@ -164,6 +172,7 @@ def test_a_long_report_stays_on_control_in_parts_that_say_the_same() -> None:
     assert sum((part.positions for part in parts), ()) == report.positions
     assert sum((part.merged for part in parts), ()) == report.merged
     assert sum((part.samples for part in parts), ()) == report.samples
+    assert sum((part.files for part in parts), ()) == report.files
     assert [part.health for part in parts if part.health] == [health]
     cursors = Cursors(tuple(PartitionOffset(n, 1 << 60) for n in range(9000)))
     assert ends.link.send(cursors)

@@ -90,13 +90,13 @@ class MemberViews:
         return self._names().get(number, f"node {number}")
 
     def majority_merged(self, partitions: Iterable[int]) -> Mapping[int, int]:
-        """Partition -> the offset below which a majority has merged durably, and the index of keys
-        has what is merged.
+        """Partition -> the offset below which a majority has merged durably, and this node and a
+        majority have the keys in their indexes.
         """
         merged = self._coordinator.majority_merged(partitions)
         for number, offset in merged.items():
             if (indexed := self._indexed(number)) is not None:
-                merged[number] = min(offset, indexed)
+                merged[number] = min(offset, indexed, self._coordinator.majority_indexed(number))
         return merged
 
     def committed_offset(self, group: str, partition: int) -> int:

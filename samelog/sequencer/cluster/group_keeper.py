@@ -7,7 +7,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +24,7 @@ from samelog.sequencer.cluster.keeper_steps import (
 )
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.raft.views import NO_FILES, KeptFiles
 from samelog.sequencer.state.tables.members import LetIn
 from samelog.sequencer.state.types import State
 from samelog.wire.bounds import Life
@@ -36,6 +37,19 @@ HOLD_S = 2.0
 """Seconds for which a new leader keeps leadership before it transfers it to a preferred member: its
 predecessor may have left it unfinished work.
 """
+
+
+def _files_of(state: State) -> Iterator[tuple[int, KeptFiles]]:
+    """Yield the open partitions, with what a replica must have of each. A partition that comes from
+    another group is opened later.
+    """
+    for number, known in state.partitions.by_number.items():
+        if state.has_here(number) and not state.transfers.is_coming(number):
+            compacted = 0 if known.compacted is None else known.compacted.newest
+            keyed = state.keys.by_partition.get(number)
+            counts = keyed is not None and keyed.floor < known.log_start
+            indexed = known.log_start if counts else 0
+            yield number, KeptFiles(known.start_segment, compacted, indexed)
 
 
 class KeptGroup(Protocol):
@@ -188,8 +202,8 @@ class GroupKeeper:
         return {(number, inputs[number].place) for number in damaged}
 
     def is_close(self, number: int) -> bool:
-        """Return whether a replica has caught up with the log and has merged durably all records
-        that are older than `round_s`.
+        """Return whether a replica has caught up with the log, has merged durably all records that
+        are older than `round_s`, and has all files.
         """
         raft, state = self._group.raft, self._machine.state
         progress = raft.progress(number)
@@ -199,7 +213,19 @@ class GroupKeeper:
             return False
         merged = self._coordinator.views[number].merged_durable
         wanted = self._round_of(number).items()
-        return all(merged.get(n, 0) >= offset for n, offset in wanted if state.has_here(n))
+        has_merged = all(merged.get(n, 0) >= offset for n, offset in wanted if state.has_here(n))
+        return has_merged and self.has_files(number)
+
+    def has_files(self, number: int) -> bool:
+        """Return whether a replica knows all archived files and their keys, and has all compacted
+        segments. What the last replica with them takes along is lost.
+        """
+        kept = self._coordinator.views[number].files
+        return all(
+            has >= each
+            for n, wanted in _files_of(self._machine.state)
+            for has, each in zip(kept.get(n, NO_FILES), wanted, strict=True)
+        )
 
     def _round_of(self, number: int) -> dict[int, int]:
         """Partition -> what a replica must have merged durably, as of lately."""

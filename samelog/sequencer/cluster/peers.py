@@ -33,6 +33,7 @@ from samelog.runtime.network.link import NodeAddress, NodeLink, OnOver, PeerPlac
 from samelog.runtime.network.tls import ReloadingContext
 from samelog.runtime.network.transport import Connection
 from samelog.sequencer.cluster.lives import LIVE_S
+from samelog.sequencer.raft.views import KeptFiles
 from samelog.wire.bounds import METADATA_GROUP, Health, Life, PartitionChecksum
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.frames import HEADER_BYTES, FrameType, encode_frame
@@ -46,6 +47,7 @@ from samelog.wire.peer_messages import (
     InputPosition,
     MemberList,
     NotQuiet,
+    PartitionFiles,
     PartitionOffset,
     PeerMessage,
     Report,
@@ -427,11 +429,13 @@ def parts_of(message: PeerMessage) -> Sequence[PeerMessage]:
     parts = [Report(message.boot, positions=part) for part in _slices(message.positions)]
     parts += [Report(message.boot, merged=part) for part in _slices(message.merged)]
     parts += [Report(message.boot, samples=part) for part in _slices(message.samples)]
+    parts += [Report(message.boot, files=part) for part in _slices(message.files)]
     return [*parts, Report(message.boot, health=message.health)]
 
 
 def _items(report: Report) -> int:
-    return len(report.positions) + len(report.merged) + len(report.samples)
+    told = report.positions, report.merged, report.samples, report.files
+    return sum(map(len, told))
 
 
 def _slices(items: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -444,6 +448,7 @@ def make_report(
     places: Mapping[int, SessionPosition],
     merged: Mapping[int, int],
     samples: Mapping[int, Mapping[int, int]],
+    files: Mapping[int, KeptFiles],
     health: Health | None = None,
 ) -> Report:
     """What a node tells its peers of itself."""
@@ -457,4 +462,5 @@ def make_report(
             for offset, checksum in known.items()
         ),
         health=health,
+        files=tuple(PartitionFiles(number, *kept) for number, kept in files.items()),
     )

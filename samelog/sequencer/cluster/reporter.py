@@ -30,6 +30,7 @@ from samelog.sequencer.merge.merging import Merging
 from samelog.sequencer.raft.coordinator import Coordinator
 from samelog.sequencer.raft.direct import QuietInputs
 from samelog.sequencer.raft.replica import Replica
+from samelog.sequencer.raft.views import KeptFiles
 from samelog.sequencer.state.instructions import Range
 from samelog.wire.bounds import Health
 from samelog.wire.peer_messages import Cursors, PartitionOffset, Report
@@ -43,13 +44,14 @@ SAMPLES_REPORTED = 4
 @dataclass(slots=True)
 class Untold:
     """What one peer has not been told: inputs whose position, partitions whose merged-durable
-    offset, and partitions whose cursor changed; whether this node's health did. Positions wait
-    until `due_at`, unless something is urgent.
+    offset, files or cursor changed; whether this node's health did. Positions wait until
+    `due_at`, unless something is urgent.
     """
 
     places: set[int] = field(default_factory=set)
     merged: set[int] = field(default_factory=set)
     cursors: set[int] = field(default_factory=set)
+    files: set[int] = field(default_factory=set)
     health: bool = False
     is_urgent: bool = False
     due_at: float = 0.0
@@ -57,7 +59,7 @@ class Untold:
     @property
     def is_report(self) -> bool:
         """Whether there is something for a report."""
-        return bool(self.places or self.merged or self.health)
+        return bool(self.places or self.merged or self.files or self.health)
 
 
 class Reporter:
@@ -147,7 +149,7 @@ class Reporter:
         """Report to the leader: the inputs that it was told of."""
         if leader not in self._untold:
             return ()
-        report = make_report(boot=self._boot, places=places, merged={}, samples={})
+        report = make_report(boot=self._boot, places=places, merged={}, samples={}, files={})
         if not self._peers.send(leader, report):
             return ()
         self.quiet.told(places)
@@ -175,6 +177,17 @@ class Reporter:
         self._coordinator.merged(self._number, self._boot, durable, self._samples(durable))
         for untold in self._untold.values():
             untold.merged.update(durable)
+
+    @property
+    def states(self) -> bool:
+        """Whether this node states anything yet."""
+        return self._may_state
+
+    def state_files(self, kept: Mapping[int, KeptFiles]) -> None:
+        """State what this node has on its disk of partitions of which that changed."""
+        self._coordinator.files(self._number, self._boot, kept)
+        for untold in self._untold.values():
+            untold.files.update(kept)
 
     def _samples(self, numbers: Iterable[int]) -> dict[int, dict[int, int]]:
         """Checksums that are not agreed on yet, the newest few of each of these partitions."""
@@ -225,7 +238,8 @@ class Reporter:
         self._tell_ended(number)
         view = self._coordinator.views[self._number]
         cursors = set(self._coordinator.cursors)
-        untold = Untold(set(view.places), set(view.merged_durable), cursors, health=True)
+        told = set(view.places), set(view.merged_durable), cursors, set(view.files)
+        untold = Untold(*told, health=True)
         self._untold[number] = untold
         self._tell(number, untold, 0.0)
 
@@ -233,7 +247,7 @@ class Reporter:
         if not self._may_state:
             return
         is_whole = untold.is_urgent or now >= untold.due_at
-        if untold.merged or (is_whole and untold.is_report):
+        if untold.merged or untold.files or (is_whole and untold.is_report):
             self._send_report(number, untold, is_whole=is_whole)
             if not untold.is_report:
                 untold.due_at = now + REPORT_S
@@ -241,11 +255,13 @@ class Reporter:
             untold.cursors = set()
 
     def _send_report(self, number: int, untold: Untold, *, is_whole: bool) -> None:
-        """Tell a peer merged-durable offsets, and positions and health if the report is whole."""
+        """Tell a peer merged-durable offsets and files, and positions and health if the report is
+        whole.
+        """
         report = self._report(untold, is_whole=is_whole)
         if not self._peers.send(number, report):
             return
-        untold.merged = set()
+        untold.merged, untold.files = set(), set()
         if is_whole:
             if number == self._raft.leader:
                 self.quiet.told({n: SessionPosition(*place) for n, *place in report.positions})
@@ -255,14 +271,14 @@ class Reporter:
         view = self._coordinator.views[self._number]
         state = self._replica.machine.state
         places = untold.places if is_whole else ()
+        known = state.partitions.by_number
         return make_report(
             boot=self._boot,
             places={n: view.places[n] for n in places if n in state.sessions.inputs},
-            merged={
-                n: view.merged_durable[n] for n in untold.merged if n in state.partitions.by_number
-            },
+            merged={n: view.merged_durable[n] for n in untold.merged if n in known},
             samples=self._samples(untold.merged),
             health=self._presence.health.get(self._number) if is_whole and untold.health else None,
+            files={n: view.files[n] for n in untold.files if n in known},
         )
 
     def _tell_cursors(self, number: int, partitions: Iterable[int]) -> bool:

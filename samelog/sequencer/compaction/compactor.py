@@ -86,11 +86,34 @@ class Compactor:
         """Partition -> what was wanted and held, and the same."""
         self._unfinished: set[int] = set()
         """Partitions that the last round left with an order, or without what was decided."""
+        self.complete: dict[int, int] = {}
+        """Partition -> the newest compaction of which this node has all segments, in place or not.
+        """
+        self._tried: set[int] = set()
+        """Partitions of which there was a round since `take_moved`."""
 
     @property
     def is_busy(self) -> bool:
         """Whether there will be something to do in the next round."""
         return bool(self._unfinished)
+
+    def take_moved(self) -> set[int]:
+        """Return of which partitions `complete` is another one than at the last call."""
+        tried, self._tried = self._tried, set()
+        return set(filter(self._is_moved, tried | self._unfinished))
+
+    def _is_moved(self, number: int) -> bool:
+        merged = self._parts.merging.partitions.get(number)
+        known = None if merged is None else self._known(number, merged)
+        if merged is None or known is None:
+            return self.complete.pop(number, 0) > 0
+        wanted, generations = known.compactions.segments, merged.log.generations
+        there, newest = {*generations.segments}, known.compactions.newest
+        is_there = all(e in there or e in generations.written.get(e.number, ()) for e in wanted)
+        if not is_there or newest == self.complete.get(number, 0):
+            return False
+        self.complete[number] = newest
+        return True
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -126,6 +149,7 @@ class Compactor:
             self._waits[number] = left - 1
             return
         self._unfinished.discard(number)
+        self._tried.add(number)
         try:
             await self.look_at(number)
             if self._is_unfinished(number):

@@ -23,6 +23,7 @@ from samelog.placement.tasks import Action, GroupOrder
 from samelog.placement.values import PassStage
 from samelog.runtime.log import log_event
 from samelog.sequencer.group_replica import GroupReplica
+from samelog.sequencer.raft.views import NO_FILES
 from samelog.sequencer.state.tables.transfers import PassPartition
 from samelog.sequencer.state.types import State
 from samelog.sequencer.state.units.moves import carry
@@ -149,26 +150,28 @@ class PartitionPasses:
             self._send(asked.by, report)
 
     def _is_whole(self, replica: GroupReplica, partition: int) -> bool:
-        """Whether all voters that are up have what is known of a partition durably, and its keys: a
-        majority.
+        """Whether all voters that are up have what is known of a partition durably, its keys, and
+        its history of archived files: a majority.
         """
-        state, raft = replica.logs.machine.state, replica.raft.group.raft
-        known = state.partitions.by_number.get(partition)
-        if known is None:
+        voters = replica.raft.group.raft.voters
+        if partition not in replica.logs.machine.state.partitions.by_number:
             return False
-        views, has = replica.raft.coordinator.views, set[int]()
-        is_keyed, knows = (
-            partition in state.keys.by_partition,
-            replica.care.keys.coverage.has_covered,
-        )
-        wanted = partition, known.next_offset
-        own = replica.logs.merging.merged_durable([partition]).get(partition, 0)
-        for voter in raft.voters:
-            there = own if voter == self._own else views[voter].merged_durable.get(partition, 0)
-            if there >= known.next_offset and (not is_keyed or knows(voter, *wanted)):
-                has.add(voter)
-        is_lacking = any(self._is_there(each) for each in raft.voters if each not in has)
-        return not is_lacking and len(has) * 2 > len(raft.voters)
+        has = {each for each in voters if self._has_all(replica, partition, each)}
+        is_lacking = any(self._is_there(each) for each in voters if each not in has)
+        return not is_lacking and len(has) * 2 > len(voters)
+
+    def _has_all(self, replica: GroupReplica, partition: int, voter: int) -> bool:
+        """Whether one voter has it. What was archived it learns when the partition is opened."""
+        state, view = replica.logs.machine.state, replica.raft.coordinator.views[voter]
+        known, merged = state.partitions.by_number[partition], view.merged_durable
+        if voter == self._own:
+            merged = replica.logs.merging.merged_durable([partition])
+        archived = 0 if state.transfers.is_coming(partition) else known.start_segment
+        kept, is_keyed = view.files.get(partition, NO_FILES), partition in state.keys.by_partition
+        if merged.get(partition, 0) < known.next_offset or kept.archived < archived:
+            return False
+        has_covered = replica.care.keys.coverage.has_covered
+        return not is_keyed or has_covered(voter, partition, known.next_offset)
 
     # --- what the target needs --------------------------------------------------------------------
 

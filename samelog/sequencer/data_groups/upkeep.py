@@ -164,7 +164,9 @@ class DataGroupUpkeep:
 
     def _is_near(self, replica: PlacedReplica) -> bool:
         """Whether it lacks only what came in just now: who was away for long counts, and lacks."""
-        return replica.member == self._presence.number or self.keeper.is_close(replica.member)
+        if replica.member == self._presence.number:
+            return self.keeper.has_files(replica.member)
+        return self.keeper.is_close(replica.member)
 
     def _is_whole(self, replica: PlacedReplica) -> bool:
         """Whether it has all that the others have; once it has, that is not asked again."""

@@ -123,6 +123,14 @@ class KeyKeeper:
         self._gave_at = -GIVE_AWAY_AGAIN_S
         self._fetching: dict[int, asyncio.Task[None]] = {}
         self.troubles: list[str] = []
+        self.indexed: dict[int, int] = {}
+        """Partition -> up to where the index on the disk had keys at the last `take_moved`."""
+
+    def take_moved(self) -> set[int]:
+        """Return the partitions of which `indexed` is another offset than at the last call."""
+        keyed, before = self._parts.machine.state.keys.by_partition, self.indexed
+        self.indexed = {number: self._parts.filter.indexed(number) or 0 for number in keyed}
+        return {number for number in keyed if self.indexed[number] != before.get(number, 0)}
 
     @property
     def is_busy(self) -> bool:

@@ -28,7 +28,7 @@ from samelog.sequencer.merge.session_store import SessionStore
 from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.direct import DirectInputs
 from samelog.sequencer.raft.group import RaftGroup
-from samelog.sequencer.raft.views import NOWHERE, NodeView, may_agree, verdict
+from samelog.sequencer.raft.views import NO_FILES, NOWHERE, KeptFiles, NodeView, may_agree, verdict
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.instructions import Merge, Range
 from samelog.sequencer.state.machine import StateMachine
@@ -163,6 +163,12 @@ class Coordinator(InLoop):
         self._unsettled.sampled.update(samples)
         self._unsettled.merged.update(durable)
         self._move_cursors()
+
+    def files(self, node: int, boot: int, kept: Mapping[int, KeptFiles]) -> None:
+        """Note which files of partitions a node has, beside their logs."""
+        view = self.views[node]
+        if boot >= view.boot:
+            view.files.update(kept)
 
     def _move_cursors(self) -> None:
         if not (self._unsettled.merged and self._group.is_leader):
@@ -426,6 +432,12 @@ class Coordinator(InLoop):
             ranked = sorted((view.merged_durable.get(number, 0) for view in views), reverse=True)
             cursors[number] = ranked[needed - 1] if views else 0
         return cursors
+
+    def majority_indexed(self, partition: int) -> int:
+        """The offset below which a majority has the keys of a partition on the disk."""
+        views = self._voting_views()
+        ends = sorted((view.files.get(partition, NO_FILES).indexed for view in views), reverse=True)
+        return ends[len(views) // 2] if views else 0
 
     def _compare_samples(self) -> None:
         """Record the checksums that a majority reports alike, if this node leads. Where none can,

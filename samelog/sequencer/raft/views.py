@@ -8,10 +8,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from samelog.format.positions import SessionPosition
 
 NOWHERE = SessionPosition(-1, 0, 0)
+
+
+class KeptFiles(NamedTuple):
+    """What a node has of a partition on its disk: where its history of archived files ends, the
+    newest compaction of which it has all segments, and where its index of keys ends.
+    """
+
+    archived: int = 0
+    compacted: int = 0
+    indexed: int = 0
+
+
+NO_FILES = KeptFiles()
 
 
 @dataclass(slots=True)
@@ -25,6 +39,8 @@ class NodeView:
     """Partition -> offset -> running checksum; those that are not agreed on."""
     told: dict[int, dict[int, int]] = field(default_factory=dict)
     """As `samples`, agreed on meanwhile or not: the newest of each partition, for people."""
+    files: dict[int, KeptFiles] = field(default_factory=dict)
+    """Of partitions that were archived or compacted, or have keys that count once."""
 
 
 def verdict(

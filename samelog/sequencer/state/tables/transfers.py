@@ -64,6 +64,13 @@ class TransfersTable(msgspec.Struct):
             and known.stage in (PassStage.COPYING, PassStage.SEALED)
         )
 
+    def is_coming(self, partition: int) -> bool:
+        """Whether it is being copied into this group, which has no history of it yet."""
+        known = self.passing
+        if known is None or known.partition != partition:
+            return False
+        return known.stage is PassStage.COPYING
+
     def drop(self, numbers: Collection[int]) -> None:
         """See PartitionTable: a move is known until the topic is deleted."""
 

@@ -70,10 +70,19 @@ def _change(state: State, command: ChangePlacement) -> WhyNot:
 
 def _set_replicas(state: State, command: SetReplicas) -> WhyNot:
     """Raft has accepted them already, so there is nothing to refuse."""
+    _give_up_compactions(state, {each.member for each in command.replicas if each.votes})
     state.members.level = max(state.members.level, command.level)
     state.placement.version = command.version + 1
     state.placement.own = command.replicas
     return None
+
+
+def _give_up_compactions(state: State, voters: set[int]) -> None:
+    """Give up what other voters could decide: a replica that votes now may lack what they write."""
+    for known in state.partitions.by_number.values():
+        order = None if known.compacted is None else known.compacted.order
+        if order is not None and voters.symmetric_difference(order.voters):
+            known.compactions.give_up_order()
 
 
 def _open_partition(state: State, command: OpenPartition) -> WhyNot:

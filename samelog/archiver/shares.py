@@ -2,7 +2,8 @@
 of each group plans for its own logs only. Pure.
 
 A group has the share of the bound that it has of the bytes. Members have different groups, so what
-counts is the fullest of those that have a copy.
+counts is the fullest of those that have a copy. Members of one host share the bound, so each counts
+its bytes as often as there are members on its host.
 
 Invariant: what all groups of a member plan together is what it has too much, and not more; a group
 that is alone has all of it.
@@ -26,7 +27,9 @@ class GroupBytes(NamedTuple):
 class LogShares:
     """Of all groups of one member that have logs here."""
 
-    def __init__(self) -> None:
+    def __init__(self, members: int = 1) -> None:
+        """`members`: how many members share the host, and the limit."""
+        self._members = members
         self._held: dict[int, GroupBytes] = {}
         self._pending: dict[int, int] = {}
 
@@ -50,13 +53,13 @@ class LogShares:
 
     @property
     def is_shared(self) -> bool:
-        """Whether several groups have logs here."""
-        return len(self._held) > 1
+        """Whether several groups have logs here, or other members of the host have their share."""
+        return len(self._held) > 1 or self._members > 1
 
     @property
     def limited(self) -> int:
-        """Bytes of all groups that are part of the limit."""
-        return sum(each.limited for each in self._held.values())
+        """Bytes of all groups that are part of the limit, once for each member of the host."""
+        return self._members * sum(each.limited for each in self._held.values())
 
     def limit_of(self, group: int, limit: int, others: Iterable[int]) -> int:
         """What a group may keep of a limit, with `others`: `limited` of the other members that have

@@ -311,7 +311,7 @@ class LocalCluster:
             advertise=peer.address,
             tls=tls,
             peers=peers,
-            place=NodePlaces(host=host),
+            place=NodePlaces(host=host, members_on_host=self.options.members),
             fsync=self.options.fsync,
             segment_bytes=self.options.segment_bytes,
             grants=(everything("samelog://client/*"), everything(ANONYMOUS)),

@@ -29,7 +29,7 @@ from samelog.sequencer.cluster.repair.sessions import SessionRepair
 from samelog.sequencer.cluster.scrubber import Scrubber
 from samelog.sequencer.cluster.staging import Staging
 from samelog.sequencer.cluster.upgrade import Upgrade
-from samelog.sequencer.compaction.compactor import Compactor, CompactorParts
+from samelog.sequencer.compaction.compactor import MEMORY_BYTES, Compactor, CompactorParts
 from samelog.sequencer.compaction.ordering import CompactionOrders
 from samelog.sequencer.events import Ends, NodeEvents
 from samelog.sequencer.host import NodeResources, NodeSyncer
@@ -397,6 +397,7 @@ def care_parts(
             pieces=repair,
             room=logs.intake.room,
             mending=scrubber.mending,
+            memory_bytes=given.config.place.share(MEMORY_BYTES),
             number=site.member.directory.record.number,
             at_work=site.at_work,
         )

@@ -59,14 +59,16 @@ def open_member(given: NodeResources, place: NodePlace | None, *, bootstrap: boo
     connections, rights = Connections(measures), Rights(config.grants, ())
     made = config, clock, directory, log, rights, measures, connections
     policy = PolicyFile(given.fs, config.archive.policy)
-    kept = RowFilters(), policy, LogShares(), given.host.new_judge()
+    share = config.place.share
+    shares = LogShares(config.place.members_on_host)
+    kept = RowFilters(), policy, shares, given.host.new_judge()
     paces = Budget(config.pace.recovery_bytes_per_s), ScrubPace(config.scrub)
     memory = IdleMemory(
         clock.now(),
-        tails=TailMemory(config.limits.tail_bytes),
-        sessions=TailMemory(config.limits.session_memory_bytes, copies_large=False),
+        tails=TailMemory(share(config.limits.tail_bytes)),
+        sessions=TailMemory(share(config.limits.session_memory_bytes), copies_large=False),
     )
-    shared = *paces, NodeQuotas(config.quotas), memory
+    shared = *paces, NodeQuotas(config.quotas, share), memory
     return MemberParts(*made, MemberStatus(), *kept, *shared)
 
 

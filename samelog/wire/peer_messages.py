@@ -390,8 +390,8 @@ class ReadersTold(Message, frozen=True, tag=155):
 
 
 class LogsHeld(Message, frozen=True, tag=73):
-    """A member has logs of several groups, with so many bytes that are part of the limit of its
-    archiving policy; once a second.
+    """A member shares the limit of its archiving policy, among several groups or with other members
+    of its host, each of which counts as if it had as much: so many bytes in all; once a second.
     """
 
     size: Place63

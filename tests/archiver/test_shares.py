@@ -22,8 +22,8 @@ from tests.sequencer.test_data_groups import make_groups
 SIZES = some.integers(0, 1 << 50)
 
 
-def shares_of(*sizes: int) -> LogShares:
-    shares = LogShares()
+def shares_of(*sizes: int, members: int = 1) -> LogShares:
+    shares = LogShares(members)
     for group, size in enumerate(sizes):
         shares.note(group, GroupBytes(size, size))
     return shares
@@ -64,6 +64,28 @@ def test_the_fullest_member_that_has_the_group_counts() -> None:
     shares.forget(1)
     assert not shares.is_shared
     assert shares.limit_of(0, 200, ()) == 200
+
+
+@given(some.lists(SIZES, min_size=1, max_size=8), SIZES, some.integers(2, 8))
+def test_members_of_a_host_keep_the_limit_together(
+    sizes: list[int], limit: int, members: int
+) -> None:
+    """Each has its share, also by the word of the others."""
+    shares = shares_of(*sizes, members=members)
+    kept = [min(size, shares.limit_of(n, limit, ())) for n, size in enumerate(sizes)]
+    if members * sum(sizes) <= limit:
+        assert kept == sizes, "nothing goes that need not"
+    else:
+        assert limit - members * len(sizes) < members * sum(kept) <= limit
+    elsewhere = shares_of(*sizes)
+    planned = [min(s, elsewhere.limit_of(n, limit, [shares.limited])) for n, s in enumerate(sizes)]
+    assert planned == kept, "the leader is alone on its host, a follower is not"
+
+
+def test_a_member_that_shares_its_host_says_how_much_it_has() -> None:
+    assert not shares_of(5).is_shared
+    assert shares_of(5, members=2).is_shared
+    assert shares_of(5, 7, members=2).limited == 24
 
 
 def test_what_is_to_be_truncated_is_counted_once_for_all_groups() -> None:

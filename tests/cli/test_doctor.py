@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import socket
@@ -41,14 +42,15 @@ from samelog.cli.doctor.host import (
     check_one,
     check_peer,
     check_port,
+    check_sharing,
     days_left,
     nearest,
     time_syncs,
 )
-from samelog.cli.local_cluster import LocalCluster
+from samelog.cli.local_cluster import ClusterOptions, LocalCluster
 from samelog.cli.main import main
 from samelog.config.load import load_node
-from samelog.config.tables.node import NodeConfig
+from samelog.config.tables.node import NodeConfig, NodePlaces
 from samelog.config.values import Address
 from samelog.http import application
 from samelog.http.routes import problem_of
@@ -190,6 +192,25 @@ def test_files_that_cannot_be_used_and_grants_that_differ_have_failed(
     failed = {(each["of"], each["subject"]) for each in found["findings"] if each["remedy"]}
     assert {("rt-sequencer-1", "files"), ("nodes", "grants")} <= failed
     assert found["failed"] == 2
+
+
+def test_nodes_that_share_a_disk_are_to_share_their_limits(tmp_path: Path) -> None:
+    cluster = LocalCluster(str(tmp_path), ClusterOptions(nodes=4, members=2))
+    cluster.prepare()
+    configs = [load_node(node.config_file) for node in cluster.nodes]
+    found = {each.of: each for each in check_sharing(configs)}
+    assert {of: each.verdict for of, each in found.items()} == {
+        "host host-0": OK,
+        "host host-1": OK,
+    }
+    alone = [dataclasses.replace(each, place=NodePlaces(host="a")) for each in configs[:2]]
+    (warned,) = check_sharing(alone)
+    assert warned.verdict is WARNING
+    assert "rt-sequencer-0, rt-sequencer-1 share a disk, and members_on_host is 1" in warned.said
+    assert "set [node] members_on_host = 2 in each" in warned.remedy
+    assert [*check_sharing(alone[:1])] == []
+    own = [dataclasses.replace(each, place=NodePlaces()) for each in configs]
+    assert [*check_sharing(own)] == [], "each is on a host of its own, by its own word"
 
 
 def test_what_to_do_is_said_below_the_table(made: LocalCluster) -> None:

@@ -195,6 +195,7 @@ recovery_bytes_per_s = "100Mi"
 snapshot_interval_s = 0.5
 site = "lon"
 host = "machine-1"
+members_on_host = 2
 raft_dir = "raft-disk"
 disk_stop_percent = 90
 [quotas]

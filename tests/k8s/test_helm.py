@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
+from samelog.config.schema.environment import variable_names
+from samelog.config.tables.node import NODE_FILE
 from tests.k8s.render import DEPLOY, Resource, find, render
 from tests.k8s.test_manifests import check, with_component
 
@@ -107,6 +109,12 @@ def test_several_pods_on_a_machine_are_spread_evenly(tmp_path: Path) -> None:
     )
     expected = patched["spec"]["template"]["spec"]
     assert "affinity" not in pods
+    shares = [
+        {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
+        for spec in (pods, expected)
+    ]
+    name = variable_names(NODE_FILE)["node.members_on_host"]
+    assert [each[name] for each in shares] == ["2", "2"]
     assert pods["topologySpreadConstraints"] == expected["topologySpreadConstraints"]
     machines = pods["topologySpreadConstraints"][1]
     assert (machines["topologyKey"], machines["maxSkew"]) == ("kubernetes.io/hostname", 1)

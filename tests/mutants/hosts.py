@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from samelog.archiver.shares import LogShares
 from samelog.cli.commands import cluster
+from samelog.config.tables.node import NodePlaces
 from samelog.placement import operations
 from samelog.placement.changes import AnyChange
 from samelog.placement.domains import Domains
@@ -69,6 +71,21 @@ def restart_a_host_at_any_price() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def take_all_of_the_host() -> Iterator[None]:
+    """Each member of a host takes as much as if it were alone there."""
+    with patch.object(NodePlaces, "share", lambda self, size: size):
+        yield
+
+
+@contextmanager
+def take_all_of_the_limit() -> Iterator[None]:
+    """Each member of a host keeps as much of the logs as the host may."""
+    original = LogShares.__init__
+    with patch.object(LogShares, "__init__", lambda self, members=1: original(self)):
+        yield
+
+
 _IN = "tests/placement/test_hosts.py::"
 _REQUESTS = "tests/sequencer/test_host_requests.py::"
 _RESTARTS = "tests/cli/test_restarts.py::"
@@ -94,6 +111,16 @@ HOSTS = (
         "placement.29",
         maintain_one_member_of_a_host,
         _REQUESTS + "test_requests_about_a_host_are_carried_out_for_all_its_members",
+    ),
+    (
+        "operations.10",
+        take_all_of_the_host,
+        "tests/sequencer/test_shared_hosts.py::test_budgets_are_divided_and_thresholds_are_not",
+    ),
+    (
+        "operations.10",
+        take_all_of_the_limit,
+        "tests/archiver/test_shares.py::test_members_of_a_host_keep_the_limit_together",
     ),
     (
         "operations.9",

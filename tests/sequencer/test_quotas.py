@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from samelog.config.tables.node import Quotas
+from samelog.config.tables.node import NodePlaces, Quotas
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.ingest.quotas import NodeQuotas, QuotaKeeper
 from samelog.sequencer.node import Node
@@ -170,3 +170,15 @@ def test_what_an_identity_holds_in_all_groups_of_a_node_counts_together() -> Non
         first.accept(INPUT, 20)
     second.forget()
     assert not shared.unmerged.total()
+
+
+def test_members_of_a_host_share_what_an_identity_may_hold() -> None:
+    share = NodePlaces(members_on_host=3).share
+    assert (share(0), share(1), share(100)) == (0, 1, 34), "no limit stays none, and no other is"
+    shared = NodeQuotas(Quotas(unmerged_bytes=100), share)
+    assert shared.unmerged_limit == 34
+    shared.measured(1_200)
+    assert shared.unmerged_limit == 34
+    shared.limit(Quotas())
+    shared.measured(1_200)
+    assert shared.unmerged_limit == 100, "a third of a quarter of the disk"

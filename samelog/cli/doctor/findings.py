@@ -82,6 +82,19 @@ def judge_disk(of: str, total: int, free: int, limit: int | None) -> list[Diagno
     return [*findings, Diagnosis(of, "archive limit", Soundness.FAILED, told, remedy)]
 
 
+def judge_sharing(host: str, members: Mapping[str, int]) -> Diagnosis:
+    """Whether members of one host that share a disk, and say how many they are, are no more."""
+    names = ", ".join(members)
+    said = f"{names} share a disk"
+    few = {name: count for name, count in members.items() if count < len(members)}
+    if not few:
+        return ok(f"host {host}", "shares", said)
+    told = ", ".join(f"{count} ({name})" for name, count in few.items())
+    remedy = f"set [node] members_on_host = {len(members)} in each: together they use too much"
+    said = f"{said}, and members_on_host is {told}"
+    return Diagnosis(f"host {host}", "shares", Soundness.WARNING, said, remedy)
+
+
 def judge_clock(of: str, *, is_synchronised: bool | None) -> Diagnosis:
     """Whether the kernel says that something keeps the clock right; None: it says nothing."""
     if is_synchronised:

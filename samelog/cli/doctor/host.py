@@ -13,6 +13,7 @@ import resource
 import shutil
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ from samelog.cli.doctor.findings import (
     judge_expiry,
     judge_open_files,
     judge_packages,
+    judge_sharing,
     judge_syncs,
     judge_watchers,
     ok,
@@ -93,7 +95,19 @@ def check_nodes(configs: Sequence[NodeConfig]) -> list[Diagnosis]:
         *findings,
         judge_alike("grants", grants, SAME_GRANTS),
         judge_alike("cluster", clusters, "nodes of one cluster have one [node] cluster"),
+        *check_sharing(configs),
     ]
+
+
+def check_sharing(configs: Sequence[NodeConfig]) -> Iterator[Diagnosis]:
+    """Of nodes that say the same host, and have their data on one disk."""
+    found: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+    for config in configs:
+        disk = os.stat(nearest(config.data)).st_dev
+        found[config.place.host, disk][config.name] = config.place.members_on_host
+    for (host, _), members in found.items():
+        if host and len(members) > 1:
+            yield judge_sharing(host, members)
 
 
 def check_one(config: NodeConfig) -> list[Diagnosis]:

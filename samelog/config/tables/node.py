@@ -328,7 +328,7 @@ class NodePace(ConfigTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlaces(ConfigTable):
-    """Where the node is, and its Raft files are."""
+    """Where the node is, with how many others, and where its Raft files are."""
 
     site: Annotated[
         str,
@@ -345,6 +345,13 @@ class NodePlaces(ConfigTable):
         _NODE,
         Without("the node's name"),
     ] = ""
+    members_on_host: Annotated[
+        int,
+        "How many nodes with this `host` share its memory and disk; each takes its share of some "
+        "limits: docs/configuration.md#several-nodes-on-a-host",
+        integer(1, 64),
+        _NODE,
+    ] = 1
     raft_dir: Annotated[
         str,
         "A directory of its own for Raft's files, as on another disk: docs/operations.md",
@@ -352,6 +359,10 @@ class NodePlaces(ConfigTable):
         _NODE,
         Without("in `data`"),
     ] = ""
+
+    def share(self, size: int) -> int:
+        """A member's share of so many bytes of its host; 0, which may mean no limit, only of 0."""
+        return -(-size // self.members_on_host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,8 @@ class CompactorParts:
     number: int
     """Of this member."""
     at_work: AtWork
+    memory_bytes: int
+    """For the keys of what is compacted."""
 
 
 class Compactor:
@@ -221,8 +223,9 @@ class Compactor:
             return None
         aborted = merged.aborted(order.start, order.stop)
         folder = await self._parts.in_thread(generations.make_folder, order.number)
+        memory = self._parts.memory_bytes
         work = Rewriting(
-            self._parts.fs, folder, sources, order, aborted=aborted, memory_bytes=MEMORY_BYTES
+            self._parts.fs, folder, sources, order, aborted=aborted, memory_bytes=memory
         )
         if not await self._carry_out(work, number, here, order):
             if self._known(number, here) is not None and here.log is merged:

@@ -10,6 +10,7 @@ Invariant: what was accepted counts until it is merged; a refusal is answered, a
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from samelog.config.tables.node import Quotas
 from samelog.format.nouns import counted
@@ -32,7 +33,9 @@ UNMERGED_SHARE = 4
 class NodeQuotas:
     """What identities may use of a node, and what they hold there, in all its groups."""
 
-    def __init__(self, quotas: Quotas) -> None:
+    def __init__(self, quotas: Quotas, share: Callable[[int], int] = int) -> None:
+        """`share`: what of so many bytes is this member's, of all on its host."""
+        self._share = share
         self.unmerged: Counter[str] = Counter()
         self.pending_bytes = 0
         """Of what is to be written to merged logs, in all groups, as of lately."""
@@ -42,11 +45,13 @@ class NodeQuotas:
     def limit(self, quotas: Quotas) -> None:
         """Replace the quotas; a share of the disk counts from the next recount on."""
         self.quotas = quotas
-        self.unmerged_limit = quotas.unmerged_bytes
+        self.unmerged_limit = self._share(quotas.unmerged_bytes)
 
     def measured(self, disk_bytes: int) -> None:
         """The disk is of this size."""
-        self.unmerged_limit = self.quotas.unmerged_bytes or disk_bytes // UNMERGED_SHARE
+        self.unmerged_limit = self._share(
+            self.quotas.unmerged_bytes or disk_bytes // UNMERGED_SHARE
+        )
 
 
 class QuotaKeeper:

@@ -83,7 +83,8 @@ class MirroredPartition(AdminAnswer, frozen=True):
 
 class MirrorInfo(AdminAnswer, frozen=True):
     """One mirror, and what it is a mirror of. `promoted_ms` is -1 while it is one; `ends`: up to
-    where its partitions are the source's since then.
+    where its partitions are the source's since then. `partitions`: those of `partition_count` that
+    the node that answers has. `is_ending`: its promotion is under way.
     """
 
     topic: str
@@ -99,6 +100,8 @@ class MirrorInfo(AdminAnswer, frozen=True):
     settings: dict[str, str]
     schemas: int
     partitions: tuple[MirroredPartition, ...]
+    partition_count: int
+    is_ending: bool = False
 
 
 class MirrorRows(AdminAnswer, frozen=True):

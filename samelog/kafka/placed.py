@@ -125,7 +125,7 @@ class PlacedPartitions:
         if known is None or replica is not here:
             if known is not None:
                 known.close()
-            known = ProducerLog(self._name, self._number, here.logs)
+            known = ProducerLog(self._name, self._number, here.logs, cluster=self._machine)
             self._batches[group] = here, known
             known.start()
         return known

@@ -32,6 +32,7 @@ from samelog.sequencer.ingest.batch_check import Taken
 from samelog.sequencer.ingest.node_sessions import session_of
 from samelog.sequencer.parts import LogParts
 from samelog.sequencer.state.instructions import NO_EXTRAS, Merge, MergeExtras, Range, Verdict
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.topics import Topic
 from samelog.sequencer.state.units.mirrors import why_only_source
 from samelog.wire.errors import FaultCode
@@ -109,10 +110,18 @@ class ProducerLog(InLoop):
     """Implements any_broker.BatchLog and intake.VerdictListener."""
 
     def __init__(
-        self, name: str, number: int, logs: LogParts, session: OwnSession | None = None
+        self,
+        name: str,
+        number: int,
+        logs: LogParts,
+        session: OwnSession | None = None,
+        cluster: StateMachine | None = None,
     ) -> None:
-        """`name` and `number` are the node's; `session`: None for that of its Kafka clients."""
+        """`name` and `number` are the node's; `session`: None for that of its Kafka clients;
+        `cluster`: of group 0, if the logs are those of another group.
+        """
         self._machine = logs.machine
+        self._cluster = cluster or logs.machine
         self._intake = logs.intake
         self.checker = logs.intake.checker
         self._identity = NODE_PREFIX + name
@@ -144,7 +153,7 @@ class ProducerLog(InLoop):
 
     async def open(self, topic: Topic, index: int) -> None:
         """Make a partition ready for `append`. Raises ApiError."""
-        reason = why_only_source(self._machine.state, topic)
+        reason = why_only_source(self._cluster.state, topic)
         if reason is not None:
             raise ApiError(ErrorCode.policy_violation, reason)
         async with self._opening:

@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 from typing import TypeVar
 
 from samelog.admin import mirror_requests as asked
-from samelog.admin.client import ask
+from samelog.admin.client import AskedNode, ask, ask_node
 from samelog.admin.errors import AdminError
-from samelog.admin.mirror_answers import MirrorInfo, MirrorRows
+from samelog.admin.mirror_answers import MirrorInfo, MirrorRows, SourceFollowed
+from samelog.admin.mirrors import MirrorHolders, all_mirrors
 from samelog.admin.requests import AdminRequest
 from samelog.config.tables.client import ClientConfig
 from samelog.config.tables.mirror import MirrorConfig
@@ -82,6 +85,8 @@ class Destination:
             on_progress=self._moved.set,
         )
         self._push.beside.recreation.lets_go = True
+        self._holders: MirrorHolders = {}
+        """Of partitions in data groups, by the last answers."""
         self.on_wait: Callable[[str], None] = lambda reason: None
         """Called with what the start waits for, when that is news."""
 
@@ -168,7 +173,8 @@ class Destination:
 
     async def mirrors(self) -> MirrorRows:
         """How far all mirrors are. Raises DestinationFault, MirrorStopped, as all of these do."""
-        return await self._ask(asked.ListMirrors())
+        rows, self._holders = await self._answered(lambda: all_mirrors(self._config))
+        return rows
 
     async def put(self, request: asked.PutMirror) -> MirrorInfo:
         """Have a mirror."""
@@ -182,17 +188,46 @@ class Destination:
         """Let a mirror have a version of the schema."""
         await self._ask(asked.CopySchema(topic, follows, schema))
 
-    async def follow(self, request: asked.FollowMirrored) -> tuple[str, ...]:
-        """Let groups be where they are at the source: those that are not."""
-        return (await self._ask(request)).own
+    async def follow(self, mirror: MirrorInfo, request: asked.FollowMirrored) -> tuple[str, ...]:
+        """Set the positions of groups; return the groups that have their own. Each node sets those
+        in partitions that it has.
+        """
+        own: dict[str, None] = {}
+        for node, part in split(request, mirror.topic_id, self._holders):
+            own |= dict.fromkeys((await self._answered(partial(self._follow, node, part))).own)
+        return tuple(sorted(own))
+
+    def _follow(self, node: AskedNode | None, request: asked.FollowMirrored) -> SourceFollowed:
+        if node is None:
+            return ask(self._config, request)
+        return ask_node(self._config, node[0], request, name=node[1])
 
     async def _ask(self, request: AdminRequest[AnswerT]) -> AnswerT:
+        return await self._answered(lambda: ask(self._config, request))
+
+    async def _answered(self, call: Callable[[], AnswerT]) -> AnswerT:
         try:
-            return await asyncio.to_thread(ask, self._config, request)
+            return await asyncio.to_thread(call)
         except AdminError as error:
             if error.code in LASTING:
                 raise MirrorStopped(str(error)) from error
             raise DestinationFault(str(error)) from error
+
+
+def split(
+    request: asked.FollowMirrored, topic_id: str, holders: MirrorHolders
+) -> list[tuple[AskedNode | None, asked.FollowMirrored]]:
+    """A request by the nodes that have its partitions; None: any node has them."""
+    positions: defaultdict[AskedNode | None, list[asked.GroupPosition]] = defaultdict(list)
+    since: defaultdict[AskedNode | None, list[asked.SchemaSince]] = defaultdict(list)
+    for position in request.positions:
+        positions[holders.get((topic_id, position.partition))].append(position)
+    for version in request.since:
+        since[holders.get((topic_id, version.partition))].append(version)
+    return [
+        (node, asked.FollowMirrored(request.topic, tuple(positions[node]), tuple(since[node])))
+        for node in dict.fromkeys((*positions, *since))
+    ]
 
 
 def _pieces(data: bytes, most: int) -> Iterator[memoryview]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -125,7 +126,7 @@ class MirrorRounds:
         self, state: SourceState, topic: SourceTopic, name: str, known: MirrorInfo | None
     ) -> MirrorInfo:
         """The mirror of a topic, as it is to be. Raises MirrorStopped, DestinationFault."""
-        if known is not None and known.promoted_ms >= 0:
+        if known is not None and (known.promoted_ms >= 0 or known.is_ending):
             raise MirrorStopped(f"{name} was promoted, and is a topic of its own")
         settings = copied_settings(topic.settings)
         wanted = asked.PutMirror(
@@ -152,31 +153,30 @@ class MirrorRounds:
     # --- positions --------------------------------------------------------------------------------
 
     async def follow(self, state: SourceState, pairs: list[Pair]) -> None:
-        """Let groups be where they are at the source, as far as their mirrors go."""
+        """Let groups be where they are at the source, as far as their mirrors are reachable."""
         for pair in pairs:
-            news = sorted(
-                self._positions(state, pair) - self._sent.get(pair.mirror.topic, set()),
-                key=lambda each: (each.group, each.partition),
-            )
-            since = tuple(
-                asked.SchemaSince(
-                    each.partition, tuple(asked.VersionFrom(*begin) for begin in each.since)
-                )
-                for each in pair.topic.partitions
-                if each.since
-            )
-            since = () if self._since.get(pair.mirror.topic) == since else since
-            while news or since:
-                now, news = news[:POSITIONS_AT_ONCE], news[POSITIONS_AT_ONCE:]
-                own = await self._destination.follow(
-                    asked.FollowMirrored(pair.mirror.topic, tuple(now), since)
-                )
-                self._progress.own_groups[pair.mirror.topic] = own
-                self._note(pair, now)
-                if since:
-                    self._since[pair.mirror.topic], since = since, ()
+            await self._follow(state, pair)
 
-    def _positions(self, state: SourceState, pair: Pair) -> set[asked.GroupPosition]:
+    async def _follow(self, state: SourceState, pair: Pair) -> None:
+        ends = {each.partition: each.next_offset for each in pair.mirror.partitions}
+        news = sorted(
+            self._positions(state, pair, ends) - self._sent.get(pair.mirror.topic, set()),
+            key=lambda each: (each.group, each.partition),
+        )
+        since = _since(pair, ends)
+        since = () if self._since.get(pair.mirror.topic) == since else since
+        while news or since:
+            now, news = news[:POSITIONS_AT_ONCE], news[POSITIONS_AT_ONCE:]
+            request = asked.FollowMirrored(pair.mirror.topic, tuple(now), since)
+            own = await self._destination.follow(pair.mirror, request)
+            self._progress.own_groups[pair.mirror.topic] = own
+            self._note(pair, now, ends)
+            if since:
+                self._since[pair.mirror.topic], since = since, ()
+
+    def _positions(
+        self, state: SourceState, pair: Pair, ends: Mapping[int, int]
+    ) -> set[asked.GroupPosition]:
         return {
             asked.GroupPosition(
                 each.group,
@@ -187,15 +187,22 @@ class MirrorRounds:
                 each.at_ms,
             )
             for each in state.positions
-            if each.topic == pair.topic.topic
+            if (each.topic == pair.topic.topic and each.partition in ends)
             and any(matches(pattern, each.group) for pattern in self._config.groups)
         }
 
-    def _note(self, pair: Pair, sent: list[asked.GroupPosition]) -> None:
+    def _note(self, pair: Pair, sent: list[asked.GroupPosition], ends: Mapping[int, int]) -> None:
         """What was beyond the mirror's end is sent again."""
-        ends = {each.partition: each.next_offset for each in pair.mirror.partitions}
-        there = {each for each in sent if each.offset <= ends.get(each.partition, 0)}
+        there = {each for each in sent if each.offset <= ends[each.partition]}
         self._sent.setdefault(pair.mirror.topic, set()).update(there)
+
+
+def _since(pair: Pair, ends: Mapping[int, int]) -> tuple[asked.SchemaSince, ...]:
+    return tuple(
+        asked.SchemaSince(each.partition, tuple(asked.VersionFrom(*begin) for begin in each.since))
+        for each in pair.topic.partitions
+        if each.since and each.partition in ends
+    )
 
 
 def _is_as_wanted(known: MirrorInfo, wanted: asked.PutMirror) -> bool:
@@ -205,4 +212,4 @@ def _is_as_wanted(known: MirrorInfo, wanted: asked.PutMirror) -> bool:
         wanted.log_id,
     )
     has_settings = all(known.settings.get(key) == value for key, value in wanted.settings.items())
-    return same_log and has_settings and len(known.partitions) >= wanted.partitions
+    return same_log and has_settings and known.partition_count >= wanted.partitions

@@ -164,6 +164,8 @@ class MirrorSidecar:
         """Whether every partition that has an end is there."""
         if self.progress.topics or {pair.topic.topic for pair in pairs} != self._ends.topics:
             return False
+        if any(len(pair.mirror.partitions) < len(pair.topic.partitions) for pair in pairs):
+            return False
         return all(self._is_there(pair, each) for pair in pairs for each in pair.mirror.partitions)
 
     def _is_there(self, pair: Pair, here: MirroredPartition) -> bool:
@@ -184,6 +186,8 @@ class MirrorSidecar:
                 key = pair.mirror.topic, there.partition
                 wanted[key] = None
                 self._compare(pair, there)
+                if there.partition not in heres:
+                    continue  # no node that answers has it
                 if self._is_stuck(destination, key, heres[there.partition]):
                     self._cancel(key)
                 elif self._may_begin(destination, pair, heres[there.partition]):
@@ -284,9 +288,10 @@ class MirrorSidecar:
         log.error("%s-%d is mirrored no further: %s", *key, reason)
         known = self.progress.of(*key)
         known.problem, known.is_stopped = reason, True
-        ends = {each.partition: each.next_offset for each in pair.mirror.partitions}
-        stop = MirrorStop(pair.mirror.topic_id, pair.topic.log_id, ends[partition], reason)
-        self._stops.put(*key, stop)
+        for each in pair.mirror.partitions:
+            if each.partition == partition:
+                stop = MirrorStop(pair.mirror.topic_id, pair.topic.log_id, each.next_offset, reason)
+                self._stops.put(*key, stop)
         task = self._tasks.get(key)
         if task is not None and task is not asyncio.current_task():
             self._cancel(key)

@@ -76,7 +76,7 @@ def answer(request: AdminRequest[Any]) -> AdminAnswer:
 def mirror(topic: str, promoted_ms: int) -> MirrorInfo:
     """One, or what was one."""
     names = topic, "id", "there", topic, "log", ("there",)
-    return MirrorInfo(*names, True, 1, promoted_ms, (), {}, 0, ())
+    return MirrorInfo(*names, True, 1, promoted_ms, (), {}, 0, (), 0)
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def mirror(next_offset: int) -> MirrorInfo:
     """A mirror whose partition 1 ends there."""
     names = TOPIC, "id", "there", TOPIC, "log", ("there",)
     parts = tuple(MirroredPartition(number, 0, next_offset, None, None) for number in (0, 1))
-    return MirrorInfo(*names, True, 1, -1, (), {}, 0, parts)
+    return MirrorInfo(*names, True, 1, -1, (), {}, 0, parts, len(parts))
 
 
 @pytest.fixture

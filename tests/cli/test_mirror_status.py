@@ -20,7 +20,7 @@ def mirror(promoted_ms: int = -1) -> MirrorInfo:
     """A mirror that ends there."""
     names = "eu.flights", "id", "there", "flights", LOG, ("there",)
     parts = (MirroredPartition(0, 0, END, None, None),)
-    return MirrorInfo(*names, True, 1, promoted_ms, (), {}, 0, parts)
+    return MirrorInfo(*names, True, 1, promoted_ms, (), {}, 0, parts, len(parts))
 
 
 def source(log_id: str, end: int) -> dict[str, SourceTopic]:

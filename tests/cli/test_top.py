@@ -151,7 +151,7 @@ def test_once_looks_twice_and_prints_one_object(tmp_path: Path) -> None:
 
 def mirror(topic: str, promoted_ms: int) -> MirrorInfo:
     names = topic, "id", "there", topic, "log", ("there",)
-    return MirrorInfo(*names, True, 1, promoted_ms, (), {}, 0, ())
+    return MirrorInfo(*names, True, 1, promoted_ms, (), {}, 0, (), 0)
 
 
 TOPICS = (

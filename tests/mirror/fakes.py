@@ -183,6 +183,7 @@ class FakeDestination:
             settings={},
             schemas=len(self.schemas),
             partitions=(self.here,),
+            partition_count=1,
         )
 
     async def mirrors(self) -> MirrorRows:
@@ -196,7 +197,7 @@ class FakeDestination:
         assert follows == len(self.schemas)
         self.schemas.append(schema)
 
-    async def follow(self, request: FollowMirrored) -> tuple[str, ...]:
+    async def follow(self, mirror: MirrorInfo, request: FollowMirrored) -> tuple[str, ...]:
         self.followed.append(request)
         return ()
 

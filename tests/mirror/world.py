@@ -23,7 +23,6 @@ from msgspec import UNSET
 from samelog.admin.mirror_answers import MirroredPartition, SourcePartition
 from samelog.admin.mirror_requests import LeaveGap
 from samelog.format import _kernels as kernels
-from samelog.format.steps import finished
 from samelog.format.void_batch import is_void
 from samelog.mirror.copying import PartitionMirror
 from samelog.mirror.errors import (
@@ -33,7 +32,7 @@ from samelog.mirror.errors import (
     SourceUnreadable,
 )
 from samelog.mirror.source import BatchBefore, Where, first_of
-from samelog.sequencer.admin.mirroring.mirrors import mirror_info
+from samelog.sequencer.admin.mirroring.mirrors import mirrored_partition
 from samelog.sequencer.merge.drafts import PlannerLimits
 from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.state.command_base import Rejection
@@ -294,7 +293,7 @@ class World:
 
     def here(self) -> MirroredPartition:
         state = self.mirror.machine.state
-        return finished(mirror_info(state, state.topics.by_id["m"])).partitions[0]
+        return next(mirrored_partition(state, self.mirror.number))
 
     async def kill(self) -> None:
         if self.task is not None:

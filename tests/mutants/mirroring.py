@@ -20,13 +20,20 @@ from samelog.mirror.progress import MirrorProgress
 from samelog.mirror.rounds import SchemaGate
 from samelog.mirror.sidecar import MirrorSidecar
 from samelog.mirror.source import Where
+from samelog.sequencer.admin.mirroring import mirrors as mirror_requests
 from samelog.sequencer.ingest import batch_check
 from samelog.sequencer.merge import merger, mirrored
 from samelog.sequencer.merge.dedup import DedupView
 from samelog.sequencer.merge.mirrored import MirroredRanges
 from samelog.sequencer.state import machine
 from samelog.sequencer.state.instructions import Merge, Verdict
-from samelog.sequencer.state.tables.mirrors import MirrorPlace, MirrorsTable
+from samelog.sequencer.state.tables.mirrors import (
+    MirrorPlace,
+    MirrorsTable,
+    PromoteMirrors,
+    TellMirrors,
+)
+from samelog.sequencer.state.tables.transfers import TransfersTable
 from samelog.sequencer.state.types import State
 from samelog.sequencer.state.units import merges, mirrors, sessions, topics
 
@@ -85,6 +92,82 @@ def teach_dedup_what_is_mirrored() -> Iterator[None]:
 def positions_at_once() -> Iterator[None]:
     """A group is where it is at the source, mirrored or not."""
     with patch.object(mirrors, "min", lambda offset, end: offset, create=True):
+        yield
+
+
+@contextmanager
+def positions_ahead_of_data_groups() -> Iterator[None]:
+    """A node lets a group be where it is at the source, however far its partition is."""
+    with patch.object(mirror_requests, "min", lambda offset, end: offset, create=True):
+        yield
+
+
+@contextmanager
+def promote_before_all_have_ended() -> Iterator[None]:
+    """A topic is its own as soon as one of its partitions has ended."""
+    original = mirrors._tell_mirrors
+
+    def tell(state: State, command: TellMirrors) -> Any:
+        for promotion in state.mirrors.promotions:
+            for topic_id in promotion.topic_ids:
+                numbers = state.topics.by_id[topic_id].partition_numbers
+                promotion.ends = dict.fromkeys(numbers, 0) | promotion.ends
+        return original(state, command)
+
+    with patch.dict(machine.CHANGES, {TellMirrors: tell}):
+        yield
+
+
+@contextmanager
+def forget_promotions_of_deleted_topics() -> Iterator[None]:
+    """A promotion waits for a topic that is deleted meanwhile."""
+    with patch.object(topics, "promote_ended", lambda state: None):
+        yield
+
+
+@contextmanager
+def leave_mirrors_behind() -> Iterator[None]:
+    """What is known of a mirrored partition does not move with it."""
+    nothing = MirrorsTable().export(0)
+    with patch.object(MirrorsTable, "export", lambda self, number: nothing):
+        yield
+
+
+@contextmanager
+def end_what_is_sealed() -> Iterator[None]:
+    """A group ends the mirroring of a partition that it has sealed for another one."""
+    original = mirrors._promote
+
+    def promote(state: State, command: PromoteMirrors) -> Any:
+        with patch.object(TransfersTable, "is_on_its_way", lambda self, number: False):
+            return original(state, command)
+
+    with patch.dict(machine.CHANGES, {PromoteMirrors: promote}):
+        yield
+
+
+@contextmanager
+def keep_epochs_to_the_group() -> Iterator[None]:
+    """A group does not say that mirrored records have raised the leader epochs of a partition."""
+    original = mirrors._tell_mirrors
+
+    def tell(state: State, command: TellMirrors) -> Any:
+        kept = [replace(each, epoch_base=0) for each in command.states]
+        return original(state, TellMirrors(kept))
+
+    with patch.dict(machine.CHANGES, {TellMirrors: tell}):
+        yield
+
+
+@contextmanager
+def let_publishers_in_before_the_end() -> Iterator[None]:
+    """A data group takes records of publishers while it is still mirrored."""
+    original = mirrors.why_no_mirror_input
+
+    def why_not(state: State, session: str, partition: Any) -> Any:
+        return None if state.placement.own else original(state, session, partition)
+
+    with patch.object(sessions, "why_no_mirror_input", why_not):
         yield
 
 
@@ -155,7 +238,9 @@ def promote_a_topic_twice() -> Iterator[None]:
             known = state.mirrors.topics.get(topic_id)
             if known is not None and known.promoted_ms >= 0:
                 known.promoted_ms, known.ends = -1, []
-                state.mirrors.follow(topic_id, state.topics.by_id[topic_id].partition_numbers)
+                numbers = state.topics.by_id[topic_id].partition_numbers
+                state.mirrors.drop(numbers)
+                state.mirrors.begin(topic_id, known, numbers)
         return original(state, command)
 
     planted = {**mirrors.MIRROR_CHANGES}
@@ -185,7 +270,7 @@ def bring_before_the_schemas() -> Iterator[None]:
 @contextmanager
 def mirror_onto_oneself() -> Iterator[None]:
     """A topic may be a mirror of one that comes from here."""
-    with patch.object(topics, "CreateMirror", type("Never", (), {})):
+    with patch.object(topics, "root_of", lambda cluster_id: ""):
         yield
 
 
@@ -323,6 +408,8 @@ def take_schemas_of_any_log() -> Iterator[None]:
 
 
 _STATE = "tests/sequencer/test_mirrors.py::"
+_PLACED = "tests/sequencer/test_placed_mirrors.py::"
+_ANSWERS = "tests/sequencer/test_mirror_answers.py::"
 _COPYING = "tests/mirror/test_copying.py::"
 _SIDECAR = "tests/mirror/test_sidecar.py::"
 _FILES = "tests/mirror/test_files_source.py::test_"
@@ -350,6 +437,11 @@ MIRRORING = (
         positions_at_once,
         _STATE + "test_positions_never_lead_the_log_and_are_raised_later",
     ),
+    (
+        "mirrors.4",
+        positions_ahead_of_data_groups,
+        _ANSWERS + "test_a_position_in_a_data_group_waits_for_its_records",
+    ),
     ("mirrors.5", copy_over_own_positions, _STATE + "test_a_group_that_is_used_here_is_its_own"),
     (
         "mirrors.5",
@@ -368,6 +460,36 @@ MIRRORING = (
         "tests/mirror/test_following.py::test_running_checksums_are_compared",
     ),
     ("mirrors.8", promote_a_topic_twice, _STATE + "test_promotion_ends_a_mirror_once"),
+    (
+        "mirrors.8",
+        promote_before_all_have_ended,
+        _PLACED + "test_topics_are_promoted_when_all_their_partitions_have_ended",
+    ),
+    (
+        "mirrors.8",
+        forget_promotions_of_deleted_topics,
+        _PLACED + "test_a_promotion_ends_without_a_topic_that_is_deleted",
+    ),
+    (
+        "mirrors.2",
+        let_publishers_in_before_the_end,
+        _PLACED + "test_only_the_sidecar_writes_to_a_mirror_in_a_data_group",
+    ),
+    (
+        "mirrors.17",
+        leave_mirrors_behind,
+        _PLACED + "test_what_is_known_of_a_mirror_moves_with_the_partition",
+    ),
+    (
+        "mirrors.17",
+        end_what_is_sealed,
+        _PLACED + "test_what_is_sealed_for_another_group_does_not_change",
+    ),
+    (
+        "mirrors.18",
+        keep_epochs_to_the_group,
+        _PLACED + "test_group_0_learns_of_leader_epochs_that_mirrored_records_have_raised",
+    ),
     ("mirrors.8", leave_transactions_open, _STATE + "test_open_transactions_end_at_promotion"),
     (
         "mirrors.9",

@@ -85,7 +85,7 @@ def open_the_log_of_old() -> Iterator[None]:
 
     def opening(cluster: State, number: int) -> OpenPartition:
         topic = cluster.topics.by_id[cluster.placement.partitions[number].topic_id]
-        return resets._plain_opening(number, topic, cluster.placement.version)
+        return resets._plain_opening(number, topic, cluster.placement.version, None)
 
     with patch.object(resets, "opening", opening):
         yield

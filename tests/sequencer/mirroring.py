@@ -14,8 +14,9 @@ from samelog.sequencer.merge.planner import Planner
 from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.instructions import Merge, Range
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.mirrors import CreateMirror, MirrorSource
+from samelog.sequencer.state.tables.mirror_source import MirrorSource
 from samelog.sequencer.state.tables.sessions import OpenInputCommand, OpenRunCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.store.disk.files import OsFileSystem
 from samelog.store.merged.log import MergedLog
 from tests.sequencer.test_planner import Bytes
@@ -83,7 +84,7 @@ class MirrorWorld:
     def __init__(self, source: MirrorSource = SOURCE) -> None:
         self.machine = StateMachine()
         self.machine.state.members.cluster_id = "destination"
-        self.machine.apply(CreateMirror("m", "eu.flights", 1, {}, 5, source))
+        self.machine.apply(CreateTopicCommand("m", "eu.flights", 1, {}, 5, source=source))
         self.number = self.machine.state.topics.by_id["m"].partition_numbers[0]
         self.bytes = Bytes()
         self.checked = CheckedRanges(0)

@@ -20,7 +20,8 @@ from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.tables.access import AclBinding, ChangeAcls
 from samelog.sequencer.state.tables.groups import CommitOffsets, CommittedOffset
-from samelog.sequencer.state.tables.mirrors import CreateMirror, MirrorSource, PromoteMirrors
+from samelog.sequencer.state.tables.mirror_source import MirrorSource
+from samelog.sequencer.state.tables.mirrors import PromoteMirrors
 from samelog.sequencer.state.tables.sites import AddSite
 from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from samelog.sequencer.state.tables.views import CreateViewCommand
@@ -38,7 +39,7 @@ def test_topics_that_are_no_plain_logs_are_told(tmp_path: Path, run_with: RunWit
         await until(lambda: node.raft.replica.machine.state.members.level == SUPPORTED, "the level")
         await propose(node, CreateTopicCommand("t" * 32, "t", 1, {"dedup.key": "first"}, 1))
         await propose(node, VIEW)
-        await propose(node, CreateMirror("b" * 32, "us.quotes", 2, {}, 7, SOURCE))
+        await propose(node, CreateTopicCommand("b" * 32, "us.quotes", 2, {}, 7, source=SOURCE))
         await propose(node, AddSite("nyc", votes=True, at_ms=1))
         await propose(node, CommitOffsets([("g", [(1, CommittedOffset(0, -1, "", 9))])]))
         await Session("s").send(nodes, batch(b"x", b"y", b"x"))

@@ -14,10 +14,9 @@ import pytest
 from samelog.consensus import Entry
 from samelog.format import _kernels as kernels
 from samelog.format.dedup import dedup_producer_id
-from samelog.format.steps import finished
 from samelog.format.void_batch import EMPTY_OFFSETS_MOST, empty_batches
 from samelog.replicator.interfaces import RequestRefused
-from samelog.sequencer.admin.mirroring.mirrors import mirror_info
+from samelog.sequencer.admin.mirroring.mirrors import mirrored_partition
 from samelog.sequencer.ingest.batch_check import (
     ANY_PRODUCER,
     MIRRORED,
@@ -32,11 +31,10 @@ from samelog.sequencer.state.commands import decode_commands, encode_commands
 from samelog.sequencer.state.instructions import MergeExtras, Verdict, VoidRecordsCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.groups import CommitOffsets, CommittedOffset
+from samelog.sequencer.state.tables.mirror_source import MirrorSource
 from samelog.sequencer.state.tables.mirrors import (
-    CreateMirror,
     FollowSource,
     MirrorGap,
-    MirrorSource,
     PromoteMirrors,
 )
 from samelog.sequencer.state.tables.resets import HardReset
@@ -223,7 +221,8 @@ def test_twins_go_on_after_a_promotion() -> None:
 def test_records_do_not_go_in_circles() -> None:
     world = MirrorWorld()
     source = MirrorSource("b", "x", "l", ["destination", "b"], keeps_epochs=True)
-    assert code(world.machine.apply(CreateMirror("n", "again", 1, {}, 5, source))) == "MIRROR"
+    again = CreateTopicCommand("n", "again", 1, {}, 5, source=source)
+    assert code(world.machine.apply(again)) == "MIRROR"
 
 
 def test_more_partitions_are_mirrored_too() -> None:
@@ -356,7 +355,7 @@ def test_a_transaction_that_may_have_ended_in_a_gap_is_told() -> None:
 
     def told() -> int | None:
         state = world.machine.state
-        (partition,) = finished(mirror_info(state, state.topics.by_id["m"])).partitions
+        (partition,) = mirrored_partition(state, world.number)
         return partition.left_open
 
     world.bring(in_transaction(0, 5))
@@ -489,7 +488,7 @@ def test_commands_and_the_state_are_read_back() -> None:
     merges = world.bring(in_transaction(0, 5), source_batch(2))
     commands: list[Any] = [
         *merges,
-        CreateMirror("n", "x", 1, {}, 5, SOURCE),
+        CreateTopicCommand("n", "x", 1, {}, 5, source=SOURCE),
         MirrorGap(1, 0, 5, 5, None, 7, "why"),
         PromoteMirrors(["m"], 9, "me"),
         FollowSource([("g", [(1, CommittedOffset(1, 2, "m", 3))])], [(1, [(0, 1)])]),

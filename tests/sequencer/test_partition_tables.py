@@ -6,6 +6,7 @@ import pytest
 
 from samelog.sequencer.state.instructions import Sequence5, VoidRecordsCommand
 from samelog.sequencer.state.tables.keys import KeyedPartition
+from samelog.sequencer.state.tables.mirrors import MirrorPlace
 from samelog.sequencer.state.tables.open_transactions import LogTransactions, OpenInLog
 from samelog.sequencer.state.tables.partitions import Partition
 from samelog.sequencer.state.tables.sessions import Input, Run, Session
@@ -16,7 +17,7 @@ GONE, STAYING, NEXT = 1, 2, 7
 PRODUCER = 42
 OF_THE_CLUSTER = (
     *("copy_targets", "members", "topics", "schemas", "views", "groups", "transactions", "stages"),
-    *("feeds", "access", "placement", "mirrors", "resets", "events"),
+    *("feeds", "access", "placement", "resets", "events"),
 )
 """Tables of the metadata group: units tell them of partitions that are deleted or reset."""
 
@@ -35,6 +36,10 @@ def known() -> State:
         state.open_transactions.by_partition[number] = opened
         state.epochs.by_partition[number] = 4
         state.keys.by_partition[number] = KeyedPartition(floor=2, agreed={0: 77})
+        state.mirrors.places[number] = MirrorPlace(crc=8, open={5: (0, 3)})
+        state.mirrors.ended[10 * number] = 4
+        state.mirrors.owed[10 * number] = [(5, 0, 3)]
+        state.mirrors.positions.setdefault("g", {})[number] = 70
     state.sessions.next_input = STAYING + 1
     return state
 
@@ -61,6 +66,10 @@ def test_nothing_is_left_of_a_partition_that_is_dropped() -> None:
     assert list(state.watermarks.by_dedup_id["feed"]) == [STAYING]
     for facts in (state.open_transactions, state.epochs, state.keys):
         assert list(facts.by_partition) == [STAYING]
+    assert list(state.mirrors.places) == [STAYING]
+    assert list(state.mirrors.positions["g"]) == [GONE, STAYING], "the metadata group keeps them"
+    state.drop_partitions({10 * GONE})
+    assert [*state.mirrors.ended, *state.mirrors.owed] == [10 * STAYING] * 2
     assert exported(state, STAYING) == exported(before, STAYING)
 
 
@@ -77,6 +86,10 @@ def test_a_log_that_is_restarted_is_empty_and_takes_nothing_twice() -> None:
     assert list(state.open_transactions.by_partition) == [STAYING]
     assert state.epochs.base_of(NEXT) == before.epochs.base_of(GONE)
     assert state.keys.by_partition[NEXT] == KeyedPartition()
+    assert state.mirrors.places[NEXT] == MirrorPlace()
+    assert list(state.mirrors.positions["g"]) == [STAYING]
+    state.mirrors.renumber({10 * STAYING: 80})
+    assert (state.mirrors.ended, list(state.mirrors.owed)) == ({10 * GONE: 4, 80: 0}, [10 * GONE])
     assert exported(state, STAYING) == exported(before, STAYING)
 
 
@@ -89,6 +102,9 @@ def test_what_one_group_exports_another_one_imports() -> None:
     assert {**came, "epochs": b""} == {**had, "epochs": b""}
     assert target.sessions.inputs[1].number == 1
     assert target.producers.seen_ms == {PRODUCER: 50}
+    assert target.mirrors.places == {GONE: source.mirrors.places[GONE]}
+    target.mirrors.import_(10 * GONE, source.mirrors.export(10 * GONE))
+    assert (target.mirrors.ended, target.mirrors.owed) == ({10: 4}, {10: [(5, 0, 3)]})
 
 
 def test_nothing_is_exported_of_what_is_not_known() -> None:

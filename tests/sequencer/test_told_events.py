@@ -25,7 +25,7 @@ from samelog.sequencer.state.instructions import Verdict
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.events import EventsWritten, NoteElection, RecordEvent
 from samelog.sequencer.state.tables.members import Member, NodeStarted, RaiseLevel, SetMembers
-from samelog.sequencer.state.tables.mirrors import CreateMirror, MirrorGap, PromoteMirrors
+from samelog.sequencer.state.tables.mirrors import MirrorGap, PromoteMirrors
 from samelog.sequencer.state.tables.placement import OpenPartition
 from samelog.sequencer.state.tables.resets import HardReset, SoftReset
 from samelog.sequencer.state.tables.sites import AddSite, RemoveSite
@@ -116,7 +116,7 @@ def test_a_higher_level_and_resets_are_told(machine: StateMachine) -> None:
 def test_what_is_remembered_of_sites_and_mirrors_is_told_once(machine: StateMachine) -> None:
     for _ in range(2):
         machine.apply(AddSite("lon", True, 5))
-        machine.apply(CreateMirror("m", "m", 1, {}, 1, SOURCE))
+        machine.apply(CreateTopicCommand("m", "m", 1, {}, 1, source=SOURCE))
     [number] = machine.state.topics.by_id["m"].partition_numbers
     machine.apply(MirrorGap(number, 0, 5, 5, None, 6, "it begins there"))
     machine.state.partitions.by_number[number].next_offset = 7

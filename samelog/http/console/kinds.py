@@ -29,9 +29,9 @@ def mirrors(node: ServedNode) -> ShownRows:
     state = node.logs.machine.state
     for topic_id in tuple(state.mirrors.topics):
         if topic_id in state.topics.by_id and topic_id in state.mirrors.topics:
-            found = yield from mirror_info(state, state.topics.by_id[topic_id])
+            found = yield from mirror_info(node, state.topics.by_id[topic_id])
             row = to_json(found)
-            row["partitions"] = len(found.partitions)
+            row["partitions"] = found.partition_count
             row["left_open"] = sum(each.left_open is not None for each in found.partitions)
             yield found.topic, row
 

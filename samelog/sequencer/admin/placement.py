@@ -172,6 +172,7 @@ class PlacementPlan:
             command.at_ms,
             list(placed.new_groups),
             list(placed.groups),
+            source=command.source,
         )
 
     def topic_beside(self, command: CreateTopicCommand) -> CreateTopicCommand | PlaceTopic:

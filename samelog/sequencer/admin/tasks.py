@@ -140,21 +140,9 @@ async def convert_topic(node: ServedNode, topic: Topic, copies: int) -> None:
         changes = other_copies(state, may_hold(node), numbers, copies, clock.wall_ms())
         if changes:
             check_may_part(state.placement, [topic.topic_id])
-            _check_may_leave(node, topic)
         return changes
 
     await _change(node, plan)
-
-
-def _check_may_leave(node: ServedNode, topic: Topic) -> None:
-    """Raises ChangeRefused: it stays in group 0."""
-    state = node.logs.machine.state
-    if all(each in state.placement.partitions for each in topic.partition_numbers):
-        return
-    is_mirror = state.mirrors.of_topic(topic.topic_id) is not None
-    if is_mirror:
-        text = f"topic {topic.name!r} is a mirror: it stays on every node"
-        raise ChangeRefused(FaultCode.OUT_OF_RANGE, text)
 
 
 async def recover_group(node: ServedNode, request: place.RecoverDataGroup) -> TaskRows:

@@ -52,7 +52,7 @@ def users_in_state(state: State, topic: str) -> Iterator[str]:
     if topic_id is None:
         return
     numbers = frozenset(state.topics.by_id[topic_id].partition_numbers)
-    if not numbers.isdisjoint(state.mirrors.places):
+    if state.mirrors.of_topic(topic_id) is not None:
         yield "its mirror"
     inputs = [each for each in state.sessions.inputs.values() if each.partition in numbers]
     for name in sorted({each.session for each in inputs if _is_open(state, each)}):

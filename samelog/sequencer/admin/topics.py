@@ -135,11 +135,18 @@ async def create_topic(node: ServedNode, request: CreateTopic) -> TopicMade:
     check_libraries(node, request.settings)
     now_ms = node.member.clock.wall_ms()
     command = topic_table.CreateTopicCommand(uuid.uuid4().hex, *wanted, now_ms, beside)
-    longer_s = request.partitions * PARTITION_S
+    await create_open(node, command, copies)
+    return _new_topic(node, request.topic, asked)
+
+
+async def create_open(
+    node: ServedNode, command: topic_table.CreateTopicCommand, copies: int
+) -> None:
+    """Create a topic with open partitions. Raises ChangeRefused, TimeoutError."""
+    longer_s = command.partitions * PARTITION_S
     over_at = asyncio.get_running_loop().time() + PLACE_S + longer_s
     await _made(create(node.raft, node.peers, command, copies, longer_s))
-    await _opened(node, request.topic, 0, over_at)
-    return _new_topic(node, request.topic, asked)
+    await _opened(node, command.name, 0, over_at)
 
 
 async def _opened(node: ServedNode, name: str, first: int, over_at: float) -> None:
@@ -228,19 +235,25 @@ async def add_partitions(node: ServedNode, request: CreatePartitions) -> TopicIn
         count = counted(topic.partitions, "partition")
         message = f"topic {topic.name!r} has {count}, and keeps them"
         raise ChangeRefused(FaultCode.OUT_OF_RANGE, message)
-    longer_s, first = request.partitions * PARTITION_S, topic.partitions
-    over_at = asyncio.get_running_loop().time() + PLACE_S + longer_s
-    if not topic.is_placed:
-        command = topic_table.AddPartitions(topic.topic_id, request.partitions)
-        await _propose(node, command, longer_s=longer_s)
-    elif topic.partitions < request.partitions:
-        await _made(place(node.raft, node.peers, partial(_more, node, request), longer_s))
-        await _opened(node, request.topic, first, over_at)
+    await widen(node, topic, request.partitions)
     return topic_info(find_topic(node, request.topic))
 
 
-def _more(node: ServedNode, request: CreatePartitions, plan: PlacementPlan) -> PlacePartitions:
-    return plan.partitions(find_topic(node, request.topic), request.partitions)
+async def widen(node: ServedNode, topic: Topic, partitions: int) -> None:
+    """Let a topic have so many partitions, all of them open. Raises ChangeRefused, TimeoutError."""
+    longer_s, first = partitions * PARTITION_S, topic.partitions
+    over_at = asyncio.get_running_loop().time() + PLACE_S + longer_s
+    if not topic.is_placed:
+        command = topic_table.AddPartitions(topic.topic_id, partitions)
+        await _propose(node, command, longer_s=longer_s)
+    elif topic.partitions < partitions:
+        more = partial(_more, node, topic.name, partitions)
+        await _made(place(node.raft, node.peers, more, longer_s))
+        await _opened(node, topic.name, first, over_at)
+
+
+def _more(node: ServedNode, name: str, partitions: int, plan: PlacementPlan) -> PlacePartitions:
+    return plan.partitions(find_topic(node, name), partitions)
 
 
 async def alter_topic(node: ServedNode, request: AlterTopic) -> TopicInfo:

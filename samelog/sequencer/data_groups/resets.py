@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from samelog.placement.changes import GroupBegunAnew
+from samelog.sequencer.state.tables.mirror_source import MirrorSource
 from samelog.sequencer.state.tables.placement import NewLog, OpenNewLog, OpenPartition
 from samelog.sequencer.state.tables.topics import Topic
 from samelog.sequencer.state.types import State
@@ -51,13 +52,17 @@ def opening(cluster: State, number: int) -> OpenPartition | OpenNewLog:
     """The command that opens a partition of group 0's table in its group, as it is now."""
     placed = cluster.placement.partitions[number]
     topic = cluster.topics.by_id[placed.topic_id]
-    command = _plain_opening(number, topic, cluster.placement.version)
+    mirror = cluster.mirrors.of_topic(topic.topic_id)
+    source = None if mirror is None else mirror.source
+    command = _plain_opening(number, topic, cluster.placement.version, source)
     if not topic.present_log:
         return command
     return OpenNewLog(command, topic.present_log, list(topic.former_logs), placed.epoch_base)
 
 
-def _plain_opening(number: int, topic: Topic, since: int) -> OpenPartition:
+def _plain_opening(
+    number: int, topic: Topic, since: int, source: MirrorSource | None
+) -> OpenPartition:
     return OpenPartition(
         number,
         topic.topic_id,
@@ -66,4 +71,5 @@ def _plain_opening(number: int, topic: Topic, since: int) -> OpenPartition:
         topic.created_ms,
         list(topic.partition_numbers),
         since,
+        source,
     )

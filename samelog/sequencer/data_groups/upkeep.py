@@ -25,6 +25,7 @@ from samelog.sequencer.data_groups.resets import begun_anew, opening, owed_reset
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.sites.leading import patience
 from samelog.sequencer.state.commands import AnyCommand
+from samelog.sequencer.state.tables.mirrors import TellMirrors
 from samelog.sequencer.state.tables.placement import (
     BeginAnew,
     ChangePlacement,
@@ -35,6 +36,7 @@ from samelog.sequencer.state.tables.placement import (
 from samelog.sequencer.state.tables.schemas import SetSchemaCommand
 from samelog.sequencer.state.tables.topics import DeleteTopicCommand, Topic
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units.mirrors import ending, mirror_states
 from samelog.wire.bounds import Life
 
 COMMANDS_AT_ONCE = 200
@@ -185,7 +187,16 @@ class DataGroupUpkeep:
         change, dropped = self._unconfirmed(), self._dropped()
         changes: list[AnyChange] = [each for each in (change, dropped) if each is not None]
         lowered = [] if change is None else self._lowered()
-        return [*lowered, ChangePlacement(-1, changes)] if changes else []
+        told = [*lowered, ChangePlacement(-1, changes)] if changes else []
+        return [*told, *self._mirrors_told()]
+
+    def _mirrors_told(self) -> list[TellMirrors]:
+        """By committed entries of this group only, which every later leader has."""
+        state = self._replica.logs.machine.state
+        if not self._raft.is_leader or not (state.mirrors.places or state.mirrors.ended):
+            return []
+        states = mirror_states(self._group().number, state, self._cluster())[:COMMANDS_AT_ONCE]
+        return [TellMirrors(states)] if states else []
 
     def _dropped(self) -> TopicsDropped | None:
         """By an entry of this group only, which every later leader has: none of the topics is there
@@ -249,8 +260,7 @@ class DataGroupUpkeep:
             topic = cluster.topics.by_id[placed.topic_id]
             if placed.group == number and not _is_open(here, placed.number, topic):
                 commands.append(opening(cluster, placed.number))
-        commands += _new_versions(here, cluster)
-        return commands
+        return [*commands, *_new_versions(here, cluster), *ending(here, cluster)]
 
     def _deletions(self, cluster: State) -> Iterator[DeleteTopicCommand | DropTopics]:
         """What drops the topics that are known to be deleted. Those that group 0 asks for are named

@@ -160,7 +160,7 @@ class DedupView:
         of all that have these the nearest is meant.
         """
         state = self.machine.state
-        if partition not in state.mirrors.promoted:
+        if partition not in state.mirrors.ended:
             return None
         known = state.producers.batches.get(dedup_producer_id(dedup_id), {}).get(partition)
         if not known:

@@ -51,7 +51,7 @@ class MirroredRanges:
         mirrors = self._machine.state.mirrors
         if entry.partition in mirrors.places:
             return True
-        return entry.partition in mirrors.promoted and is_mirror_session(entry.session)
+        return entry.partition in mirrors.ended and is_mirror_session(entry.session)
 
     def take(self, entry: Input, place: SessionPosition, data: bytes, draft: Draft) -> int:
         """Plan the first batches of `data` that have the same fate; their bytes."""

@@ -34,7 +34,7 @@ from samelog.sequencer.state.commands import AnyCommand, decode_commands
 from samelog.sequencer.state.instructions import Merge, VoidRecordsCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.members import LetIn, RaiseLevel, SetMembers
-from samelog.sequencer.state.tables.mirrors import CreateMirror, MirrorGap, PromoteMirrors
+from samelog.sequencer.state.tables.mirrors import MirrorGap, PromoteMirrors
 from samelog.sequencer.state.tables.partitions import Checkpoint
 from samelog.sequencer.state.tables.placement import (
     BeginAnew,
@@ -79,11 +79,10 @@ log = logging.getLogger(__name__)
 RunChange = OpenRunCommand | CloseRun | RetireSessionCommand | OpenPlacedInput | ClosePlacedRun
 RUN_CHANGES = get_args(RunChange)
 PLACED = (PlaceTopic, PlacePartitions)
-GROWTH = (CreateTopicCommand, CreateMirror, AddPartitions, *PLACED, OpenPartition)
+GROWTH = (CreateTopicCommand, AddPartitions, *PLACED, OpenPartition)
 """Nothing goes with them: topics are new, or have more partitions."""
 TopicChange = (
     CreateTopicCommand
-    | CreateMirror
     | AddPartitions
     | PlaceTopic
     | PlacePartitions

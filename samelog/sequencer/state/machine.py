@@ -25,7 +25,7 @@ from samelog.sequencer.state.tables.access import ACCESS_COMMANDS
 from samelog.sequencer.state.tables.events import EventsWritten, NoteElection, RecordEvent
 from samelog.sequencer.state.tables.groups import GROUP_COMMANDS
 from samelog.sequencer.state.tables.members import NodeStarted
-from samelog.sequencer.state.tables.mirrors import CreateMirror, FollowSource
+from samelog.sequencer.state.tables.mirrors import FollowSource
 from samelog.sequencer.state.tables.partitions import Checkpoint
 from samelog.sequencer.state.tables.placement import LowerOffsets, PlaceTopic
 from samelog.sequencer.state.tables.resets import HardReset, SoftReset
@@ -154,7 +154,7 @@ CHANGES: dict[type, Callable[[State, Any], WhyNot]] = {
 
 APPLY: dict[type, Callable[[State, Any], Any]] = {
     Merge: merge,
-    **dict.fromkeys((CreateTopicCommand, PlaceTopic, CreateMirror), create_topic),
+    **dict.fromkeys((CreateTopicCommand, PlaceTopic), create_topic),
     DeleteTopicCommand: delete_topic,
     OpenRunCommand: lambda state, command: state.sessions.open_run(command),
     OpenInputCommand: open_input,

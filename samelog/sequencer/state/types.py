@@ -22,7 +22,7 @@ from samelog.sequencer.state.tables.feeds import Feeds
 from samelog.sequencer.state.tables.groups import GroupsTable
 from samelog.sequencer.state.tables.keys import KeyedPartition, KeysTable, has_keys
 from samelog.sequencer.state.tables.members import MembersTable
-from samelog.sequencer.state.tables.mirrors import MirrorsTable
+from samelog.sequencer.state.tables.mirrors import Mirror, MirrorsTable
 from samelog.sequencer.state.tables.open_transactions import OpenTransactionsTable
 from samelog.sequencer.state.tables.partitions import Partition, PartitionsTable
 from samelog.sequencer.state.tables.placement import OpenPartition
@@ -60,6 +60,7 @@ class State(msgspec.Struct):
     open_transactions: OpenTransactionsTable = msgspec.field(default_factory=OpenTransactionsTable)
     epochs: EpochsTable = msgspec.field(default_factory=EpochsTable)
     keys: KeysTable = msgspec.field(default_factory=KeysTable)
+    mirrors: MirrorsTable = msgspec.field(default_factory=MirrorsTable)
     transfers: TransfersTable = msgspec.field(default_factory=TransfersTable)
     copy_targets: list[str] = []
     """Where copies of archived segments are; histories name them by their place here."""
@@ -75,7 +76,6 @@ class State(msgspec.Struct):
     access: AccessTable = msgspec.field(default_factory=AccessTable)
     placement: Placement = msgspec.field(default_factory=Placement)
     """Which data groups there are, and what is in them."""
-    mirrors: MirrorsTable = msgspec.field(default_factory=MirrorsTable)
     resets: ResetsTable = msgspec.field(default_factory=ResetsTable)
     events: EventsTable = msgspec.field(default_factory=EventsTable)
 
@@ -168,6 +168,9 @@ class State(msgspec.Struct):
         self.follow_enforcing(topic)
         if command.number not in self.partitions.by_number:
             self.add_empty(topic, command.number, command.numbers.index(command.number))
+            if command.source is not None:
+                made = Mirror(command.source, command.at_ms)
+                self.mirrors.begin(topic.topic_id, made, (command.number,))
 
     def add_partitions(self, topic: Topic, count: int) -> None:
         """Give a topic more partitions, with numbers that none ever had."""
@@ -222,6 +225,7 @@ class State(msgspec.Struct):
             "open_transactions": self.open_transactions,
             "epochs": self.epochs,
             "keys": self.keys,
+            "mirrors": self.mirrors,
             "transfers": self.transfers,
         }
 

@@ -16,6 +16,7 @@ import click
 from samelog.admin.client import ask
 from samelog.admin.mirror_answers import MirroredPartition, MirrorInfo, SourceState, SourceTopic
 from samelog.admin.mirror_requests import LeaveGap, ListMirrors, PromoteTopics
+from samelog.admin.mirrors import all_mirrors
 from samelog.cli.command_group import CommandGroup
 from samelog.cli.confirmation import check_confirmed, confirm_option, replaced_option
 from samelog.cli.live_names import complete_mirrors
@@ -120,7 +121,7 @@ def status(config: MirrorConfig) -> None:
     Example:
       samelog mirror status --config mirror.toml
     """
-    mirrors = ask(load_client(config.destination), ListMirrors()).mirrors
+    mirrors = all_mirrors(load_client(config.destination))[0].mirrors
     source, problem = asyncio.run(_source_state(config))
     topics = None if source is None else {each.topic: each for each in source.topics}
     root = None if source is None else root_of(source.cluster_id)
@@ -207,6 +208,8 @@ def _state(mirror: MirrorInfo, source: SourceTopic | None, *, is_known: bool) ->
     """Return whether a topic is a mirror, or why it has stopped. `is_known`: the source answers."""
     if mirror.promoted_ms >= 0:
         return f"promoted {utc(mirror.promoted_ms)}"
+    if mirror.is_ending:
+        return "being promoted"
     if is_known and source is None:
         return "mirror; the source has no such topic, or mirror.toml does not choose it"
     if source is not None and source.log_id != mirror.log_id:
@@ -311,7 +314,7 @@ def skip(config: MirrorConfig, partition: str, to: int) -> None:
     destination = load_client(config.destination)
     found = {
         f"{mirror.topic}/{each.partition}": (mirror, each)
-        for mirror in ask(destination, ListMirrors()).mirrors
+        for mirror in all_mirrors(destination)[0].mirrors
         for each in mirror.partitions
     }
     if partition not in found:

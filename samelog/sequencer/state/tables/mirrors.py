@@ -1,46 +1,32 @@
 """Mirrors of topics of other clusters: of what each is one, and how far it is (docs/mirror.md).
 
-The instruction that appends to one is a `Merge` whose `extras` say what is mirrored.
+The instruction that appends to one is a `Merge` whose `extras` say what is mirrored. Group 0 has
+what concerns whole topics, and positions of consumer groups; the group of a partition has how far
+that is mirrored, and moves it with the partition.
 
-Invariant: a partition is in `places` exactly as long as its topic is a mirror. What is in `places`
-is of the bytes that instructions have named up to the partition's next offset.
+Invariant: a partition is in `places` of its group until that has ended its mirroring, and never
+again. What is in `places` is of the bytes that instructions have named up to the partition's next
+offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from samelog.format.numbers import Unsigned32
 from samelog.sequencer.state.command_base import Command
-from samelog.sequencer.state.instructions import End, Merge, Mirrored, Sequence5
+from samelog.sequencer.state.instructions import (
+    End,
+    Merge,
+    Mirrored,
+    Sequence5,
+    VoidRecordsCommand,
+)
 from samelog.sequencer.state.tables.groups import CommittedOffset
+from samelog.sequencer.state.tables.mirror_source import MirrorSource
 from samelog.sequencer.state.tables.producers import remember
-
-
-class MirrorSource(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a mirror is of: a log of a topic of a cluster. `origins` are the ids of all clusters
-    that its records were in before, the source last. `keeps_epochs`: the leader epochs in its
-    batches mean something here (samelog's do, Kafka's do not).
-    """
-
-    cluster_id: str
-    topic: str
-    log_id: str
-    origins: list[str]
-    keeps_epochs: bool
-
-
-class CreateMirror(Command, frozen=True, tag=125):
-    """Bind a new topic id to a name that no living topic has: as a mirror."""
-
-    topic_id: str
-    name: str
-    partitions: Unsigned32
-    settings: dict[str, str]
-    at_ms: int
-    source: MirrorSource
 
 
 class MirrorGap(Command, frozen=True, tag=126):
@@ -60,13 +46,29 @@ class MirrorGap(Command, frozen=True, tag=126):
 
 
 class PromoteMirrors(Command, frozen=True, tag=128):
-    """These topics are mirrors no more, all at once: whoever may publish to them may from now on.
-    Transactions that are open in them are aborted.
+    """In group 0: promote these topics, all at once. In the group of a partition: nothing is
+    mirrored into it behind this entry, and transactions that are open in it are aborted.
     """
 
     topic_ids: list[str]
     at_ms: int
     by: str
+
+
+class MirrorState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What group 0 must know of one partition: how far its leader epochs are above the terms of its
+    group, and where its mirroring ended (None: it continues).
+    """
+
+    partition: Unsigned32
+    epoch_base: int
+    end: int | None
+
+
+class TellMirrors(Command, frozen=True, tag=138):
+    """In group 0: what a data group says of partitions that are mirrored, or were."""
+
+    states: list[MirrorState]
 
 
 class FollowSource(Command, frozen=True, tag=129):
@@ -78,7 +80,7 @@ class FollowSource(Command, frozen=True, tag=129):
     since: list[tuple[Unsigned32, list[tuple[int, int]]]]
 
 
-MirrorCommand = CreateMirror | MirrorGap | PromoteMirrors | FollowSource
+MirrorCommand = MirrorGap | PromoteMirrors | TellMirrors | FollowSource
 
 OWED_NUMBER = 0
 """Transactions count from 1: this is none that began here."""
@@ -131,9 +133,31 @@ class Mirror(msgspec.Struct):
     source: MirrorSource
     since_ms: int
     promoted_ms: int = -1
-    """-1: it is a mirror."""
+    """-1: it is a mirror. A data group keeps that: it goes by `places`."""
     ends: list[int] = []
     """Once promoted: up to which offset each partition is the source's."""
+
+
+class MirrorPromotion(msgspec.Struct):
+    """In group 0: these topics are promoted, all at once, when all their partitions have ended."""
+
+    topic_ids: list[str]
+    at_ms: int
+    by: str
+    ends: dict[int, int] = {}
+    """Partition -> where its mirroring ended, of those whose groups have said so."""
+
+
+class _MovedMirror(msgspec.Struct, frozen=True, array_like=True):
+    """What moves with a partition."""
+
+    place: MirrorPlace | None
+    end: int | None
+    owed: list[tuple[int, int, int]]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_MovedMirror)
 
 
 class MirrorsTable(msgspec.Struct):
@@ -142,21 +166,37 @@ class MirrorsTable(msgspec.Struct):
     topics: dict[str, Mirror] = {}
     """By topic id."""
     places: dict[int, MirrorPlace] = {}
-    """By partition, of mirrors that are not promoted."""
-    promoted: list[int] = []
-    """Partitions that were of mirrors: what their sidecars still bring counts no more."""
+    """By partition of this group, of those that are mirrored."""
+    ended: dict[int, int] = {}
+    """Partition of this group -> where its mirroring ended: what its sidecar still brings counts no
+    more.
+    """
     owed: dict[int, list[tuple[int, int, int]]] = {}
     """Partition -> (producer id, epoch, first offset) of transactions that promotion aborts: their
     markers are yet to be merged.
     """
     positions: dict[str, dict[int, int]] = {}
-    """Group -> partition -> when what was copied last was committed at the source. Whatever was
-    committed here since is the group's own."""
+    """In group 0: consumer group -> partition -> commit time at the source of the position that was
+    copied last. Later commits at this cluster are the consumer group's own.
+    """
+    promotions: list[MirrorPromotion] = []
+    """In group 0: those that are under way."""
 
     def of_topic(self, topic_id: str) -> Mirror | None:
         """What a topic is a mirror of, if it is one now."""
         known = self.topics.get(topic_id)
         return None if known is None or known.promoted_ms >= 0 else known
+
+    def promotion_of(self, topic_id: str) -> MirrorPromotion | None:
+        """The promotion under way that a topic is part of."""
+        return next((each for each in self.promotions if topic_id in each.topic_ids), None)
+
+    def ends_since(self, topic_id: str) -> int | None:
+        """When the end of a topic's mirroring was decided, by group 0's state; None: it was not."""
+        known, promotion = self.topics.get(topic_id), self.promotion_of(topic_id)
+        if promotion is not None:
+            return promotion.at_ms
+        return None if known is None or known.promoted_ms < 0 else known.promoted_ms
 
     def first_open(self, number: int) -> int | None:
         """Where the oldest open transaction of the source begins in a partition."""
@@ -188,25 +228,64 @@ class MirrorsTable(msgspec.Struct):
             for number, owed in self.owed.items()
         }
 
-    def follow(self, topic_id: str, numbers: Iterable[int]) -> None:
-        """A topic has these partitions."""
-        known = self.of_topic(topic_id)
-        for number in numbers if known is not None else ():
-            self.places.setdefault(number, MirrorPlace())
+    def begin(self, topic_id: str, mirror: Mirror, numbers: Iterable[int]) -> None:
+        """Partitions of this group, which are empty, are mirrored from now on."""
+        self.topics.setdefault(topic_id, mirror)
+        for number in numbers:
+            self.places[number] = MirrorPlace()
 
-    def forget(self, gone: Iterable[int], topic_id: str = "") -> None:
-        """Partitions are gone, and their topic with them."""
+    def end(self, number: int, next_offset: int) -> MirrorPlace:
+        """Nothing is mirrored into a partition any more; return what was known of it."""
+        place = self.places.pop(number)
+        self.ended[number] = next_offset
+        if place.open:
+            self.owed[number] = [(each, *opened) for each, opened in place.open.items()]
+        return place
+
+    def forget(self, gone: Collection[int], topic_id: str) -> None:
+        """A topic is deleted, with these partitions."""
         self.topics.pop(topic_id, None)
-        left = set(gone)
-        self.promoted = [number for number in self.promoted if number not in left]
-        for number in left:
-            self.places.pop(number, None)
-            self.owed.pop(number, None)
-            for copied in self.positions.values():
+        self.forget_positions(gone)
+
+    def forget_positions(self, gone: Collection[int]) -> None:
+        """Consumer groups' positions in these partitions were not copied, but their own."""
+        for copied in self.positions.values():
+            for number in gone:
                 copied.pop(number, None)
 
-    def begin_anew(self, moved: Mapping[int, int]) -> None:
-        """All logs are empty again, and their partitions have other numbers."""
-        self.places = {moved[number]: MirrorPlace() for number in self.places}
-        self.promoted = [moved[number] for number in self.promoted]
-        self.owed, self.positions = {}, {}
+    def drop(self, numbers: Collection[int]) -> None:
+        """See PartitionTable: positions are known until the topic is deleted."""
+        for number in numbers:
+            self.places.pop(number, None)
+            self.ended.pop(number, None)
+            self.owed.pop(number, None)
+
+    def renumber(self, moved: Mapping[int, int]) -> None:
+        """See PartitionTable. A mirror begins again; one that had ended has no record of it."""
+        mirrored = [number for number in self.places if number in moved]
+        ended = [number for number in self.ended if number in moved]
+        self.drop(moved)
+        self.places |= {moved[number]: MirrorPlace() for number in mirrored}
+        self.ended |= {moved[number]: 0 for number in ended}
+        self.forget_positions(moved)
+
+    def export(self, number: int) -> bytes:
+        """See PartitionTable."""
+        known = self.places.get(number), self.ended.get(number), self.owed.get(number, [])
+        return _encoder.encode(_MovedMirror(*known))
+
+    def import_(self, number: int, exported: bytes) -> None:
+        """See PartitionTable."""
+        known = _decoder.decode(exported)
+        if known.place is not None:
+            self.places[number] = known.place
+        if known.end is not None:
+            self.ended[number] = known.end
+        if known.owed:
+            self.owed[number] = known.owed
+
+    def give_up(self, command: VoidRecordsCommand) -> None:
+        """See PartitionTable: records of a mirror are not given up, its source has them."""
+
+    def expire(self, producers: Collection[int]) -> None:
+        """See PartitionTable: producers of a source are forgotten by their number."""

@@ -22,6 +22,7 @@ from samelog.placement.values import (
     Placement,
 )
 from samelog.sequencer.state.command_base import Command, WhyNot
+from samelog.sequencer.state.tables.mirror_source import MirrorSource
 
 
 class MakeGroups(Command, frozen=True, tag=74):
@@ -56,6 +57,7 @@ class PlaceTopic(Command, frozen=True, tag=72):
     new_groups: list[NewGroup]
     groups: list[Unsigned32]
     beside: str = ""
+    source: MirrorSource | None = None
 
     @property
     def partitions(self) -> int:
@@ -77,7 +79,7 @@ class PlacePartitions(Command, frozen=True, tag=78):
 
 class OpenPartition(Command, frozen=True, tag=77):
     """In a data group: a partition of a topic is in it, if it was not; the topic has these settings
-    and these partitions, by their numbers in the cluster.
+    and these partitions, by their numbers in the cluster. `source`: what it is a mirror of.
     """
 
     number: Unsigned32
@@ -88,6 +90,7 @@ class OpenPartition(Command, frozen=True, tag=77):
     numbers: list[Unsigned32]
     since: int = 0
     """The version of group 0's table that says so."""
+    source: MirrorSource | None = None
 
 
 class DropTopics(Command, frozen=True, tag=87):

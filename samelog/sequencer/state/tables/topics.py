@@ -12,6 +12,7 @@ import msgspec
 from samelog.format.numbers import Unsigned32
 from samelog.sequencer.state.command_base import Command
 from samelog.sequencer.state.tables.feeds import STATE_NUMBERS
+from samelog.sequencer.state.tables.mirror_source import MirrorSource
 from samelog.sequencer.state.tables.schemas import SchemaVersion
 
 
@@ -50,7 +51,7 @@ class Topic(msgspec.Struct):
 
 class CreateTopicCommand(Command, frozen=True, tag=1):
     """Bind a new topic id to a name that no living topic has. `beside`: the id of a topic whose
-    group it shares for good; empty: of none.
+    group it shares for good; empty: of none. `source`: what it is a mirror of, if it is one.
     """
 
     topic_id: str
@@ -59,6 +60,7 @@ class CreateTopicCommand(Command, frozen=True, tag=1):
     settings: dict[str, str]
     at_ms: int
     beside: str = ""
+    source: MirrorSource | None = None
 
 
 class DeleteTopicCommand(Command, frozen=True, tag=2):

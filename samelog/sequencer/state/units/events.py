@@ -32,7 +32,7 @@ from samelog.sequencer.state.tables.members import (
     SetMaintenanceCommand,
     SetMembers,
 )
-from samelog.sequencer.state.tables.mirrors import CreateMirror, MirrorGap, PromoteMirrors
+from samelog.sequencer.state.tables.mirrors import MirrorGap
 from samelog.sequencer.state.tables.placement import (
     ChangePlacement,
     LowerOffsets,
@@ -59,7 +59,7 @@ from samelog.sequencer.state.tables.topics import (
 )
 from samelog.sequencer.state.tables.views import CreateViewCommand, DropViewCommand
 from samelog.sequencer.state.types import State
-from samelog.sequencer.state.units.mirrors import gap_to_come, promotion_event
+from samelog.sequencer.state.units.mirrors import gap_to_come
 from samelog.sequencer.state.units.recovered_offsets import recovery_events
 
 
@@ -93,9 +93,7 @@ def _name(state: State, topic_id: str) -> str:
     return "" if topic is None else topic.name
 
 
-def _made(
-    state: State, command: CreateTopicCommand | PlaceTopic | CreateMirror
-) -> Iterable[Happened]:
+def _made(state: State, command: CreateTopicCommand | PlaceTopic) -> Iterable[Happened]:
     if command.topic_id not in state.topics.by_id:  # it is not asked for again
         text = counted(command.partitions, "partition")
         yield command.at_ms, "topic created", command.name, text
@@ -216,14 +214,6 @@ def _left_gap(state: State, command: MirrorGap) -> Iterable[Happened]:
         yield event.at_ms, event.kind, name, event.text
 
 
-def _promoted(state: State, command: PromoteMirrors) -> Iterable[Happened]:
-    for topic_id in dict.fromkeys(command.topic_ids):
-        if topic_id in state.topics.by_id and state.mirrors.of_topic(topic_id) is not None:
-            topic = state.topics.by_id[topic_id]
-            event = promotion_event(state, topic, command)
-            yield event.at_ms, event.kind, topic.name, event.text
-
-
 def _elected(state: State, command: NoteElection) -> Iterable[Happened]:
     if command.term > state.events.term:
         yield command.at_ms, "election", command.node, f"leads in term {command.term}"
@@ -232,7 +222,6 @@ def _elected(state: State, command: NoteElection) -> Iterable[Happened]:
 TELLERS: Mapping[type, Callable[[Any, Any], Iterable[Happened]]] = {
     CreateTopicCommand: _made,
     PlaceTopic: _made,
-    CreateMirror: _made,
     DeleteTopicCommand: _deleted,
     CreateViewCommand: _viewed,
     DropViewCommand: _view_dropped,
@@ -258,7 +247,6 @@ TELLERS: Mapping[type, Callable[[Any, Any], Iterable[Happened]]] = {
     SetSiteVotes: _changed_sites,
     SetSiteLeads: _changed_sites,
     MirrorGap: _left_gap,
-    PromoteMirrors: _promoted,
     NoteElection: _elected,
 }
 """What a command that is about to be applied will have made happen."""

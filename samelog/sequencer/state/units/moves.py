@@ -18,6 +18,7 @@ from samelog.format.errors import InvariantError
 from samelog.placement.tasks import Action
 from samelog.placement.values import PartitionPass, PassStage
 from samelog.sequencer.state.command_base import WhyNot
+from samelog.sequencer.state.tables.mirrors import Mirror
 from samelog.sequencer.state.tables.partitions import Partition, decode_partition
 from samelog.sequencer.state.tables.schemas import TEXTS_BYTES_MOST, SchemaVersion
 from samelog.sequencer.state.tables.topics import Topic
@@ -47,6 +48,8 @@ class Carried(msgspec.Struct, frozen=True, array_like=True):
     log_id: str = ""
     """That of the topic's log, if it was restarted: it had others."""
     former_logs: list[str] = []
+    mirror: Mirror | None = None
+    """What the topic is, or was, a mirror of."""
 
     @property
     def partition(self) -> Partition:
@@ -77,6 +80,7 @@ def carry(state: State, number: int, *, is_sealed: bool, history: bytes = b"") -
         history if is_sealed else b"",
         topic.present_log,
         topic.former_logs if topic.present_log else [],
+        state.mirrors.topics.get(topic.topic_id),
     )
     return msgspec.msgpack.encode(carried)
 
@@ -205,6 +209,8 @@ def _take_up(state: State, carried: Carried, command: PassPartition) -> None:
         state.topics.by_name[topic.name] = topic.topic_id
         topic.partition_numbers = carried.numbers
         state.follow_enforcing(topic)
+        if carried.mirror is not None:
+            state.mirrors.begin(topic.topic_id, carried.mirror, ())
     number = command.partition
     for name, exported in carried.tables.items():
         state.partition_tables[name].import_(number, exported)

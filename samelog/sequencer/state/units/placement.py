@@ -28,6 +28,7 @@ from samelog.sequencer.state.tables.placement import (
 )
 from samelog.sequencer.state.tables.transfers import PassPartition
 from samelog.sequencer.state.types import State
+from samelog.sequencer.state.units.mirrors import why_not_wider
 from samelog.sequencer.state.units.moves import pass_partition
 from samelog.sequencer.state.units.resets import begin_group_anew
 from samelog.sequencer.state.units.stubs import may_leave, name_moved
@@ -40,7 +41,8 @@ def _place_partitions(state: State, command: PlacePartitions) -> WhyNot:
     if not topic.is_placed or topic.partitions + len(command.groups) != command.partitions:
         count = counted(topic.partitions, "partition")
         return "PLACEMENT_MOVED", f"topic {topic.name!r} has {count}"
-    problem = problem_with_place(state.placement, state.members.by_number, command)
+    problem = why_not_wider(state, topic)
+    problem = problem or problem_with_place(state.placement, state.members.by_number, command)
     if problem is None:
         state.add_partitions(topic, len(command.groups))
         place(state.placement, command, topic.partition_numbers)

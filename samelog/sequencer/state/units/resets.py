@@ -55,12 +55,13 @@ def _restart_logs(state: State, command: HardReset) -> None:
     forget_places(state, places)
     if state.placement.partitions:
         state.placement.begin_anew(moved, command.reset_id, EPOCH_STEP)
-    state.mirrors.begin_anew(moved)
 
 
 def why_no_hard_reset(state: State) -> WhyNot:
     """What of data groups is in the way of a hard reset; None: nothing."""
     table = state.placement
+    if state.mirrors.promotions:
+        return "PROMOTING", "mirrors are being promoted: wait until that is over"
     if not table.partitions:
         return None
     moves = [str(each.number) for each in table.tasks.values() if each.partition is not None]

@@ -14,7 +14,7 @@ from samelog.placement.values import METADATA
 from samelog.sequencer.state.command_base import Rejection, WhyNot
 from samelog.sequencer.state.tables.feeds import RESERVED_NAMES
 from samelog.sequencer.state.tables.keys import problem_with_keys
-from samelog.sequencer.state.tables.mirrors import CreateMirror, Mirror
+from samelog.sequencer.state.tables.mirrors import Mirror
 from samelog.sequencer.state.tables.placement import PlaceTopic, forget, place, problem_with_place
 from samelog.sequencer.state.tables.topics import (
     AddPartitions,
@@ -25,15 +25,17 @@ from samelog.sequencer.state.tables.topics import (
 )
 from samelog.sequencer.state.types import State
 from samelog.sequencer.state.units.feeds import forget_places, places_of
-from samelog.sequencer.state.units.mirrors import problem_with_settings
+from samelog.sequencer.state.units.mirrors import (
+    problem_with_settings,
+    promote_ended,
+    why_not_wider,
+)
 from samelog.sequencer.state.units.schemas import why_not_enforced
 from samelog.sequencer.state.units.views import why_not_dropped
 from samelog.typed.enforcing import is_judged
 
 
-def problem_with_new(
-    state: State, command: CreateTopicCommand | PlaceTopic | CreateMirror
-) -> WhyNot:
+def problem_with_new(state: State, command: CreateTopicCommand | PlaceTopic) -> WhyNot:
     """Why there cannot be such a topic; None if there can."""
     if command.name in state.topics.by_name or state.views.named(command.name) is not None:
         return "TOPIC_EXISTS", f"topic {command.name!r} exists already"
@@ -43,13 +45,10 @@ def problem_with_new(
         return "INVALID_TOPIC", f"topic {command.name!r} would have no partitions"
     if (why := problem_with_keys(None, command.settings)) is not None:
         return "INVALID_TOPIC", why
-    if (
-        isinstance(command, CreateMirror)
-        and root_of(state.members.cluster_id) in command.source.origins
-    ):
-        text = f"the records of {command.source.topic!r} come from this cluster"
-        return "MIRROR", text
-    return None if isinstance(command, CreateMirror) else _problem_with_home(state, command)
+    source = command.source
+    if source is not None and root_of(state.members.cluster_id) in source.origins:
+        return "MIRROR", f"the records of {source.topic!r} come from this cluster"
+    return _problem_with_home(state, command)
 
 
 def _problem_with_home(state: State, command: CreateTopicCommand | PlaceTopic) -> WhyNot:
@@ -76,9 +75,7 @@ def _problem_with_other(state: State, command: CreateTopicCommand | PlaceTopic) 
     return None
 
 
-def create_topic(
-    state: State, command: CreateTopicCommand | PlaceTopic | CreateMirror
-) -> Topic | Rejection:
+def create_topic(state: State, command: CreateTopicCommand | PlaceTopic) -> Topic | Rejection:
     """Create a topic, unless it is there."""
     known = state.topics.by_id.get(command.topic_id)
     if known is not None:  # proposed twice, because its fate was not known
@@ -93,11 +90,11 @@ def create_topic(
     if isinstance(command, PlaceTopic):
         topic.is_placed = True
         place(state.placement, command, topic.partition_numbers)
-    if not isinstance(command, CreateMirror) and command.beside:
+    if command.beside:
         keep_together(state.placement, topic.topic_id, command.beside)
-    if isinstance(command, CreateMirror):
-        state.mirrors.topics[topic.topic_id] = Mirror(command.source, command.at_ms)
-        state.mirrors.follow(topic.topic_id, topic.partition_numbers)
+    if command.source is not None:
+        numbers = () if topic.is_placed else topic.partition_numbers
+        state.mirrors.begin(topic.topic_id, Mirror(command.source, command.at_ms), numbers)
     return topic
 
 
@@ -117,6 +114,7 @@ def delete_topic(state: State, command: DeleteTopicCommand) -> Topic | Rejection
     forget(state.placement, topic.topic_id, topic.name, topic.partition_numbers)
     let_go(state.placement, [topic.topic_id])
     state.mirrors.forget(gone, topic.topic_id)
+    promote_ended(state)
     forget_places(state, places_of(topic))
     state.feeds.moved()
     return topic
@@ -164,8 +162,12 @@ def _add_partitions(state: State, command: AddPartitions) -> WhyNot:
         return "INVALID_PARTITIONS", f"topic {topic.name!r} has {topic.partitions} already"
     if topic.is_placed:
         return "INVALID_PARTITIONS", f"topic {topic.name!r} is in data groups: say in which"
-    state.add_partitions(topic, command.partitions - topic.partitions)
-    state.mirrors.follow(topic.topic_id, topic.partition_numbers)
+    if (problem := why_not_wider(state, topic)) is not None:
+        return problem
+    before, mirror = topic.partitions, state.mirrors.of_topic(topic.topic_id)
+    state.add_partitions(topic, command.partitions - before)
+    if mirror is not None:
+        state.mirrors.begin(topic.topic_id, mirror, topic.partition_numbers[before:])
     return None
 
 

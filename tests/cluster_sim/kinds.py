@@ -47,7 +47,7 @@ def of_kind(options: Options, kind: str) -> Options:
         append_every_s=min(options.append_every_s, 0.1),
         retention_bytes=draw.choice((-1, KEPT_BYTES)),
     )
-    return KINDS_OF_TOPICS[kind](options, draw)
+    return KINDS_OF_MATRICES[kind](options, draw)
 
 
 def _compacted(options: Options, draw: random.Random) -> Options:
@@ -79,10 +79,16 @@ def _transactional(options: Options, draw: random.Random) -> Options:
     return replace(options, producers=2)
 
 
+def _mirror(options: Options, draw: random.Random) -> Options:
+    """One sidecar writes."""
+    return replace(options, publishers=1)
+
+
 def _log(options: Options, draw: random.Random) -> Options:
     return options
 
 
+MIRROR, VIEW = "mirror", "view"
 KINDS_OF_TOPICS: Mapping[str, Callable[[Options, random.Random], Options]] = {
     "log": _log,
     "compacted": _compacted,
@@ -91,3 +97,5 @@ KINDS_OF_TOPICS: Mapping[str, Callable[[Options, random.Random], Options]] = {
     "typed": _typed,
     "transactional": _transactional,
 }
+KINDS_OF_MATRICES = {**KINDS_OF_TOPICS, MIRROR: _mirror, VIEW: _log}
+"""The writer of a mirror would have to begin again after faults, so other worlds have none."""

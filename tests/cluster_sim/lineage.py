@@ -90,6 +90,10 @@ class Lineage:
         ids = self._ids[name[0]]
         return self._begun.get(name, ids[0]) if self.is_placed(name[0]) else ids[-1]
 
+    def newest_id(self, name: Name) -> str:
+        """The id of the log that a partition has now; empty: Raft has no such topic yet."""
+        return self._newest(name) if name[0] in self._ids else ""
+
     def take_up(self, topic: str, log_id: str, partition: int) -> CanonicalLog:
         """A log that somebody holds."""
         if log_id not in self._ids.get(topic, ()):

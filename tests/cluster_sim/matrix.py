@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from unittest.mock import patch
 
 from samelog.consensus import Busy, NotLeader
 from samelog.placement import operations
@@ -24,11 +25,13 @@ from samelog.sequencer.node import Node
 from samelog.sequencer.state.tables.placement import ChangePlacement
 from samelog.sequencer.state.tables.resets import HardReset
 from samelog.sequencer.state.tables.topics import Topic
+from samelog.store.merged.log import MergedLog
 from tests.cluster_sim.canonical import CanonicalLog
-from tests.cluster_sim.kinds import of_kind
+from tests.cluster_sim.kinds import MIRROR, VIEW, of_kind
 from tests.cluster_sim.node import NodeActor
 from tests.cluster_sim.options import Options, many_groups
 from tests.cluster_sim.rhythm import Rhythm
+from tests.cluster_sim.view_reader import ViewReader
 from tests.cluster_sim.world import World
 
 NAME = "t0", 0
@@ -67,11 +70,13 @@ def matrix(kind: str, copies: int) -> Options:
         copies=True,
     )
     options = replace(of_kind(options, kind), replicas=copies, append_every_s=0.05)
+    if kind == MIRROR:
+        options = replace(options, append_every_s=0.025)
     if kind == "keyed":
         options = replace(options, first_keys=1_000, horizon="unlimited")
     if kind == "compacted,deleted":
         options = replace(options, keys=500, copies=False)  # compacted before they are copied
-    return replace(options, retention_bytes=-1 if kind == "compacted" else 1 << 13)
+    return replace(options, retention_bytes=-1 if kind in ("compacted", VIEW) else 1 << 13)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,10 @@ class MatrixWorld(World):
         """Publishers are not to write."""
         self.done: list[str] = []
         self._chance = random.Random(f"{kind} {copies}")
-        self._steps = self._all(copies)
+        self._steps = self._of_view(copies) if kind == VIEW else self._all(copies)
+        self._reader = ViewReader(self) if kind == VIEW else None
+        if self._reader is not None:
+            self.actors[self._reader.host] = self._reader
         self._step: Step | None = None
         self._asked_at = 0.0
         self._done = lambda: self._step is None and bool(self.done)
@@ -111,6 +119,10 @@ class MatrixWorld(World):
         return found or super().waits_for()
 
     # --- the run ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        with patch.object(MergedLog, "detached", _read_at_once):
+            super().run()
 
     def _look(self) -> None:
         if self._step is None or self._step.is_done():
@@ -216,6 +228,27 @@ class MatrixWorld(World):
             yield from step
         yield from self._more()
 
+    def _of_view(self, copies: int) -> Iterator[Step]:
+        """What applies to a view: it is wherever its topic is."""
+        yield Step("create", lambda: self.topic is not None)
+        yield from self._copies(copies)
+        yield self._view()
+        for step in self._kill_leader(), self._restart_all():
+            yield from self._more()
+            yield from step
+        yield from self._more()
+
+    def _view(self) -> Step:
+        def is_done() -> bool:
+            return self.node is not None and bool(self.node.cluster.views.by_id)
+
+        def ask(node: Node) -> Sequence[AnyChange]:
+            if self._reader is not None and self.topic is not None and not is_done():
+                node.raft.group.propose([self._reader.command(self.topic.topic_id)])
+            return ()
+
+        return Step("view", is_done, ask)
+
     def _more(self) -> Iterator[Step]:
         """Produce and consume."""
         log = self.log
@@ -229,6 +262,9 @@ class MatrixWorld(World):
         if self.subscribers[0].client is not None:
             copy = self.subscribers[0].client.copies.get(NAME)
         is_read = copy is not None and copy.log.next_offset >= first + MORE_RECORDS
+        if self._reader is not None and log is not None:
+            self._reader.check(log.segments)
+            is_read &= self._reader.next_offset >= first + MORE_RECORDS
         return end >= first + MORE_RECORDS and is_read
 
     def _copies(self, copies: int) -> Iterator[Step]:
@@ -334,7 +370,15 @@ class MatrixWorld(World):
                 node.raft.group.propose([HardReset("matrix", 0, term)])
             return ()
 
+        if self.options.kind == MIRROR:  # what is on its way has offsets of the log before
+            yield from self._still()
         yield Step("reset", is_done, ask)
+        self.is_still = False
+
+    def _still(self) -> Iterator[Step]:
+        """Publishers write nothing from now on, and what they have written is merged."""
+        self.is_still = True
+        yield Step("all is merged", lambda: not any(map(_waits, self.publishers)))
 
     def _recover(self, copies: int) -> Iterator[Step]:
         """Let the group continue with one of its replicas while the others are gone. A group of one
@@ -342,8 +386,7 @@ class MatrixWorld(World):
         """
         if copies == 1:
             return
-        self.is_still = True
-        yield Step("all is merged", lambda: not any(map(_waits, self.publishers)))
+        yield from self._still()
         group, (stays, *lost) = self.group, list(self.members)
         gone = [each for each in self.nodes if each.number in lost]
 
@@ -369,6 +412,12 @@ class MatrixWorld(World):
             actor.come_back()
         yield from self._more()
         yield Step("others have copies", lambda: self._has_copies(copies))
+
+
+def _read_at_once(log: MergedLog, base: int, byte: int, size: int) -> Callable[[], bytes]:
+    """What rows are computed from: simulated files have no descriptors for threads."""
+    data = bytes(log.read(base, byte, size))
+    return lambda: data
 
 
 def _waits(publisher: object) -> bool:

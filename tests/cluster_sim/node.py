@@ -65,7 +65,12 @@ MOST_OPEN = 6
 """Files that the logs of a node keep open: so few that most of them are closed again and again."""
 """Below what a configuration begins with: more happens in a world's time."""
 GRANTS = (
-    Grant(identity="samelog://publisher/*", publish_sessions=("s*", "w*"), publish_topics=("*",)),
+    Grant(
+        identity="samelog://publisher/*",
+        publish_sessions=("s*", "w*"),
+        publish_topics=("*",),
+        mirror=("*",),
+    ),
     Grant(identity="samelog://subscriber/*", subscribe_topics=("*",)),
 )
 

@@ -26,6 +26,8 @@ from tests.cluster_sim.compaction import keyed
 from tests.cluster_sim.first_keys import keyed_once
 from tests.cluster_sim.history import RunHistory, Written
 from tests.cluster_sim.inotify import SimInotify
+from tests.cluster_sim.kinds import MIRROR
+from tests.cluster_sim.mirrored import SESSION, MirroredLogs
 from tests.cluster_sim.process import Process
 from tests.cluster_sim.shared_connections import OtherSessions
 from tests.cluster_sim.violation import Violation
@@ -48,7 +50,8 @@ class PublisherActor(Actor):
 
     def __init__(self, world: World, number: int) -> None:
         super().__init__(world, f"p{number}")
-        self.session = f"s{number}"
+        self.session = SESSION if world.options.kind == MIRROR else f"s{number}"
+        self.mirrored = MirroredLogs()
         self.client: PushClient | None = None
         self.writer: SessionWriter | None = None
         self.others: OtherSessions | None = None
@@ -132,6 +135,9 @@ class PublisherActor(Actor):
         placed = self.world.spanning.places if options.follows_groups else ()
         if placed and chance.random() < SHARE_IN_GROUPS:
             name = chance.choice(placed)
+        log_id = self.world.checker.lineage.newest_id(name)
+        if options.kind == MIRROR and not log_id:
+            return  # a mirror is there before its sidecar brings anything
         history = self.world.history
         numbers = history.next_numbers(session, name, chance.choice((1, 1, 1, 2, 5)))
         values = [make_value(session, n, options.value_bytes) for n in numbers]
@@ -148,6 +154,8 @@ class PublisherActor(Actor):
                 values, timestamps=1, batch_bytes=1 << 14, max_record_bytes=1 << 20
             )
         )
+        if options.kind == MIRROR:
+            data = self.mirrored.placed(log_id, data)
         output = writer.output(*name)
         output.write(data)
         position = output.position(writer._current_run())

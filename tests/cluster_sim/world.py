@@ -41,9 +41,10 @@ from tests.cluster_sim.faults import Faults
 from tests.cluster_sim.forgetting import Forgetting, shorter
 from tests.cluster_sim.history import History
 from tests.cluster_sim.inode import Inode
-from tests.cluster_sim.kinds import settings_of
+from tests.cluster_sim.kinds import MIRROR, settings_of
 from tests.cluster_sim.loop import SimLoop
 from tests.cluster_sim.membership import Membership
+from tests.cluster_sim.mirrored import SOURCE
 from tests.cluster_sim.network import Network
 from tests.cluster_sim.new_kind import known
 from tests.cluster_sim.node import NodeActor
@@ -234,9 +235,9 @@ class World:
                 self.are_checked |= not (missing or schemas)
             for name in missing:
                 settings = settings_of(self.options)
-                command = CreateTopicCommand(
-                    uuid.uuid4().hex, name, self.options.partitions, settings, 0
-                )
+                given = uuid.uuid4().hex, name, self.options.partitions, settings, 0
+                source = SOURCE if self.options.kind == MIRROR else None
+                command = CreateTopicCommand(*given, source=source)
                 self.loop.call_in(process, 0.0, _propose, node, command)
         if missing or (self.options.misfits and not self.are_checked):
             self.later(0.2, self.create_topics)

@@ -20,6 +20,7 @@ from contextlib import suppress
 import msgspec
 
 from samelog.archiver.command import ArchiveCommand, ArchivedSegment
+from samelog.archiver.compaction import CompactCommand
 from samelog.archiver.copies.manifests import FORMATS, Manifest, formats_of
 from samelog.archiver.copies.required import RequiredCopies
 from samelog.archiver.parts import ArchiverParts, PartitionLog, PartitionView
@@ -68,10 +69,23 @@ class ArchiveRounds:
         self._next_at = parts.clock.now() + parts.config.archive.interval_s
         self.held: list[str] = []
         """Partitions of which the last round left something to the groups that hold it."""
+        self._held_up: set[int] = set()
+        """Partitions of which the last round would have archived something, and which were being
+        compacted.
+        """
 
     def start_soon(self) -> None:
         """Begin a round now: there is something to do."""
         self._due.set()
+
+    def comes_first(self, partition: int) -> bool:
+        """Return whether archiving has waited for a compaction of a partition. Then a round begins
+        now, and the next compaction follows it.
+        """
+        is_held_up = partition in self._held_up
+        if is_held_up:
+            self.start_soon()
+        return is_held_up
 
     async def run(self) -> None:
         """A round every now and then, until cancelled."""
@@ -87,6 +101,7 @@ class ArchiveRounds:
         self._next_at = self._parts.clock.now() + self._parts.config.archive.interval_s
         self._due.clear()
         self.held = []
+        self._held_up = set()
         if self._parts.replication.is_leader:
             await self.round()
         else:
@@ -97,6 +112,7 @@ class ArchiveRounds:
         """Archive what is to go now. What cannot be read is not archived."""
         found = self.plan()
         self.held = found.held
+        self._held_up = {each.partition for each in found.proposals if self._order_of(each)}
         free = [each for each in found.proposals if not self._waits(each)]
         taken = [(each, self._segments(each)) for each in free]
         self._copies.require(taken)
@@ -112,11 +128,15 @@ class ArchiveRounds:
 
     def _waits(self, each: ArchiveProposal) -> bool:
         """Whether it is being compacted, and that goes on. What is needed at once goes before."""
-        order = self._parts.machine.state.partitions.by_number[each.partition].compactions.order
+        order = self._order_of(each)
         progress = self._parts.merging.partitions[each.partition].compaction
         if order is None or progress is None or {LIMIT, DISK} & set(each.reason.split("+")):
             return False
         return progress.goes_on(order.number, self._parts.clock.now())
+
+    def _order_of(self, each: ArchiveProposal) -> CompactCommand | None:
+        """Return the compaction that is under way."""
+        return self._parts.machine.state.partitions.by_number[each.partition].compactions.order
 
     def _segments(self, each: ArchiveProposal) -> list[Segment]:
         """The oldest of the files that are proposed, not too many at once."""

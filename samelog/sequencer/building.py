@@ -375,7 +375,7 @@ def care_parts(
         at_work=site.at_work,
     )
     members = _member_views(site, raft, logs, ask)
-    archive = archiver_parts(site, merging, raft.group, members)
+    archive = NodeArchive(archiver_parts(site, merging, raft.group, members))
     compactor = Compactor(
         CompactorParts(
             fs=fs,
@@ -392,6 +392,7 @@ def care_parts(
                 clock=clock,
                 random=given.rng,
                 segment_bytes=given.config.segment_bytes,
+                archives_first=archive.rounds.comes_first,
             ),
             proposer=raft.proposer,
             pieces=repair,
@@ -402,7 +403,7 @@ def care_parts(
             at_work=site.at_work,
         )
     )
-    return CareParts(scrubber, guard, NodeArchive(archive), compactor, _keys(site, raft, logs, ask))
+    return CareParts(scrubber, guard, archive, compactor, _keys(site, raft, logs, ask))
 
 
 def _member_views(

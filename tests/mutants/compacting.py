@@ -313,6 +313,13 @@ def _summed(each: CompactedSegment) -> CompactedSegment:
     return msgspec.structs.replace(each, sealed=sealed)
 
 
+@contextmanager
+def compact_again_at_once() -> Iterator[None]:
+    """One compaction follows the other, and archiving that has waited waits again."""
+    with patch.object(ArchiveRounds, "comes_first", lambda self, partition: False):
+        yield
+
+
 _COMMANDS = "tests/archiver/test_compaction.py::"
 _FILES = "tests/store/test_compaction.py::"
 _ORDERS = "tests/sequencer/test_compaction_orders.py::"
@@ -324,6 +331,11 @@ _MERGER = "tests/sequencer/test_merger.py::"
 COMPACTING = (
     ("archive.2", win_though_it_was_aborted, _FILES + "test_what_was_aborted_never_wins"),
     ("archive.3", count_a_single_word, _COMMANDS + "test_what_a_majority_wrote_counts"),
+    (
+        "archive.3",
+        compact_again_at_once,
+        _ORDERS + "test_archiving_has_its_turn_between_two_compactions",
+    ),
     (
         "archive.3",
         archive_what_is_being_compacted,

@@ -142,6 +142,34 @@ def test_archiving_waits_for_a_compaction_that_goes_on(tmp_path: Path, run_with:
     run_with(tmp_path, 1, body)
 
 
+def test_archiving_has_its_turn_between_two_compactions(tmp_path: Path, run_with: RunWith) -> None:
+    """Where one order follows the other, rounds of archiving met one each time."""
+
+    async def body(nodes: list[Node]) -> None:
+        [node] = nodes
+        await publish(node)
+        room_of(node, 1 << 20)
+        topic = next(iter(node.logs.machine.state.topics.by_id.values()))
+        topic.settings.update({"cleanup.policy": "compact,delete", "retention.ms": "1"})
+        rounds, orders = node.care.archive.rounds, node.care.compactor._parts.orders
+        merged = node.logs.merging.partitions[NUMBER]
+        known = node.logs.machine.state.partitions.by_number[NUMBER]
+        with patch.object(rounds, "start_soon") as begun:
+            await compact(node, lambda node: compactions_of(node).order is not None)
+            await until(lambda: bool(rounds.plan().proposals), "something is old")
+            await rounds.round()
+            await compact(node)
+            log_of(node).roll()
+            begun.reset_mock()
+            assert not orders._is_free(merged, known, [0], 0)
+            begun.assert_called_once()
+        await rounds.round()
+        await until(lambda: log_of(node).log_start.segment > 0, "archived")
+        assert orders._is_free(merged, known, [0], 0)
+
+    run_with(tmp_path, 1, body)
+
+
 def test_what_does_not_end_is_ordered_anew(tmp_path: Path, run_with: RunWith) -> None:
     """After an hour in which nothing moved: words that never agree may agree then."""
 

@@ -11,7 +11,7 @@ look at its segments.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from random import Random
 from typing import NamedTuple
 
@@ -55,8 +55,11 @@ class CompactionOrders:
         clock: Clock,
         random: Random,
         segment_bytes: int,
+        archives_first: Callable[[int], bool],
     ) -> None:
-        """`segment_bytes`: of a topic that says nothing."""
+        """`segment_bytes`: of a topic that says nothing; `archives_first`: whether archiving has
+        waited for a compaction of a partition, and has its turn now.
+        """
         self._machine = machine
         self._group = group
         self._coordinator = coordinator
@@ -64,6 +67,7 @@ class CompactionOrders:
         self._clock = clock
         self._random = random
         self._segment_bytes = segment_bytes
+        self._archives_first = archives_first
         self._closed: dict[int, _Closed] = {}
 
     def forget_others(self, numbers: Collection[int]) -> None:
@@ -108,7 +112,8 @@ class CompactionOrders:
         if self._machine.state.transfers.is_held(known.number):
             return False
         if order is None:
-            return here.log.end()[0] > known.compactions.clean
+            is_due = here.log.end()[0] > known.compactions.clean
+            return is_due and not self._archives_first(known.number)
         if order.voters != voters:
             return True
         now, is_old = self._clock.now(), now_ms - order.at_ms >= GIVEN_UP_AFTER_MS

@@ -120,7 +120,8 @@ class EventInfo(AdminAnswer, frozen=True):
 class NodeInfo(AdminAnswer, frozen=True):
     """One member, in its own words, as the answering node heard them `age_s` seconds ago (its own:
     0). `not_ready`: why its /readyz answers 503; empty if it answers 200. `host`: what it shares
-    with others that fail with it.
+    with others that fail with it. `stands_by`: it votes only once others of its host, or of other
+    hosts, do not.
     """
 
     name: str
@@ -136,6 +137,7 @@ class NodeInfo(AdminAnswer, frozen=True):
     not_ready: str = ""
     age_s: float = 0.0
     host: str = ""
+    stands_by: bool = False
 
 
 class Resources(AdminAnswer, frozen=True):

@@ -170,8 +170,26 @@ def test_a_node_of_a_site_that_only_reads_is_waited_for_until_it_is_ready(
         node.answer = leading
     result = run(cluster, "node", "add", "n2", new.address, "--wait", "60")
     assert result.exit_code == 0, result.output
-    assert "ready, in a site that only reads" in result.stderr
+    assert "ready; its site only reads" in result.stderr
     assert states == [new]
+
+
+def test_a_node_that_stands_by_is_waited_for_until_it_is_ready(cluster: FakeCluster) -> None:
+    """Its host has a voter: it votes once that one does not."""
+    new = structs.replace(LIVE[2], address=str(cluster.nodes[2].address), stands_by=True)
+    states = [structs.replace(new, **SYNCING), new]
+
+    def leading(request: AdminRequest[Any]) -> Answer:
+        if isinstance(request, AddNode):
+            return NodeAdded("n2", 2)
+        now = states.pop(0) if len(states) > 1 else states[0]
+        return Status("fake", "n0", "n1", 3, 7, (*LIVE[:2], now), (), ())
+
+    for node in cluster.nodes:
+        node.answer = leading
+    result = run(cluster, "node", "add", "n2", new.address, "--wait", "60")
+    assert (result.exit_code, states) == (0, [new]), result.output
+    assert "ready; it votes once another node does not" in result.stderr
 
 
 def test_nobody_is_waited_for_who_is_no_member(cluster: FakeCluster) -> None:

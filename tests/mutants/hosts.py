@@ -9,11 +9,12 @@ from unittest.mock import patch
 from samelog.archiver.shares import LogShares
 from samelog.cli.commands import cluster
 from samelog.config.tables.node import NodePlaces
-from samelog.placement import operations
+from samelog.placement import operations, voters
 from samelog.placement.changes import AnyChange
 from samelog.placement.domains import Domains
 from samelog.placement.members import MemberStates
 from samelog.placement.table import PlacementTable
+from samelog.sequencer.cluster.changes import Changes
 from samelog.sequencer.state.tables.members import MembersTable
 
 
@@ -86,11 +87,34 @@ def take_all_of_the_limit() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def let_every_member_vote() -> Iterator[None]:
+    """Members become voters without a look at their hosts."""
+    with patch.object(voters, "HOSTS_LEAST", 99):
+        yield
+
+
+@contextmanager
+def wait_for_what_stands_by() -> Iterator[None]:
+    """No member is added while one of another host could vote, though it is not to."""
+    with patch.object(Changes, "stands_by", lambda self, number: False):
+        yield
+
+
 _IN = "tests/placement/test_hosts.py::"
 _REQUESTS = "tests/sequencer/test_host_requests.py::"
 _RESTARTS = "tests/cli/test_restarts.py::"
 
+_VOTERS = "tests/placement/test_voters.py::"
+_CHANGES = "tests/sequencer/test_changes.py::"
+
 HOSTS = (
+    ("raft.53", let_every_member_vote, _VOTERS + "test_no_host_has_half_of_the_voters"),
+    (
+        "raft.53",
+        wait_for_what_stands_by,
+        _CHANGES + "test_a_second_member_of_a_host_stands_by_and_the_next_may_join",
+    ),
     ("placement.24", share_a_host, _IN + "test_a_host_has_one_copy_of_a_group_at_most"),
     (
         "placement.24",

@@ -126,11 +126,11 @@ def _nodes_in(path: Path) -> int:
     return len(list(path.glob("rt-sequencer-*")))
 
 
-async def join(path: Path, node: Node, *, promote: bool = True) -> Node:
+async def join(path: Path, node: Node, *, promote: bool = True, **changes: Any) -> Node:
     """One more node, started with an empty directory, and added at the leader `node`."""
     cluster = LocalCluster(str(path), ClusterOptions(nodes=_nodes_in(path)))
     cluster.prepare()
-    config = load_node(cluster.join().config_file)
+    config = replace(load_node(cluster.join().config_file), **changes)
     await node.peers.changes.add(config.name, str(config.listen), promote=promote)
     given = resources(config)
     async with asyncio.timeout(PATIENCE_S):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,13 +15,13 @@ from samelog.consensus import Entry
 from samelog.consensus.log import RaftLog
 from samelog.placement.changes import PlaceGroups, apply_change
 from samelog.placement.values import NewGroup
-from samelog.sequencer.cluster.changes import VOTERS_LIMIT, ChangeRefused, Changes
+from samelog.sequencer.cluster.changes import ChangeRefused, Changes
 from samelog.sequencer.node import Node
 from samelog.sequencer.sites import leading
 from samelog.sequencer.state.commands import encode_commands
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.events import RecordEvent
-from samelog.sequencer.state.tables.members import Member
+from samelog.sequencer.state.tables.members import Member, MemberLives, MembersTable
 from samelog.sequencer.state.tables.placement import ChangePlacement, MakeGroups
 from samelog.sequencer.state.tables.sites import AddSite, SetSiteLeads
 from tests.sequencer.cluster import RunWith, leader_of, until
@@ -111,18 +112,17 @@ def test_a_leader_that_takes_nothing_in_lets_another_lead(
     run_with(tmp_path, 3, body)
 
 
-@pytest.mark.parametrize(
-    ("voters", "joining", "is_full"), [(7, 0, True), (6, 1, True), (6, 0, False), (3, 0, False)]
-)
-def test_members_beyond_seven_are_learners(voters: int, joining: int, is_full: bool) -> None:
-    """A learner has no vote in group 0; of data groups it may have what any member has."""
-    machine, count = StateMachine(), voters + joining
-    machine.state.members.by_number = {
-        n: Member(n, f"n{n}", f"n{n}:1", "", voter=n < voters, promote=True) for n in range(count)
+def members_of(voters: int, hosts: Sequence[str]) -> tuple[Changes, MembersTable]:
+    """A member for each host, of which the first ones vote."""
+    machine = StateMachine()
+    table = machine.state.members
+    table.by_number = {
+        n: Member(n, f"n{n}", f"n{n}:1", "", voter=n < voters) for n in range(len(hosts))
     }
+    table.started = {n: MemberLives(host=host) for n, host in enumerate(hosts)}
     changes = Changes(
         0,
-        group=cast(Any, None),
+        group=cast(Any, SimpleNamespace(raft=SimpleNamespace(voters=(), progress=None))),
         machine=machine,
         members=cast(Any, None),
         coordinator=cast(Any, None),
@@ -130,11 +130,43 @@ def test_members_beyond_seven_are_learners(voters: int, joining: int, is_full: b
         connected=list,
         lives=cast(Any, None),
     )
-    assert (changes._count_voters() >= VOTERS_LIMIT) == is_full
-    machine.state.members.by_number = {
-        n: msgspec.structs.replace(each, voter=True)
-        for n, each in machine.state.members.by_number.items()
+    return changes, table
+
+
+@pytest.mark.parametrize("voters", [6, 7])
+def test_members_beyond_seven_are_learners(voters: int) -> None:
+    """A learner has no vote in group 0; of data groups it may have what any member has."""
+    changes, table = members_of(voters, [f"h{n}" for n in range(voters + 1)])
+    assert changes._promoted() == ({voters} if voters < 7 else set())
+    assert changes.stands_by(voters) == (voters == 7)
+    table.by_number = {
+        n: msgspec.structs.replace(e, voter=True) for n, e in table.by_number.items()
     }
-    changes._check_new("learner", "n9:1", is_one_more_voter=False)
-    with pytest.raises(ChangeRefused, match="at most 7 voters") if is_full else nullcontext():
-        changes._check_new("voter", "n9:1", is_one_more_voter=True)
+    changes._check_new("another", "n9:1")
+
+
+def test_a_second_member_of_a_host_stands_by_and_the_next_may_join() -> None:
+    changes, table = members_of(3, ("a", "b", "c", "a"))
+    assert changes.stands_by(3)
+    assert not changes.stands_by(0)
+    changes._check_new("another", "n9:1")
+    table.by_number[4] = Member(4, "n4", "n4:1", "", voter=False)
+    with pytest.raises(ChangeRefused, match="n4 is being added"):
+        changes._check_new("another", "n9:1")
+    table.started[4] = MemberLives(host="d")
+    assert changes._promoted() == {4}, "n3 waits: host d has no voter yet"
+    with pytest.raises(ChangeRefused, match="n4 is being added"):
+        changes._check_new("another", "n9:1")
+
+
+def test_a_member_votes_that_stood_by_once_its_host_has_no_voter() -> None:
+    changes, table = members_of(3, ("a", "b", "c", "a"))
+    del table.by_number[0]
+    assert changes._promoted() == {3}
+
+
+def test_what_replaces_a_voter_of_the_same_host_does_not_stand_by() -> None:
+    changes, table = members_of(3, ("a", "b", "c", "a", "a"))
+    table.by_number[4] = msgspec.structs.replace(table.by_number[4], replaces=0)
+    assert changes._promoted() == {4}
+    assert [changes.stands_by(n) for n in (3, 4)] == [True, False]

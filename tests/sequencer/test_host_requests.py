@@ -1,7 +1,8 @@
-"""Requests about all members of a host, as real nodes answer them."""
+"""Members that share a host in real nodes: requests about all of them, and which of them vote."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from samelog.sequencer.admin.tasks import drain_nodes
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.node import Node
 from samelog.wire.errors import FaultCode
-from tests.sequencer.cluster import InLoop, leader_of, make_node, until
+from tests.sequencer.cluster import InLoop, join, leader_of, make_node, until
 from tests.sequencer.test_data_groups import make_groups
 from tests.sequencer.test_placing import held, rests
 
@@ -26,20 +27,47 @@ ON_A = ("rt-sequencer-0", "rt-sequencer-3")
 def test_requests_about_a_host_are_carried_out_for_all_its_members(
     tmp_path: Path, in_loop: InLoop
 ) -> None:
-    nodes = [
-        make_node(tmp_path, len(HOSTS), number, place=NodePlaces(host=host))
-        for number, host in enumerate(HOSTS)
-    ]
-
     async def main() -> None:
-        for node in nodes:
-            await node.start()
-        await until(
-            lambda: all(node.member.status.state is NodeState.LIVE for node in nodes), "all Live"
-        )
+        nodes = await started(tmp_path, HOSTS)
         await _check_drain(nodes)
         await _check_maintenance(nodes)
         for node in nodes:
+            await node.stop()
+
+    in_loop(main())
+
+
+async def started(path: Path, hosts: Sequence[str]) -> list[Node]:
+    """Nodes of a new cluster on these hosts, once all are Live."""
+    nodes = [
+        make_node(path, len(hosts), number, place=NodePlaces(host=host))
+        for number, host in enumerate(hosts)
+    ]
+    for node in nodes:
+        await node.start()
+    await until(
+        lambda: all(node.member.status.state is NodeState.LIVE for node in nodes), "all Live"
+    )
+    return nodes
+
+
+def test_a_second_member_of_a_host_votes_once_the_first_is_gone(
+    tmp_path: Path, in_loop: InLoop
+) -> None:
+    async def main() -> None:
+        nodes = await started(tmp_path, HOSTS[:3])
+        leader = await leader_of(nodes)
+        first = next(node for node in nodes if node is not leader)
+        host, name = first.member.config.place.host, first.member.config.name
+        second = await join(tmp_path, leader, place=NodePlaces(host=host))
+        number, changes = second.member.directory.record.number, leader.peers.changes
+        await until(lambda: changes.stands_by(number), "it stands by")
+        await until(lambda: second.member.status.state is NodeState.LIVE, "it is Live")
+        assert number not in leader.raft.group.raft.voters
+        await leader.peers.changes.remove(name)
+        await until(lambda: number in leader.raft.group.raft.voters, "it votes")
+        assert not changes.stands_by(number)
+        for node in (second, *nodes):
             await node.stop()
 
     in_loop(main())
@@ -63,7 +91,7 @@ async def _check_drain(nodes: list[Node]) -> None:
         lambda: [held(leader)[each] for each in (0, 3)] == [0, 0] and rests(leader), "a is empty"
     )
     with pytest.raises(ChangeRefused, match="would have too few members"):
-        await drain_nodes(leader, DrainHost("b"))
+        await drain_nodes(leader, DrainHost("c"))
     found = await drain_nodes(leader, DrainHost("a", ends=True))
     assert found.nodes == dict.fromkeys(ON_A, "may have replicas again")
     assert not leader.cluster.placement.draining

@@ -68,7 +68,7 @@ wait_option = click.option(
     "wait_s",
     default=0.0,
     type=TIME_S,
-    help="Wait so many seconds for the node to be a voter, or ready in a site that only reads.",
+    help="Wait so many seconds for the node to be a voter, or ready where it is not to vote.",
 )
 host_option = click.option(
     "--host", shell_complete=complete_hosts, help="All nodes of this host, instead of NAME."
@@ -130,9 +130,10 @@ def command(
 def add(config: ClientConfig, *, name: str, address: str, learner: bool, wait_s: float) -> None:
     """Add the node NAME, which the others reach at ADDRESS (host:port).
 
-    It begins as a learner and becomes a voter by itself when it has caught up. The node itself is
-    started before or after, with an empty directory, without --bootstrap, and with the cluster's
-    nodes as its peers.
+    It begins as a learner and becomes a voter by itself when it has caught up. It stands by instead
+    while seven others vote, or while enough others of its host do. The node itself is started
+    before or after, with an empty directory, without --bootstrap, and with the cluster's nodes as
+    its peers.
 
     \b
     Examples:
@@ -520,28 +521,33 @@ def _added(config: ClientConfig, body: AddNode, wait_s: float) -> None:
 
 
 def _add(config: ClientConfig, body: AddNode, wait_s: float) -> NodeAdded:
-    added = ask(config, body)
+    added, kind = ask(config, body), "a learner"
     if wait_s:
-        wait_voter(config, body, wait_s)
-    if wants_json():
-        return added
-    kind = "a learner"
-    if wait_s:
-        kind = "ready, in a site that only reads" if only_reads(config, body.node) else "a voter"
-    talk(f"added {added.name} as number {added.number}: {kind}; see samelog node list")
+        kind = _kind(wait_voter(config, body, wait_s))
+    if not wants_json():
+        talk(f"added {added.name} as number {added.number}: {kind}; see samelog node list")
     return added
 
 
-def wait_voter(config: ClientConfig, body: AddNode, wait_s: float) -> None:
-    """Wait until the node votes, or serves in a site that only reads, and the node that it replaces
-    is gone.
+def _kind(node: NodeInfo) -> str:
+    """What a node is that is waited for no longer."""
+    if node.voter:
+        return "a voter"
+    where = "it votes once another node does not" if node.stands_by else "its site only reads"
+    return f"ready; {where}"
+
+
+def wait_voter(config: ClientConfig, body: AddNode, wait_s: float) -> NodeInfo:
+    """Wait until the node votes, stands by, or serves in a site that only reads, and the node that
+    it replaces is gone; return what is known of it then.
     """
     deadline = time.monotonic() + wait_s
     with waiting(body.node, is_bytes=True) as show:
-        while not _is_done(config, body, _known(config, body.node, show)):
+        while not _is_done(config, body, known := _known(config, body.node, show)):
             if time.monotonic() > deadline:
                 fail(f"{body.node} is added, but not a voter after {wait_s:g} s: samelog node list")
             time.sleep(POLL_S)
+    return known[body.node]
 
 
 def _known(
@@ -585,7 +591,9 @@ def _is_done(config: ClientConfig, body: AddNode, known: dict[str, NodeInfo]) ->
     node = known.get(body.node)
     if node is None or body.replaces in known:
         return False
-    return node.voter or (not why_not_ready(node) and only_reads(config, body.node))
+    if node.voter or why_not_ready(node):
+        return node.voter
+    return node.stands_by or only_reads(config, body.node)
 
 
 def only_reads(config: ClientConfig, name: str) -> bool:

@@ -98,6 +98,7 @@ def node_info(node: ServedNode, member: Member) -> NodeInfo:
         said.not_ready,
         round(age_s, 3),
         node.logs.machine.state.members.host_of(member.number),
+        node.peers.changes.stands_by(member.number),
     )
 
 

@@ -21,6 +21,7 @@ import msgspec
 from samelog.config.authorisation import NODE_PREFIX
 from samelog.consensus import ChangePending, NotLeader, Role
 from samelog.consensus.types import MAX_NODE_ID
+from samelog.placement.voters import promotable
 from samelog.runtime.clock import Clock
 from samelog.runtime.log import log_event
 from samelog.sequencer.cluster.group_keeper import is_in_maintenance
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VOTERS_LIMIT = 7
 LOOK_S = 0.02
 HAND_OVER_TICKS = 50
 FREE_TIMEOUT_S = 5.0
@@ -112,17 +112,10 @@ class Changes:
     def wanted(self) -> WantedGroup:
         """Who should lead, vote and go, by the member list and the sites."""
         state = self._machine.state
-        may_vote, members = state.placement.sites.may_vote, state.members.by_number.values()
+        members = state.members.by_number.values()
         return WantedGroup(
             leaders=self._leaders(),
-            promoted=frozenset(
-                each.number
-                for each in members
-                if not each.voter
-                and each.promote
-                and may_vote(each.number)
-                and each.number in state.members.started
-            ),
+            promoted=self._promoted(),
             replaced=tuple(
                 (each.replaces, each.number)
                 for each in members
@@ -131,6 +124,36 @@ class Changes:
                 and self._is_empty(each.replaces)  # replicas move away first
             ),
         )
+
+    def _promoted(self) -> frozenset[int]:
+        """Learners of which one becomes a voter next. One that comes in place of another does not
+        wait until other hosts have voters: the other one leaves for it.
+        """
+        members, candidates = self._machine.state.members, self._candidates()
+        coming = {n for n, each in candidates.items() if each.replaces in members.by_number}
+        voters = [number for number, each in members.by_number.items() if each.voter]
+        return promotable(voters, candidates.keys() - coming, members.host_of) | coming
+
+    def _candidates(self) -> dict[int, Member]:
+        """Learners that may become voters, and have said on which host they are."""
+        state = self._machine.state
+        may_vote, started = state.placement.sites.may_vote, state.members.started
+        return {
+            number: each
+            for number, each in state.members.by_number.items()
+            if self._is_to_vote(each) and may_vote(number) and number in started
+        }
+
+    def stands_by(self, number: int) -> bool:
+        """Whether a member is a learner that becomes a voter only once its host, or another one,
+        has fewer voters.
+        """
+        return number in self._candidates() and number not in self._promoted()
+
+    def _is_to_vote(self, member: Member) -> bool:
+        """Whether a member is a learner that may become a voter."""
+        reads = self._machine.state.placement.sites.only_reads(member.number)
+        return member.promote and not member.voter and not reads
 
     def _leaders(self) -> tuple[int, ...]:
         """A voter in a site that should have leadership."""
@@ -236,7 +259,7 @@ class Changes:
         """Add a learner, that becomes a voter when it has caught up. Raises ChangeRefused."""
         await self._until_free()
         old = None if replaces is None else self._named(replaces)
-        self._check_new(name, address, is_one_more_voter=promote and old is None)
+        self._check_new(name, address)
         state = self._machine.state
         member = Member(
             state.members.next_number,
@@ -250,7 +273,7 @@ class Changes:
         await self._propose([*state.members.by_number.values(), member])
         return member
 
-    def _check_new(self, name: str, address: str, *, is_one_more_voter: bool) -> None:
+    def _check_new(self, name: str, address: str) -> None:
         members = self._machine.state.members.by_number.values()
         self._refuse_while_joining()
         for member in members:
@@ -258,26 +281,13 @@ class Changes:
                 raise ChangeRefused(
                     FaultCode.ALREADY_EXISTS, f"{member.name} at {member.address} is a member"
                 )
-        if is_one_more_voter and self._count_voters() >= VOTERS_LIMIT:
-            text = f"a cluster has at most {VOTERS_LIMIT} voters, and any number of learners"
-            remedy = f"samelog node add {name} {address} --learner"
-            raise ChangeRefused(FaultCode.OUT_OF_RANGE, text, remedy)
         if self._machine.state.members.next_number > MAX_NODE_ID:
             raise ChangeRefused(FaultCode.OUT_OF_RANGE, "the cluster has no node numbers left")
 
-    def _count_voters(self) -> int:
-        """Also those that are to become voters."""
-        sites, members = self._machine.state.placement.sites, self._machine.state.members.by_number
-        return sum(
-            member.voter or (member.promote and not sites.only_reads(member.number))
-            for member in members.values()
-        )
-
     def _refuse_while_joining(self) -> None:
-        sites = self._machine.state.placement.sites
         for member in self._machine.state.members.by_number.values():
-            is_to_vote = member.promote and not sites.only_reads(member.number)
-            if (is_to_vote and not member.voter) or member.replaces is not None:
+            is_joining = self._is_to_vote(member) and not self.stands_by(member.number)
+            if is_joining or member.replaces is not None:
                 raise ChangeRefused(
                     FaultCode.CHANGE_PENDING,
                     f"{member.name} is being added",

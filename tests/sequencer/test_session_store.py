@@ -212,7 +212,9 @@ def test_an_input_whose_session_is_forgotten_while_it_is_made_fails_nothing(
 
 def test_a_loss_of_power_leaves_no_file_of_a_new_input_without_its_contents() -> None:
     machine = machine_with_input()
-    for effects in range(1, 12):
+    is_made, effects = False, 0
+    while not is_made:
+        effects += 1
         for seed in range(20):
             disk, process = Disk(f"made {effects} {seed}"), Process("n", "n")
             store = SessionStore(cast(Any, SimFileSystem(disk, process)), "/s", machine, Untold())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from samelog.wire.errors import ProtocolFault
-from samelog.wire.push.effects import ProgressTold, RunEnds
+from samelog.wire.push.effects import InputName, ProgressTold, RunEnds
 from samelog.wire.refusals import RefusedBatch
 
 _Key = TypeVar("_Key", int, str)
@@ -40,8 +40,12 @@ class IntakeListener(Protocol):
         with everything that is told of the input, before it.
         """
 
-    def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
-        """The cluster has closed a run at these ends."""
+    def on_run_closed(
+        self, session: str, run_id: str, ends: RunEnds, parts: frozenset[InputName]
+    ) -> None:
+        """The cluster has closed a run at these ends; `parts`: those that data groups have yet to
+        reach.
+        """
 
     def on_session_retired(self, session_ids: Collection[str], why: ProtocolFault) -> None:
         """These directories of the session are fenced."""

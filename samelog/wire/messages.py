@@ -232,9 +232,11 @@ class RunOpened(Message, frozen=True, tag=11):
     number: Unsigned32
     closed: bool = False
     ends: tuple[RunEnd, ...] = ()
+    parts: tuple[RunEnd, ...] = ()
+    """As in RunClosed."""
 
     def __post_init__(self) -> None:
-        check_run_ends(self.ends)
+        check_run_ends((*self.ends, *self.parts))
 
 
 class OpenInput(Message, frozen=True, tag=12):
@@ -268,13 +270,17 @@ class EndRun(Message, frozen=True, tag=13):
 
 
 class RunClosed(Message, frozen=True, tag=14):
-    """The cluster has closed the run at these ends, which may be lower than the sender's."""
+    """The cluster has closed the run at these ends, which may be lower than the sender's; the next
+    run may begin. `parts`: the ends of inputs that data groups have yet to take, before anything of
+    the next run.
+    """
 
     run_id: Identifier
     ends: tuple[RunEnd, ...] = ()
+    parts: tuple[RunEnd, ...] = ()
 
     def __post_init__(self) -> None:
-        check_run_ends(self.ends)
+        check_run_ends((*self.ends, *self.parts))
 
 
 class Acks(Message, frozen=True, tag=15):

@@ -164,6 +164,8 @@ class Sender:
         """What is left of the window; if that is nothing, only an acknowledgement makes room. Less
         than nothing: the last read was larger than what was left.
         """
+        self.takes_bytes = 0
+        """How long a batch the receiver takes."""
         self.streams: dict[int, SentStream] = {}
         """By handle; for others to read."""
         self._window_bytes = window_bytes

@@ -30,9 +30,11 @@ from tests.cluster_sim.run import (
     outcome_of_recreating_in_groups,
     outcome_of_rotting,
     outcome_of_sharing,
+    outcome_of_stalling,
     run_world,
 )
 from tests.cluster_sim.shared_connections import sharing
+from tests.cluster_sim.stalled_groups import stalling
 from tests.cluster_sim.task_deaths import Phase
 from tests.cluster_sim.world import World
 from tests.simulation.many import run_many, seeds_of
@@ -66,6 +68,8 @@ def _kind(
         return rotting, outcome_of_rotting
     if arguments.cutting:
         return cutting, outcome_of_cutting
+    if arguments.stalling:
+        return stalling, outcome_of_stalling
     if arguments.forgetting:
         return forgetting, outcome_of_forgetting
     if arguments.recreating and arguments.converting:
@@ -90,6 +94,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rotting", action="store_true", help="publishers' files rot")
     parser.add_argument("--sharing", action="store_true", help="sessions share connections")
     parser.add_argument("--cutting", action="store_true", help="leaders of groups lose group 0")
+    parser.add_argument("--stalling", action="store_true", help="groups have no majority for long")
     parser.add_argument("--forgetting", action="store_true", help="group 0 forgets transactions")
     parser.add_argument("--skip", default="", help="numbers of faults to leave out: 3,17")
     parser.add_argument("--safety", type=float, help="seconds until everything is healed")

@@ -57,9 +57,11 @@ class History:
         """Whether that was ever written there."""
         return self.published.get((session, number)) == (topic, partition)
 
-    def written(self, session: str, run_id: str, name: Name, append: Written) -> None:
+    def written(self, session: str, run_id: str, name: Name, append: Written) -> RunHistory:
         """An append is in the file."""
-        self.runs.setdefault((session, run_id, name), RunHistory()).appends.append(append)
+        run = self.runs.setdefault((session, run_id, name), RunHistory())
+        run.appends.append(append)
+        return run
 
     def told_acknowledged(
         self, session: str, run_id: str, name: Name, place: tuple[int, int]

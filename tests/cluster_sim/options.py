@@ -129,6 +129,8 @@ class Options:
     """Of its topics, as `kinds` names it; empty: it is as the seed says."""
     cuts_leaders: bool = False
     """It is one of `cut_leaders.cutting`: leaders of data groups lose the leader of group 0."""
+    stalls_groups: bool = False
+    """It is one of `stalled_groups.stalling`: data groups have no majority for long."""
     forgets: bool = False
     """It is one of `forgetting.forgetting`: group 0 forgets transactions."""
     skip: frozenset[int] = frozenset()

@@ -24,7 +24,7 @@ from tests.cluster_sim.canonical import make_value
 from tests.cluster_sim.checked import spoilt
 from tests.cluster_sim.compaction import keyed
 from tests.cluster_sim.first_keys import keyed_once
-from tests.cluster_sim.history import RunHistory, Written
+from tests.cluster_sim.history import Name, RunHistory, Written
 from tests.cluster_sim.inotify import SimInotify
 from tests.cluster_sim.kinds import MIRROR
 from tests.cluster_sim.mirrored import SESSION, MirroredLogs
@@ -128,16 +128,23 @@ class PublisherActor(Actor):
         except DiskFull:
             self.world.trace.event(self.host, "has no room")
 
-    def append(self, writer: SessionWriter, session: str) -> None:
-        """Append some records in a session."""
+    def _place(self) -> Name:
         options, chance = self.world.options, self.chance
         name = (f"t{chance.randrange(options.topics)}", chance.randrange(options.partitions))
         placed = self.world.spanning.places if options.follows_groups else ()
-        if placed and chance.random() < SHARE_IN_GROUPS:
-            name = chance.choice(placed)
+        return chance.choice(placed) if placed and chance.random() < SHARE_IN_GROUPS else name
+
+    def append(
+        self, writer: SessionWriter, session: str, name: Name | None = None
+    ) -> RunHistory | None:
+        """Append some records in a session, to this partition or any. Return what the run has
+        written to it; None: it takes nothing yet.
+        """
+        options, chance = self.world.options, self.chance
+        name = self._place() if name is None else name
         log_id = self.world.checker.lineage.newest_id(name)
         if options.kind == MIRROR and not log_id:
-            return  # a mirror is there before its sidecar brings anything
+            return None  # a mirror is there before its sidecar brings anything
         history = self.world.history
         numbers = history.next_numbers(session, name, chance.choice((1, 1, 1, 2, 5)))
         values = [make_value(session, n, options.value_bytes) for n in numbers]
@@ -165,9 +172,10 @@ class PublisherActor(Actor):
         run_id = "" if run is None else run.run_id
         end = position.roll, position.byte
         fit = [number for place, number in enumerate(numbers) if place not in unfit]
-        history.written(session, run_id, name, Written(end, fit, len(data)))
+        written = history.written(session, run_id, name, Written(end, fit, len(data)))
         whose_run = session, run_id, name
         self.world.misfits.written(whose_run, end, [values[place] for place in unfit])
+        return written
 
     def failed(self, error: Exception) -> None:
         self.world.trace.event(self.host, f"fails: {type(error).__name__}: {error}")

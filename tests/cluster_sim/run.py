@@ -14,6 +14,7 @@ from tests.cluster_sim.options import Options, converting, from_seed, many_group
 from tests.cluster_sim.recreation import recreating, recreating_in_groups
 from tests.cluster_sim.rot import rotting
 from tests.cluster_sim.shared_connections import sharing
+from tests.cluster_sim.stalled_groups import stalling
 from tests.cluster_sim.task_deaths import Phase
 from tests.cluster_sim.violation import Violation
 from tests.cluster_sim.world import World
@@ -83,6 +84,9 @@ def again(options: Options) -> str:
     if options.cuts_leaders:
         made = cutting
         parts.append("--cutting")
+    if options.stalls_groups:
+        made = stalling
+        parts.append("--stalling")
     if options.forgets:
         made = forgetting
         parts.append("--forgetting")
@@ -181,6 +185,11 @@ def _outcome(options: Options, *, shrinks: bool) -> Result | str:
 def outcome_of_cutting(seed: int, *, shrinks: bool) -> Result | str:
     """As outcome, of the world whose leaders of data groups lose group 0."""
     return _outcome(cutting(seed), shrinks=shrinks)
+
+
+def outcome_of_stalling(seed: int, *, shrinks: bool) -> Result | str:
+    """As outcome, of the world whose data groups have no majority for long."""
+    return _outcome(stalling(seed), shrinks=shrinks)
 
 
 def outcome_of_forgetting(seed: int, *, shrinks: bool) -> Result | str:

@@ -22,6 +22,7 @@ from tests.cluster_sim.recreation import recreating, recreating_in_groups
 from tests.cluster_sim.rot import rotting
 from tests.cluster_sim.run import SimulationFailed, run_options, run_seed, run_world
 from tests.cluster_sim.shared_connections import sharing
+from tests.cluster_sim.stalled_groups import stalling
 from tests.cluster_sim.world import World
 from tests.mutants.deciding import wait_for_what_is_forgotten
 from tests.mutants.keeping import lead_without_group_0
@@ -33,6 +34,7 @@ from tests.mutants.publisher_damage import (
 )
 from tests.mutants.push_sessions import one_session_ends_all
 from tests.mutants.recreation import count_from_the_start_of_files, forget_unmerged_bytes
+from tests.mutants.run_ends import one_group_holds_up_all
 from tests.tiers import sampled
 
 SHORT_S = 2.0
@@ -211,6 +213,21 @@ def test_worlds_whose_leaders_lose_group_0_find_a_planted_bug() -> None:
     with lead_without_group_0(), pytest.raises(SimulationFailed) as failed:
         run_options(cutting(1))
     assert failed.value.rule == "who hears group 0 leads"
+
+
+@pytest.mark.usefixtures("simulates")
+def test_worlds_hold_whose_data_groups_have_no_majority_for_long() -> None:
+    world = World(stalling(1))
+    assert run_world(world).acknowledged > 0
+    assert world.stalled_groups.passed
+    assert world.stalled_groups.parted
+
+
+@pytest.mark.usefixtures("simulates", "plants_bugs")
+def test_worlds_whose_groups_have_no_majority_find_a_planted_bug() -> None:
+    with one_group_holds_up_all(), pytest.raises(SimulationFailed) as failed:
+        run_options(stalling(1))
+    assert failed.value.rule == "groups do not wait for each other"
 
 
 @pytest.mark.usefixtures("simulates")

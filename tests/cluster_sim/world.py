@@ -56,6 +56,7 @@ from tests.cluster_sim.recreation import Recreation, RecreationChecker
 from tests.cluster_sim.resets import Resets
 from tests.cluster_sim.rot import Rotting, RottingChecker
 from tests.cluster_sim.spanning import Spanning
+from tests.cluster_sim.stalled_groups import StalledGroups
 from tests.cluster_sim.subscriber import SubscriberActor
 from tests.cluster_sim.transactions import Transactions
 from tests.cluster_sim.upgrades import Upgrades
@@ -109,6 +110,7 @@ class World:
         self.transactions = Transactions(self)
         self.data_groups = DataGroups(self)
         self.cut_leaders = CutLeaders(self)
+        self.stalled_groups = StalledGroups(self)
         self.forgetting = Forgetting(self)
         self._violation: Violation | None = None
         self._done: Callable[[], bool] = lambda: False
@@ -137,6 +139,7 @@ class World:
                 self.transactions.plan()
                 self.data_groups.plan()
                 self.cut_leaders.plan()
+                self.stalled_groups.plan()
                 self.forgetting.plan()
                 self.spanning.plan()
                 self.create_topics()

@@ -30,12 +30,12 @@ from samelog.sequencer.state import machine
 from samelog.sequencer.state.instructions import Merge, Verdict, VoidRecordsCommand
 from samelog.sequencer.state.tables import producers
 from samelog.sequencer.state.tables.groups import CommitOffsets
+from samelog.sequencer.state.tables.session_index import SessionIndex
 from samelog.sequencer.state.tables.sessions import (
     Expire,
     OpenRunCommand,
     RetireSessionCommand,
     Session,
-    SessionIndex,
 )
 from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand, Topic
 from samelog.sequencer.state.types import State
@@ -86,6 +86,7 @@ from tests.mutants.repairing import REPAIRING
 from tests.mutants.replaying import REPLAYING
 from tests.mutants.resets import RESETS, forget_dedup_at_resets
 from tests.mutants.resting import RESTING
+from tests.mutants.run_ends import RUN_ENDS
 from tests.mutants.scarcity import SCARCITY
 from tests.mutants.session_quotas import SESSION_QUOTAS
 from tests.mutants.sharing import SHARING
@@ -433,6 +434,7 @@ PLANTED = (
             *PROMISES,
             *PUBLISHER_DAMAGE,
             *PUSH_SESSIONS,
+            *RUN_ENDS,
             *PLACES,
             *PLACING,
             *SCARCITY,

@@ -23,11 +23,11 @@ from samelog.sequencer.data_groups.working import Working
 from samelog.sequencer.events import Ends
 from samelog.sequencer.raft.closing import RunCloser
 from samelog.sequencer.raft.group import RaftGroup
+from samelog.sequencer.state.tables.session_index import SessionIndex
 from samelog.sequencer.state.tables.sessions import (
     OpenPlacedInput,
     Run,
     Session,
-    SessionIndex,
     SessionsTable,
 )
 from samelog.sequencer.state.tables.stages import StagesTable

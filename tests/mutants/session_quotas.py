@@ -9,7 +9,10 @@ from unittest.mock import patch
 from samelog.publisher import shipper
 from samelog.sequencer.cluster import leader_upkeep
 from samelog.sequencer.ingest.quotas import QuotaKeeper
-from samelog.sequencer.state.tables.sessions import Session, SessionIndex
+from samelog.sequencer.state.tables.session_index import SessionIndex
+from samelog.sequencer.state.tables.sessions import (
+    Session,
+)
 from samelog.wire.errors import FaultCode
 
 

@@ -27,7 +27,6 @@ from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.epochs import EpochsTable
 from samelog.sequencer.state.tables.placement import ChangePlacement
 from samelog.sequencer.state.tables.sessions import (
-    ClosePlacedRun,
     CloseRun,
     OpenInputCommand,
     OpenRunCommand,
@@ -135,7 +134,7 @@ def test_a_run_ends_once_the_group_has_ended_its_part() -> None:
     assert cluster.machine.state.sessions.input_of("node:n1", MOVING) is None, (
         "nodes have another session there"
     )
-    cluster.do(ClosePlacedRun("p", "p-0", 1, [(MOVING, 0, 12)]))
+    cluster.do(CloseRun("p", "p-0", 1, [(MOVING, 0, 12)]))
     [run] = cluster.state.sessions.by_name["p"].runs
     assert (entry.number, 0, 12) in run.ends
 

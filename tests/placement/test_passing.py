@@ -30,7 +30,14 @@ from samelog.sequencer.state.tables.open_transactions import (
 )
 from samelog.sequencer.state.tables.placement import OpenPartition
 from samelog.sequencer.state.tables.schemas import SetSchemaCommand
-from samelog.sequencer.state.tables.sessions import CloseRun, OpenPlacedInput
+from samelog.sequencer.state.tables.sessions import (
+    CloseRun,
+    Input,
+    OpenPlacedInput,
+    Run,
+    Session,
+    SessionsTable,
+)
 from samelog.sequencer.state.tables.stages import PinStage
 from samelog.sequencer.state.tables.transfers import PassPartition
 from samelog.sequencer.state.units.moves import carry
@@ -318,6 +325,49 @@ def test_what_is_pinned_is_not_sealed() -> None:
     assert took(group, 1, Action.SEAL_PARTITION) == "PINNED"
     del pins[4]
     assert took(group, 1, Action.SEAL_PARTITION) == ""
+
+
+def parts_to_come(world: PassingWorld, *partitions: int) -> None:
+    """Group 0 has closed a run of a session that writes to both partitions; of these, parts are yet
+    to come.
+    """
+    inputs = {number: Input(number, "p1", number) for number in (MOVING, STAYING)}
+    ends = [(number, 0, 9) for number in inputs]
+    run = Run("r", 0, closed=True, ends=ends, to_come=list(partitions))
+    session = Session("p1", "p1", "i", [run, Run("s", 1)])
+    world.cluster.sessions = SessionsTable({"p1": session}, inputs)
+
+
+def test_a_partition_is_sealed_once_all_parts_are_there() -> None:
+    """Behind the seal, its group could not take them."""
+    world = PassingWorld(1)
+    world.begin()
+    source = world.groups[1]
+    sealing = GroupOrder(1, Action.SEAL_PARTITION, 1, 0, partition=MOVING)
+    assert took(source, 1, Action.HOLD_PARTITION) == ""
+    parts_to_come(world, MOVING)
+    world.passes[1].carry_out(CHIEF, sealing)
+    assert not source.entries
+    parts_to_come(world, STAYING)
+    world.passes[1].carry_out(CHIEF, sealing)
+    assert len(source.entries) == 1
+
+
+def test_a_group_that_lacks_parts_takes_no_partition_of_the_session() -> None:
+    """The newer run would come with it, and would have to wait behind the seal."""
+    world = PassingWorld(1)
+    world.begin()
+    source, target = world.groups[1], world.groups[2]
+    copying = GroupOrder(1, Action.COPY_PARTITION, 2, 0, partition=MOVING)
+    for partition, is_whole in ((STAYING, False), (MOVING, True)):
+        assert took(source, 1, Action.HOLD_PARTITION) == ""
+        copied = carry(source.state, MOVING, is_sealed=False)
+        assert took(target, 1, Action.COPY_PARTITION, copied) == ""
+        parts_to_come(world, partition)
+        world.late.clear()
+        world.passes[2].carry_out(CHIEF, copying)
+        world.late[-1]()
+        assert world.said[2].is_whole is is_whole
 
 
 def test_a_group_that_has_just_been_made_is_asked_again() -> None:

@@ -205,7 +205,7 @@ class PushSenderScript(EndScript):
     def on_run_opened(self, run: RunFile, number: int) -> None:
         """The message itself is in the trace."""
 
-    def on_run_closed(self, run: RunFile, ends: Any) -> None:
+    def on_run_closed(self, run: RunFile, ends: Any, parts: Any = ()) -> None:
         self.trace.append(f"run {run.run} closed at { {_name(k): v for k, v in ends.items()} }")
 
     def on_topic_gone(self, run: int, name: Any, topic_id: str) -> None:

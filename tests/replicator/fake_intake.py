@@ -313,7 +313,7 @@ class FakeIntake:
     def tell_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """A run was closed."""
         for listener in self.watchers.of_session(session):
-            listener.on_run_closed(session, run_id, ends)
+            listener.on_run_closed(session, run_id, ends, frozenset())
 
     def tell_gone(self, number: int) -> None:
         """A topic was deleted."""

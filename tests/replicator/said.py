@@ -45,7 +45,7 @@ def message_of(kind: str, fields: tuple[str, ...]) -> AnyMessage | Ack:
             given[name] = kernels.scan(batch(text[4:].encode())).last_crc
         elif name == "start":
             given[name] = messages.Start[text]
-        elif name == "ends":
+        elif name in ("ends", "parts"):
             given[name] = tuple(_run_end(end) for end in text.split(","))
         else:
             try:

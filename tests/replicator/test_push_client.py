@@ -319,7 +319,7 @@ def test_an_input_that_no_node_takes_is_left_to_a_newer_run_that_waits(
         files.begin()
         second = files.append(batch(b"c"))
         await until_merged(client, SessionPosition(1, *second))
-        assert made.cluster.runs["s"]["run-0"].asked_ends == {FLIGHTS: first}
+        assert made.cluster.runs["s"]["run-0"].asked_ends == {FLIGHTS: first, OTHER: (0, 0)}
         assert client.status.lost == ()
         assert files.file(name=OTHER, run=0).read_bytes() == batch(b"b")
         await until(lambda: "NOT_AUTHORISED" in client.status.nodes[0].problems.get(OTHER, ""))

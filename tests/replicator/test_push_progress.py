@@ -54,6 +54,15 @@ def test_a_closed_run_is_acknowledged_to_its_end_but_not_merged() -> None:
     assert progress.ends == {0: {A: (1, 4)}}
 
 
+def test_what_is_named_and_not_there_is_not_acknowledged() -> None:
+    """A data group has yet to take its part of a closed run."""
+    progress, other = SessionProgress(), ("t", 7)
+    assert progress.close_run(0, {A: (1, 4), other: (0, 9)}, {}, {other})
+    assert progress.inputs[A].acknowledged == (0, 1, 4)
+    assert other not in progress.inputs
+    assert progress.ends == {0: {A: (1, 4), other: (0, 9)}}
+
+
 def test_what_is_gone_or_lost_is_so_for_its_run() -> None:
     progress = SessionProgress()
     assert progress.let_go(0, A)

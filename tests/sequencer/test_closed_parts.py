@@ -1,4 +1,4 @@
-"""What comes for a run of which a data group has closed its part, while group 0 has it open."""
+"""Requests for a run of which a data group has closed its part, and another has yet to."""
 
 from __future__ import annotations
 
@@ -12,17 +12,27 @@ from typing import Any
 import pytest
 
 from samelog.placement.changes import WantGroup
-from samelog.replicator.interfaces import RequestRefused
+from samelog.replicator.interfaces import OpenedInput, RequestRefused
 from samelog.replicator.watchers import Watchers
 from samelog.sequencer.cluster.presence import Presence
 from samelog.sequencer.data_groups.intake import RoutedIntake
 from samelog.sequencer.node import Node
+from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.placement import ChangePlacement, PlaceTopic
-from samelog.sequencer.state.tables.sessions import Run
+from samelog.sequencer.state.tables.sessions import CloseRun, OpenPlacedInput, Run
 from samelog.wire.errors import FaultCode
 from samelog.wire.push.effects import RollByte
+from samelog.wire.receiver import ResumePoint
 from tests.sequencer.cluster import RunWith, Session, batch, taken, until
 from tests.sequencer.test_data_groups import led, make_groups
+from tests.sequencer.test_ending import (
+    TOPIC,
+    begin,
+    close_with_parts,
+    data_group,
+    group_0,
+    open_run,
+)
 
 FIRST, SECOND = batch(b"a"), batch(b"b")
 RUN = "r" * 32
@@ -42,7 +52,7 @@ class Told:
         """A group has closed its part."""
         self.closed.append(dict(ends))
 
-    def on_run_closed(self, session: str, run_id: str, ends: Any) -> None:
+    def on_run_closed(self, session: str, run_id: str, ends: Any, parts: Any) -> None:
         """Group 0 has closed it."""
         self.over.append(run_id)
 
@@ -122,7 +132,11 @@ def test_who_is_to_have_a_partition_says_so_before_it_has(
     async def check_topic(topic_id: str | None) -> None:
         """It is there."""
 
+    async def note_input(*_: Any) -> None:
+        """Group 0 has noted it."""
+
     cluster: Any = SimpleNamespace(
+        note_input=note_input,
         open_run=None,
         open_topic=None,
         end_run=None,
@@ -135,6 +149,97 @@ def test_who_is_to_have_a_partition_says_so_before_it_has(
     with pytest.raises(RequestRefused) as caught:
         asyncio.run(opening)
     assert caught.value.code is code
+
+
+class Group:
+    """A data group's replica, which answers or does not."""
+
+    number = 1
+    first_input = 1 << 32
+
+    def __init__(self) -> None:
+        self.raft = SimpleNamespace(applied_index=5)
+        self.machine = data_group()
+        logs = SimpleNamespace(machine=self.machine, intake=self)
+        self.group_replica = SimpleNamespace(logs=logs)
+        self.asked = 0
+        self.is_led = False
+
+    async def open_placed(self, command: OpenPlacedInput, _listener: object) -> OpenedInput:
+        """As an intake does."""
+        self.asked += 1
+        if not self.is_led:
+            raise RequestRefused(FaultCode.NOT_READY, "no leader", "retry") from TimeoutError()
+        return OpenedInput(
+            input=7, topic_id=TOPIC, partitions=2, position=ResumePoint(0, 0), merged=(0, 0)
+        )
+
+    def routed(self, machine: StateMachine) -> RoutedIntake:
+        """The intake of a member that has this replica only. `machine`: of group 0."""
+
+        async def nothing(*_: object) -> None:
+            """All is known."""
+
+        async def note_input(session: str, run_id: str, *_: object) -> Run | None:
+            return machine.state.sessions.run_of(session, run_id)
+
+        cluster: Any = SimpleNamespace(
+            open_run=None,
+            open_topic=None,
+            end_run=None,
+            check_session=None,
+            check_topic=nothing,
+            note_input=note_input,
+            watchers=Watchers(),
+        )
+        groups: Any = SimpleNamespace(holding=lambda _: self, is_to_come=lambda _: True)
+        return RoutedIntake(cluster, machine, groups, Presence(0))
+
+
+async def asked_of(intake: RoutedIntake, run: str) -> OpenedInput | str:
+    """The answer to a publisher that opens the first partition in a run."""
+    try:
+        return await intake.open_input(
+            identity="i", session="s", run_id=run, topic="t", partition=0
+        )
+    except RequestRefused as refused:
+        return f"{refused.code.name}: {refused.message}"
+
+
+def test_a_group_that_does_not_answer_holds_up_no_other_request() -> None:
+    """Requests of a session are answered one after the other."""
+
+    async def body() -> None:
+        group, machine = Group(), group_0()
+        intake = group.routed(machine)
+        assert await asked_of(intake, "0") == "NOT_READY: no leader"
+        assert await asked_of(intake, "0") == "NOT_READY: data group 1 does not answer"
+        assert group.asked == 1
+        group.raft.applied_index += 1
+        group.is_led = True
+        opened = await asked_of(intake, "0")
+        assert isinstance(opened, OpenedInput)
+        assert (opened.input, group.asked) == (group.first_input | 7, 2)
+
+    asyncio.run(body())
+
+
+def test_a_group_is_not_asked_before_the_turn_of_a_run() -> None:
+    async def body() -> None:
+        group, machine = Group(), group_0()
+        group.is_led = True
+        intake = group.routed(machine)
+        close_with_parts(machine, 0, 1)
+        open_run(machine, 1)
+        told = await asked_of(intake, "1")
+        assert told == "NOT_READY: run 0 of session 's' comes to this group first"
+        assert not group.asked
+        assert isinstance(await asked_of(intake, "0"), OpenedInput)
+        begin(group.machine, 0)
+        group.machine.apply(CloseRun("s", "0", 2))
+        assert isinstance(await asked_of(intake, "1"), OpenedInput)
+
+    asyncio.run(body())
 
 
 def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(
@@ -179,8 +284,7 @@ def test_a_node_that_is_late_takes_nothing_for_a_part_that_is_closed(
         number = inputs[2].input & 0xFFFFFFFF
         await until(lambda: log.sessions.opened[number].runs() == [], "its files are gone")
         assert told.closed == [{("placed", 0): end}]
-        assert not told.over
-        assert not nodes[0].logs.machine.state.sessions.run_of("s", RUN).closed  # type: ignore[union-attr]
+        assert not part_of(nodes[0], 2).closed  # type: ignore[union-attr]
         again = await opened(intakes[2], 0)
         assert again.end == end
         await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from samelog.sequencer.cluster.ended_runs import EndedRuns
 from samelog.sequencer.events import Ends
 from samelog.sequencer.node import Node
 from samelog.sequencer.state.tables.sessions import (
-    ClosePlacedRun,
+    CloseRun,
     OpenInputCommand,
     OpenPlacedInput,
     OpenRunCommand,
@@ -70,7 +70,7 @@ def test_ends_are_used_once_all_are_known() -> None:
 def test_the_entry_that_closes_a_run_makes_no_call_for_each_end() -> None:
     machine, turns = wide_world(MANY).machine, Turns()
     numbers = [entry.partition for entry in machine.state.sessions.inputs_of(SESSION)]
-    closing = ClosePlacedRun(SESSION, "0", 7, [(number, 0, 9) for number in numbers])
+    closing = CloseRun(SESSION, "0", 7, [(number, 0, 9) for number in numbers])
     run = turns.count(lambda: machine.apply(closing))
     assert turns.calls < MANY / 4
     assert [end[1:] for end in run.ends] == [(0, 9)] * MANY

@@ -11,6 +11,7 @@ import pytest
 
 from samelog.format.positions import SessionPosition
 from samelog.format.steps import finished
+from samelog.placement.tasks import PlacementTask, TaskKind
 from samelog.placement.values import NewGroup
 from samelog.sequencer.data_groups import ending
 from samelog.sequencer.data_groups.ending import (
@@ -18,25 +19,33 @@ from samelog.sequencer.data_groups.ending import (
     UnsettledRuns,
     closed,
     closed_parts,
+    come_in_between,
+    comes_first,
     end_run,
     groups_of,
+    named_ends,
     overtaken,
+    parts_to_come,
 )
-from samelog.sequencer.raft.closing import CHECKED, HELD_UP_S, RunCloser
+from samelog.sequencer.raft.closing import AWAITED_S, CHECKED, HELD_UP_S, UNKNOWN, RunCloser
 from samelog.sequencer.raft.views import NodeView
 from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.tables.members import Member
 from samelog.sequencer.state.tables.placement import OpenPartition, PlaceTopic
+from samelog.sequencer.state.tables.session_index import SessionIndex
 from samelog.sequencer.state.tables.sessions import (
-    ClosePlacedRun,
+    PARTS_MOST,
+    RUNS_REMEMBERED,
     CloseRun,
+    Expire,
     OpenInputCommand,
     OpenPlacedInput,
     OpenRunCommand,
+    RetireSessionCommand,
 )
 from samelog.sequencer.state.tables.stages import StagedPart, StagedUnit
-from samelog.sequencer.state.tables.topics import CreateTopicCommand
+from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.two_phase import TwoPhase
 from samelog.sequencer.state.types import State
 
@@ -68,11 +77,16 @@ def data_group() -> StateMachine:
     return machine
 
 
-def begin(machine: StateMachine, number: int, stage: str | None = None) -> Any:
+def begin(machine: StateMachine, number: int, stage: str | None = None, *, after: int = -1) -> Any:
     """The run begins in the data group."""
-    return machine.apply(
-        OpenPlacedInput(SESSION, "d", "i", number, number, str(number), None, None, stage, TOPIC, 0)
-    )
+    run = SESSION, "d", "i", number, number, str(number), None, None, stage
+    return machine.apply(OpenPlacedInput(*run, TOPIC, 0, after))
+
+
+def close_with_parts(machine: StateMachine, number: int, *partitions: int) -> Any:
+    """Group 0 closes a run of which parts are yet to come."""
+    ends = [(partition, *END) for partition in partitions]
+    return machine.apply(CloseRun(SESSION, str(number), 2, ends, list(partitions)))
 
 
 class World:
@@ -118,9 +132,180 @@ def test_a_run_is_open_until_all_groups_have_ended_it() -> None:
     assert not world.proposed, "the ends of another run say nothing of this one"
     world.closer.closed_elsewhere(SESSION, "0", {("t", 0): END, ("t", 1): END})
     world.closer.close()
-    assert world.proposed == [ClosePlacedRun(SESSION, "0", 7, [(1, *END), (2, *END)])]
+    assert world.proposed == [CloseRun(SESSION, "0", 7, [(1, *END), (2, *END)])]
     run = world.machine.apply(world.proposed[0])
     assert [end[1:] for end in run.ends] == [END, END]
+    assert not run.to_come
+
+
+def test_no_group_holds_up_a_newer_run() -> None:
+    """One of two groups stands still. Group 0 closes the run where its sender said that it ends."""
+    world = World()
+    world.closer.run_ended(SESSION, "0", {("t", 0): END, ("t", 1): END})
+    world.closer.closed_elsewhere(SESSION, "0", {("t", 0): (0, 500)})
+    world.now = AWAITED_S - 0.1
+    world.closer.close()
+    assert not world.proposed, "a group that is well says where it ends"
+    world.now = AWAITED_S
+    world.closer.close()
+    assert world.proposed == [CloseRun(SESSION, "0", 7, [(1, 0, 500), (2, *END)], [2])]
+    world.machine.apply(world.proposed[0])
+    assert named_ends(world.machine.state, SESSION, "0") == {("t", 1): END}
+    assert world.closer.held_up == {2: [SESSION]}
+    assert open_run(world.machine, 1).number == 1
+    world.closer.closed_elsewhere(SESSION, "0", {("t", 0): END, ("t", 1): (0, 600)})
+    assert world.proposed[1:] == [CloseRun(SESSION, "0", 7, [(2, 0, 600)])]
+    run = world.machine.apply(world.proposed[1])
+    assert (run.ends, run.to_come) == ([(1, 0, 500), (2, 0, 600)], [])
+    assert world.closer.held_up == {}
+    world.closer.closed_elsewhere(SESSION, "0", {("t", 1): (0, 600)})
+    assert len(world.proposed) == 2
+
+
+def test_a_group_of_which_the_sender_named_nothing_holds_up_nothing() -> None:
+    world = World()
+    world.closer.run_ended(SESSION, "0", {("t", 0): END})
+    world.closer.closed_elsewhere(SESSION, "0", {("t", 0): END})
+    world.now = AWAITED_S
+    world.closer.close()
+    assert world.proposed == [CloseRun(SESSION, "0", 7, [(1, *END)])]
+
+
+@pytest.mark.parametrize(("end", "stage"), [(UNKNOWN, None), (END, "stage")])
+def test_what_only_its_group_knows_is_waited_for(end: Any, stage: str | None) -> None:
+    """The sender did not say where its run ends, or the batch is published as groups have it."""
+    world = World()
+    world.machine.state.sessions.by_name[SESSION].runs[-1].stage = stage
+    world.closer.run_ended(SESSION, "0", {("t", 0): END, ("t", 1): end})
+    world.closer.closed_elsewhere(SESSION, "0", {("t", 0): END})
+    world.now = 100 * AWAITED_S
+    world.closer.close()
+    assert not world.proposed
+    world.closer.closed_elsewhere(SESSION, "0", {("t", 1): END})
+    world.closer.close()
+    assert world.proposed == [CloseRun(SESSION, "0", 7, [(1, *END), (2, *END)])]
+
+
+def test_a_run_with_parts_to_come_is_not_forgotten() -> None:
+    machine = group_0()
+    close_with_parts(machine, 0, 2)
+    sessions = machine.state.sessions
+    for number in range(1, RUNS_REMEMBERED + 3):
+        assert open_run(machine, number).number == number
+        machine.apply(CloseRun(SESSION, str(number), 3))
+    session = sessions.by_name[SESSION]
+    assert session.runs[0].run_id == "0"
+    assert open_run(machine, 0) is session.runs[0], "its sender may ask for it"
+    assert session.forgotten == 2, "of the others"
+    assert machine.apply(Expire([], [(SESSION, session.idle_since_ms)])) == []
+    assert (SESSION in sessions.index.ended, [*sessions.index.parted]) == (False, [SESSION])
+    assert vars(SessionIndex.of(sessions)) == vars(sessions.index)
+    machine.apply(CloseRun(SESSION, "0", 9, [(2, *END)]))
+    assert (SESSION in sessions.index.ended, [*sessions.index.parted]) == (True, [])
+    assert session.idle_since_ms == 9
+    assert machine.apply(Expire([], [(SESSION, 9)]))
+
+
+def test_parts_of_some_runs_only_may_be_to_come() -> None:
+    machine = group_0()
+    for number in range(PARTS_MOST):
+        assert open_run(machine, number).number == number
+        close_with_parts(machine, number, 2)
+    refused = open_run(machine, PARTS_MOST)
+    assert isinstance(refused, Rejection)
+    assert refused.code == "PARTS_TO_COME"
+    machine.apply(CloseRun(SESSION, "5", 9, [(2, *END)]))
+    assert open_run(machine, PARTS_MOST).number == PARTS_MOST
+
+
+def test_what_a_retired_directory_has_does_not_come() -> None:
+    machine, group = group_0(), data_group()
+    begin(group, 0)
+    close_with_parts(machine, 0, 1)
+    machine.apply(RetireSessionCommand(SESSION))
+    session = machine.state.sessions.by_name[SESSION]
+    assert not session.has_parts_to_come
+    assert named_ends(machine.state, SESSION, "0") == {}
+    assert [*overtaken(group.state, machine.state, [SESSION])] == [(SESSION, "0")]
+    new = machine.apply(OpenRunCommand(SESSION, "new", "i", 0, "new", None, None))
+    assert comes_first(machine.state, session, new, 1) == -1
+
+
+def test_a_deleted_topic_does_not_come() -> None:
+    machine = group_0()
+    close_with_parts(machine, 0, 1, 2)
+    machine.apply(DeleteTopicCommand(TOPIC))
+    assert not machine.state.sessions.by_name[SESSION].has_parts_to_come
+    assert not parts_to_come(machine.state, 2)
+
+
+def test_a_group_takes_an_older_run_first_and_holds_up_no_other_group() -> None:
+    cluster, group = group_0(), data_group()
+    close_with_parts(cluster, 0, 1)
+    session = cluster.state.sessions.by_name[SESSION]
+    open_run(cluster, 1)
+    cluster.apply(CloseRun(SESSION, "1", 2))
+    newest = open_run(cluster, 2)
+    assert comes_first(cluster.state, session, newest, 1) == 0
+    assert comes_first(cluster.state, session, newest, 2) == -1
+    assert comes_first(cluster.state, session, session.runs[0], 1) == -1
+    late = begin(group, 2, after=0)
+    assert isinstance(late, Rejection)
+    assert late.code == "RUN_OPEN"
+    assert group.state.sessions.by_name == {}, "a rejected command changes nothing"
+    assert begin(group, 0).run == 0
+    group.apply(CloseRun(SESSION, "0", 2))
+    assert begin(group, 2, after=0).run == 2, "group 0 has yet to hear of it"
+
+
+def test_what_comes_with_a_partition_is_taken_first_too() -> None:
+    """The newer run is to begin in the group that the partition moves to."""
+    cluster = group_0()
+    close_with_parts(cluster, 0, 1)
+    session, newest = cluster.state.sessions.by_name[SESSION], open_run(cluster, 1)
+    task = PlacementTask(5, TaskKind.MOVE_PARTITION, 1, partition=1, target=2)
+    assert comes_first(cluster.state, session, newest, 2) == -1
+    cluster.state.placement.tasks[5] = task
+    assert comes_first(cluster.state, session, newest, 2) == 0
+
+
+def test_a_partition_moves_once_all_parts_of_closed_runs_are_there() -> None:
+    cluster = group_0()
+    assert not parts_to_come(cluster.state, 1)
+    close_with_parts(cluster, 0, 1)
+    assert parts_to_come(cluster.state, 1)
+    assert not parts_to_come(cluster.state, 2)
+    assert come_in_between(cluster.state, 1, 2), "a newer run would come with it"
+    assert not come_in_between(cluster.state, 2, 1)
+    cluster.apply(CloseRun(SESSION, "0", 3, [(1, *END)]))
+    assert not parts_to_come(cluster.state, 1)
+    assert not come_in_between(cluster.state, 1, 2)
+
+
+def test_a_part_that_was_to_come_is_told_until_group_0_knows() -> None:
+    """A newer run may have begun in the group meanwhile."""
+    cluster, group = group_0(), data_group()
+    close_with_parts(cluster, 0, 1, 2)
+    open_run(cluster, 1)
+    begin(group, 0)
+    assert not told_of(group, cluster)
+    group.apply(CloseRun(SESSION, "0", 2))
+    for number in (0, 1):
+        begin(group, number)
+        (told,) = told_of(group, cluster)
+        assert (told.run_id, [end.partition for end in told.ends]) == ("0", [0])
+    cluster.apply(CloseRun(SESSION, "0", 3, [(1, *END)]))
+    assert not told_of(group, cluster), "the other part is another group's"
+
+
+def test_a_group_closes_a_part_that_comes_where_it_was_said_to_end() -> None:
+    cluster, replica = group_0(), Replica()
+    close_with_parts(cluster, 0, 1)
+    open_run(cluster, 1)
+    begin(replica.machine, 0)
+    assert [*overtaken(replica.machine.state, cluster.state, [SESSION])] == [(SESSION, "0")]
+    replica.hears(cluster, "0", named_ends(cluster.state, SESSION, "0"))
+    assert replica.ended == [{("t", 0): END}]
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])

@@ -12,7 +12,11 @@ from samelog.sequencer.ingest.node_sessions import (
     session_of,
 )
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.sessions import CloseRun, OpenRunCommand, node_of
+from samelog.sequencer.state.tables.session_index import node_of
+from samelog.sequencer.state.tables.sessions import (
+    CloseRun,
+    OpenRunCommand,
+)
 
 
 def test_names_say_which_node() -> None:

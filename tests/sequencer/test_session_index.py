@@ -17,6 +17,7 @@ from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.expiry import crowded
 from samelog.sequencer.state.machine import StateMachine
+from samelog.sequencer.state.tables.session_index import SessionIndex
 from samelog.sequencer.state.tables.sessions import (
     CloseRun,
     Expire,
@@ -26,7 +27,6 @@ from samelog.sequencer.state.tables.sessions import (
     OpenRunCommand,
     RetireSessionCommand,
     Session,
-    SessionIndex,
 )
 from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
 

@@ -29,9 +29,11 @@ from samelog.sequencer.state.tables.groups import (
     SaveConsumerGroup,
     SaveGroup,
 )
+from samelog.sequencer.state.tables.sessions import CloseRun
 from samelog.sequencer.state.tables.topics import CreateTopicCommand
 from tests.patience import PATIENCE_S
 from tests.sequencer.cluster import RunWith, Session, batch, leader_of, offset, until
+from tests.sequencer.test_ending import group_0
 
 DELETE = DeleteTopic("t", confirm="t")
 
@@ -55,6 +57,15 @@ def test_members_count_whether_or_not_they_committed() -> None:
     machine.apply(SaveGroup("old", 1, Phase.STABLE, "consumer", "range", "m", [classic], [], [], 5))
     assert list(users_in_state(machine.state, "t")) == ["group new", "group old"]
     assert list(users_in_state(machine.state, "other")) == []
+
+
+def test_a_topic_that_parts_of_runs_are_yet_to_come_to_is_in_use() -> None:
+    """The publisher has records for it, and newer runs elsewhere."""
+    machine = group_0()
+    machine.apply(CloseRun("s", "0", 2, [(2, 0, 9)], [2]))
+    assert list(users_in_state(machine.state, "t")) == ["publisher s"]
+    machine.apply(CloseRun("s", "0", 3, [(2, 0, 9)]))
+    assert list(users_in_state(machine.state, "t")) == []
 
 
 def test_a_topic_with_an_open_run_stays(tmp_path: Path, run_with: RunWith) -> None:

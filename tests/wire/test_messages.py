@@ -135,7 +135,7 @@ def test_the_bytes_of_some_messages() -> None:
     assert encode_message(fault)[HEADER_BYTES:] == bytes.fromhex("94 03 0b a16d a172")
     closed = RunClosed("ab", (RunEnd("t", 0, 1, 2),))
     assert encode_message(closed)[HEADER_BYTES:] == bytes.fromhex(
-        "93 0e a26162 91 94 a174 00 01 02"
+        "94 0e a26162 91 94 a174 00 01 02 90"
     )
 
 

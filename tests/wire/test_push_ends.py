@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_files_that_vanish_before_they_are_sent_are_listed() -> None:
     """
     effects: list[PushEffect] = []
     sender = Sender(window_bytes=1000, read_bytes=100)
-    shipping: Any = RunInputs(None, None, None, effects, sender)  # type: ignore[arg-type]
+    shipping: Any = RunInputs(None, None, None, effects, sender, handles=count())  # type: ignore[arg-type]
     files: Any = SimpleNamespace(first=(0, 0), end=(5, 0), extent=lambda roll: None)
     shipped = ShippedInput(("t", 0), files)
     shipped.state, shipped.handle = InputState.SHIPPING, 1
@@ -68,7 +69,7 @@ def test_an_input_is_shipped_once_another_conversation_has_found_its_bytes() -> 
     """The node holds more of the input than was known of the files."""
     effects: list[PushEffect] = []
     sender = Sender(window_bytes=1000, read_bytes=100)
-    shipping: Any = RunInputs(None, None, None, effects, sender)  # type: ignore[arg-type]
+    shipping: Any = RunInputs(None, None, None, effects, sender, handles=count())  # type: ignore[arg-type]
     files: Any = SimpleNamespace(first=(0, 0), end=(0, 0), rolls=[0], may_have_more=False)
     shipped = ShippedInput(("t", 0), files)
     shipped.state, shipped.handle = InputState.AHEAD, 1

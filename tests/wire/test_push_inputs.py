@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from samelog.format.directory_files import RunFile
-from samelog.wire.bounds import Ack
+from samelog.wire.bounds import Ack, RunEnd
 from samelog.wire.effects import Send
-from samelog.wire.messages import SessionStartsAt
+from samelog.wire.errors import FaultCode
+from samelog.wire.messages import Refused, SessionStartsAt
 from samelog.wire.push.effects import InputState, Reached
-from samelog.wire.push.inputs import MAX_OPENING, RunInputs
+from samelog.wire.push.inputs import HELD_UP_S, MAX_OPENING, RunInputs
 from samelog.wire.push.topics import AskedTopics
 from samelog.wire.sender import Sender
 
@@ -23,7 +27,8 @@ def opening() -> tuple[RunInputs, Any, list[Any]]:
     """An input whose topic the node has named, and which is not bound yet."""
     effects: list[Any] = []
     anything: Any = SimpleNamespace()
-    inputs = RunInputs(anything, anything, anything, effects, Sender(window_bytes=1, read_bytes=1))
+    sender = Sender(window_bytes=1, read_bytes=1)
+    inputs = RunInputs(anything, anything, anything, effects, sender, handles=count())
     inputs.run = SimpleNamespace(run=0)  # type: ignore[assignment]
     shipped: Any = SimpleNamespace(
         handle=HANDLE,
@@ -82,7 +87,9 @@ def test_opening_an_input_costs_the_same_however_many_are_open() -> None:
     effects = list[Any]()
     sender = Sender(window_bytes=1, read_bytes=1)
     cluster: Any = SimpleNamespace()
-    inputs = RunInputs(session, cluster, AskedTopics(cluster, effects), effects, sender)
+    inputs = RunInputs(
+        session, cluster, AskedTopics(cluster, effects), effects, sender, handles=count()
+    )
     inputs.by_handle = Handles()
     inputs.begin_run(RunFile(run=0, run_id="r", started_ms=1), 0.0)
     for handle in range(len(names)):
@@ -91,3 +98,48 @@ def test_opening_an_input_costs_the_same_however_many_are_open() -> None:
         shipped = inputs.by_handle[handle]
         shipped.position = SessionStartsAt(handle, "id", 1, 0, 0)
         inputs.bound(shipped, 1.0, is_same=True)
+
+
+def unanswered(code: FaultCode, **files: Any) -> bool:
+    """Whether a run may end beside an input that a node refuses, once it has done so for long."""
+    tail: Any = SimpleNamespace(
+        layout=None, may_have_more=False, blocked=None, is_damaged=False, part_end=(0, 9)
+    )
+    vars(tail).update(files)
+    session: Any = SimpleNamespace(
+        is_current=lambda run: True,
+        to_ship=lambda run, name=None: [NAME],
+        tail=lambda run, name: tail,
+        topic_id=lambda name: None,
+    )
+    cluster: Any = SimpleNamespace(
+        is_given_up=lambda *_: False, note_refused=lambda *_: None, wanted_topics=dict
+    )
+    effects, sender = list[Any](), Sender(window_bytes=1, read_bytes=1)
+    topics = AskedTopics(cluster, effects)
+    inputs = RunInputs(session, cluster, topics, effects, sender, handles=count())
+    inputs.begin_run(RunFile(run=0, run_id="r", started_ms=1), 0.0)
+    (shipped,) = inputs.by_handle.values()
+    refusal = Refused(shipped.handle, code, "not now", "retry")
+    inputs.refused(shipped, refusal, HELD_UP_S - 0.5)
+    assert not inputs.is_complete
+    assert not inputs.is_held_up(HELD_UP_S - 0.1, is_listed=True)
+    assert inputs.ends() == (RunEnd(*NAME, 0, 9),)
+    return inputs.is_held_up(HELD_UP_S, is_listed=True)
+
+
+def test_a_run_ends_beside_an_input_whose_group_does_not_answer() -> None:
+    """It may never have been opened, and is not bound to a topic."""
+    assert unanswered(FaultCode.NOT_READY)
+
+
+def test_a_run_does_not_end_beside_what_is_refused_for_another_reason() -> None:
+    """The cluster may not know the input: group 0 would wait for it."""
+    assert not unanswered(FaultCode.OVER_QUOTA)
+    assert not unanswered(FaultCode.UNKNOWN_TOPIC)
+
+
+@pytest.mark.parametrize("files", [{"may_have_more": True}, {"blocked": "not a batch"}])
+def test_a_run_does_not_end_before_its_ends_are_known(files: dict[str, Any]) -> None:
+    """The cluster closes it at the ends that are named: what is behind them would be lost."""
+    assert not unanswered(FaultCode.NOT_READY, **files)

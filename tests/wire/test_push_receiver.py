@@ -219,6 +219,25 @@ def test_ends_that_come_in_parts_are_forgotten_with_a_run_that_closes_between_th
     assert talk.end.ends == {}
 
 
+def test_a_data_group_takes_its_part_of_a_run_that_is_closed() -> None:
+    """Group 0 has closed the run, and the next one is open beside it."""
+    made, end, other = talking(), (0, 50), ("flights", 1)
+    made.ask(OpenInput(1, *other, "run-0"))
+    made.end.run_closed("s", "run-0", {FLIGHTS: end, other: (0, 70)}, frozenset({other}))
+    parts = (RunEnd(*other, 0, 70),)
+    assert made.said() == [RunClosed("run-0", (RunEnd(*FLIGHTS, *end),), parts)]
+    assert made.end.taking(0) is None
+    assert made.end.taking(1) is not None
+    made.ask(OpenRun(1, "run-1"))
+    made.ask(OpenInput(2, *other, "run-0"))
+    assert made.end.taking(2) is not None, "it may be opened again"
+    made.ask(OpenInput(3, *FLIGHTS, "run-0"))
+    assert made.end.taking(3) is None, "of the rest nothing is to come"
+    made.end.part_closed("s", "run-0", {other: (0, 70)})
+    assert made.end.taking(1) is None
+    assert made.end.taking(2) is None
+
+
 def test_nothing_more_is_taken_of_a_part_that_a_group_has_closed() -> None:
     made, end = talking(), (0, 50)
     made.ask(OpenInput(1, "flights", 1, "run-0"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -380,7 +380,7 @@ class PushClient:
         """Carry in this run the bytes that runs before it did not take."""
         self.beside.recreation.run_opened(run.run, number)
 
-    def on_run_closed(self, run: RunFile, ends: RunEnds) -> None:
+    def on_run_closed(self, run: RunFile, ends: RunEnds, parts: Container[InputName] = ()) -> None:
         """Record which bytes of a closed run the cluster lacks, and schedule the removal of the
         others. If a part of the run ends in damage, begin the next part.
         """
@@ -392,10 +392,10 @@ class PushClient:
             with suppress(LogFormatError):
                 find_lost(self._session, run.run, name, ends.get(name, START))
         if self._session.goes_on(run):
-            self._progress.close_part(run.run, ends, layouts)
+            self._progress.close_part(run.run, ends, layouts, parts)
             self._progress.unfinished[run.run] = ends
             self._go_on()
-        elif self._progress.close_run(run.run, ends, layouts):
+        elif self._progress.close_run(run.run, ends, layouts, parts):
             if run.stage is None:
                 self._session.damage.closed.add(run.run_id)
             for name in names:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -35,7 +35,6 @@ from samelog.wire.push.effects import (
     ClusterKnowledge,
     FindBatch,
     Follow,
-    FollowNone,
     Forked,
     HoldersTold,
     HoldsDecided,
@@ -56,6 +55,7 @@ from samelog.wire.push.effects import (
     ShippedInput,
     StatusChanged,
     TopicTold,
+    Unfollow,
 )
 from samelog.wire.push.layout import Layout
 from samelog.wire.push.sender import PushSender
@@ -85,8 +85,10 @@ class PushEvents(ClusterKnowledge, Protocol):
     def on_run_opened(self, run: RunFile, number: int) -> None:
         """A node has opened a run, to which the cluster gave this number."""
 
-    def on_run_closed(self, run: RunFile, ends: RunEnds) -> None:
-        """The cluster has closed a run, or a part of it; told by every node."""
+    def on_run_closed(self, run: RunFile, ends: RunEnds, parts: Container[InputName] = ()) -> None:
+        """The cluster has closed a run, or a part of it; told by every node. `parts`: inputs that
+        are yet to come to data groups, and not committed up to their ends.
+        """
 
     def on_topic_gone(self, run: int, name: InputName, topic_id: str) -> None:
         """The cluster deleted the topic that an input was opened for."""
@@ -154,7 +156,7 @@ class PushConversation(ReplicatorHandler):
     @property
     def problems(self) -> dict[InputName, str]:
         """Inputs that cannot be shipped at the moment, and why."""
-        return self._sender.inputs.problems
+        return self._sender.problems
 
     def refuses(self, run: int, name: InputName) -> bool | None:
         """Whether the node will not take an input of this run; None if it has no say."""
@@ -183,10 +185,8 @@ class PushConversation(ReplicatorHandler):
 
     def reset_input(self, name: InputName) -> None:
         """An input is shipped differently from now on."""
-        shipped = self._sender.forget(name, self._now())
-        if shipped in self._followed:
-            tail, listener = self._followed.pop(shipped)
-            tail.remove_listener(listener)
+        self._sender.forget(name, self._now())
+        self._carry_out()
         self._guarded(partial(self._sender.session_changed, name=name))
 
     def tell_holds(self, parts: tuple[HeldPart, ...]) -> None:
@@ -215,7 +215,9 @@ class PushConversation(ReplicatorHandler):
 
     def _files_changed(self, shipped: ShippedInput) -> None:
         try:
-            if self._sender.inputs.files_changed(shipped):
+            sender = self._sender
+            inputs = sender.of(shipped) if sender.trailing else sender.inputs
+            if inputs.files_changed(shipped):
                 self._turn.work()
         except Exception as error:  # noqa: BLE001 - the seam: it ends the connection
             fail(self._connection, error)
@@ -264,7 +266,7 @@ class PushConversation(ReplicatorHandler):
         self._sender.closed()
         self._sender.effects.clear()
         self._waiting.clear()
-        self._follow_none()
+        self._unfollow(tuple(self._followed))
         self._on_over(error)
 
     # --- effects ------------------------------------------------------------------------------
@@ -282,7 +284,7 @@ class PushConversation(ReplicatorHandler):
                     self._connection.send(message)
                 case SendMore():
                     self._turn.work()
-                case Follow() | FollowNone() | LoseStart() | ListFiles():
+                case Follow() | Unfollow() | LoseStart() | ListFiles():
                     self._use_files(effect)
                 case Bind() | FindBatch() | BeginAt():
                     self._prepare(effect)
@@ -291,13 +293,13 @@ class PushConversation(ReplicatorHandler):
             if effects:
                 self._carry_out()
 
-    def _use_files(self, effect: Follow | FollowNone | LoseStart | ListFiles) -> None:
+    def _use_files(self, effect: Follow | Unfollow | LoseStart | ListFiles) -> None:
         """Follow, stop following, or list the session's files."""
         match effect:
             case Follow(shipped):
                 self._follow(shipped)
-            case FollowNone():
-                self._follow_none()
+            case Unfollow(inputs):
+                self._unfollow(inputs)
             case LoseStart(shipped):
                 self._followed[shipped][0].lose_start()
             case ListFiles(shipped):
@@ -311,8 +313,8 @@ class PushConversation(ReplicatorHandler):
                 self._events.on_status()
             case RunIsOpen(run, number):
                 self._events.on_run_opened(run, number)
-            case RunIsClosed(run, ends):
-                self._events.on_run_closed(run, ends)
+            case RunIsClosed(run, ends, parts):
+                self._events.on_run_closed(run, ends, parts)
             case InputIsGone(run, name, topic_id):
                 self._events.on_topic_gone(run, name, topic_id)
             case TopicTold(topic, partitions, is_checked):
@@ -350,7 +352,7 @@ class PushConversation(ReplicatorHandler):
 
     def _prepare(self, effect: Bind | FindBatch | BeginAt) -> None:
         """What comes before an input is shipped; what fails is tried again later."""
-        inputs, shipped = self._sender.inputs, effect.input
+        inputs, shipped = self._sender.of(effect.input), effect.input
         if shipped not in self._followed:
             return  # its run was closed meanwhile
         tail = self._followed[shipped][0]
@@ -370,7 +372,7 @@ class PushConversation(ReplicatorHandler):
             inputs.unreadable(shipped, str(error), self._now())
 
     async def _bind(self, effect: Bind) -> None:
-        inputs, shipped, tell = self._sender.inputs, effect.input, None
+        inputs, shipped, tell = self._sender.of(effect.input), effect.input, None
         try:
             is_same = await self._session.bind(shipped.name, effect.topic_id)
         except LogFormatError as error:
@@ -387,17 +389,18 @@ class PushConversation(ReplicatorHandler):
         tail.add_listener(listener)
         self._followed[shipped] = tail, listener
 
-    def _follow_none(self) -> None:
-        for tail, listener in self._followed.values():
-            tail.remove_listener(listener)
-        self._followed.clear()
+    def _unfollow(self, inputs: Iterable[ShippedInput]) -> None:
+        for shipped in inputs:
+            if shipped in self._followed:
+                tail, listener = self._followed.pop(shipped)
+                tail.remove_listener(listener)
 
     # --- shipping -----------------------------------------------------------------------------
 
     def _step(self) -> bool:
         """Send a piece, or look for one; False: there is no more, or the window is full."""
-        inputs = self._sender.inputs
-        step = inputs.next_step()
+        sender = self._sender
+        step = sender.next_step()
         match step:
             case None:
                 return False
@@ -407,22 +410,25 @@ class PushConversation(ReplicatorHandler):
                 self._scan(shipped)
             case _:
                 self._connection.send(step)
-        if self._sender.effects:
+        if sender.effects:
             self._carry_out()
-        return bool(inputs.sender.ready or inputs.unscanned)
+        if sender.trailing:
+            return sender.has_more
+        return bool(sender.inputs.sender.ready or sender.inputs.unscanned)
 
     def _scan(self, shipped: ShippedInput) -> None:
         """Look for more in an input's files."""
-        tail, listener = self._followed[shipped]
+        sender, (tail, listener) = self._sender, self._followed[shipped]
+        inputs = sender.of(shipped) if sender.trailing else sender.inputs
         try:
-            has_moved = tail.advance(listener)
-            self._sender.inputs.scanned(shipped, has_moved=has_moved)
+            inputs.scanned(shipped, has_moved=tail.advance(listener))
         except LogFormatError as error:
-            self._sender.inputs.unreadable(shipped, str(error), self._now())
+            inputs.unreadable(shipped, str(error), self._now())
 
     def _ship(self, wanted: ShipInput) -> None:
         shipped, roll, byte = wanted.input, wanted.roll, wanted.byte
-        inputs, tail = self._sender.inputs, self._followed[shipped][0]
+        sender, tail = self._sender, self._followed[shipped][0]
+        inputs = sender.of(shipped) if sender.trailing else sender.inputs
         try:
             read = tail.read_part if wanted.is_part else tail.read
             data = read(roll, byte, wanted.limit_bytes)
@@ -440,18 +446,19 @@ class PushConversation(ReplicatorHandler):
                 self._ship_part(wanted, data)
                 return
             self._connection.send_data(shipped.handle, roll, byte, data)
-            inputs.sender.sent(shipped.handle, size)
+            sender.inputs.sender.sent(shipped.handle, size)
 
     def _ship_part(self, wanted: ShipInput, data: bytes | memoryview) -> None:
         """The next part of a batch, or the first one if it is this batch's turn."""
-        inputs, handle = self._sender.inputs, wanted.input.handle
-        if not wanted.is_part and len(data) > inputs.takes_bytes:
-            text = f"a batch of {len(data)} bytes; the node takes up to {inputs.takes_bytes}"
-            inputs.unreadable(wanted.input, text, self._now())
-        elif wanted.is_part or inputs.sender.begin_part(handle, len(data)):
+        stream, handle = self._sender.inputs.sender, wanted.input.handle
+        takes = stream.takes_bytes
+        if not wanted.is_part and len(data) > takes:
+            text = f"a batch of {len(data)} bytes; the node takes up to {takes}"
+            self._sender.of(wanted.input).unreadable(wanted.input, text, self._now())
+        elif wanted.is_part or stream.begin_part(handle, len(data)):
             part = memoryview(data)[:PART_BYTES]
             self._connection.send_part(handle, wanted.roll, wanted.byte, part)
-            inputs.sender.sent(handle, len(part))
+            stream.sent(handle, len(part))
 
     def _rest(self) -> None:
         """All is sent that can be."""

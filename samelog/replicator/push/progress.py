@@ -134,22 +134,32 @@ class SessionProgress:
         return any(told)
 
     def close_run(
-        self, run: int, ends: RunEnds, layouts: Mapping[InputName, Layout | None]
+        self,
+        run: int,
+        ends: RunEnds,
+        layouts: Mapping[InputName, Layout | None],
+        parts: Container[InputName] = (),
     ) -> bool:
-        """The cluster has closed a run, so all of it is committed; whether that is news. The ends
-        are kept as `layouts` count them.
+        """The cluster has closed a run, so all of it is committed, but of the inputs in `parts`;
+        whether that is news. The ends are kept as `layouts` count them.
         """
         if run in self.ends:
             return False
         self.ends[run] = ends
-        self.close_part(run, ends, layouts)
+        self.close_part(run, ends, layouts, parts)
         return True
 
     def close_part(
-        self, run: int, ends: RunEnds, layouts: Mapping[InputName, Layout | None]
+        self,
+        run: int,
+        ends: RunEnds,
+        layouts: Mapping[InputName, Layout | None],
+        parts: Container[InputName] = (),
     ) -> None:
-        """The cluster has closed a part of a run, so all of it is committed."""
+        """The cluster has closed a part of a run: all of it is committed, except for `parts`."""
         for name, end in ends.items():
+            if name in parts:
+                continue
             self.reached_as(run, name, ((0, 0), end, (0, 0)), layouts.get(name))
 
     def merged_as(self, run: int, name: InputName, layout: Layout | None) -> RollByte:

@@ -45,7 +45,7 @@ from samelog.wire.messages import (
     RollSealed,
     SessionReleased,
 )
-from samelog.wire.push.effects import ProgressTold
+from samelog.wire.push.effects import InputName, ProgressTold
 from samelog.wire.push.receiver import PushReceiver, PushRequest
 from samelog.wire.push.windows import SESSION_WINDOW_BYTES
 from samelog.wire.refusals import RefusalsKept, RefusedBatch
@@ -353,11 +353,13 @@ class PushSession(ReplicatorHandler):
         if self._receiver.progressed(number, run, places, now, can_wait=can_wait):
             sender.schedule()
 
-    def on_run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
+    def on_run_closed(
+        self, session: str, run_id: str, ends: RunEnds, parts: frozenset[InputName]
+    ) -> None:
         """Pass it on, behind what was acknowledged before."""
         with failing(self._connection):
             self._shared.acks.send_channel(self._connection.number)
-            self._receiver.run_closed(session, run_id, ends)
+            self._receiver.run_closed(session, run_id, ends, parts)
             self._send()
 
     def on_session_retired(self, session_ids: Collection[str], why: ProtocolFault) -> None:

@@ -37,7 +37,12 @@ from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.parts import LogParts, RaftParts
 from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.sessions import Input, RetireSessionCommand, Session, node_of
+from samelog.sequencer.state.tables.session_index import node_of
+from samelog.sequencer.state.tables.sessions import (
+    Input,
+    RetireSessionCommand,
+    Session,
+)
 from samelog.sequencer.state.tables.topics import Topic
 from samelog.wire.errors import FaultCode
 from samelog.wire.holds import HeldPart

@@ -192,7 +192,7 @@ def _held_up(node: ServedNode) -> Iterator[str]:
         names = ", ".join(sessions[:SESSIONS_NAMED])
         more = f" and {len(sessions) - SESSIONS_NAMED} more" * (len(sessions) > SESSIONS_NAMED)
         yield (
-            f"data group {group} has not closed its part of runs that have ended: the next runs of "
+            f"data group {group} has not closed its part of runs that have ended: newer runs of "
             f"{names}{more} wait for it (samelog placement: does it have a leader?)"
         )
 

@@ -20,7 +20,10 @@ from samelog.replicator.pull.streams import ServedMerged
 from samelog.sequencer.admin.parts import ServedNode
 from samelog.sequencer.cluster.changes import ChangeRefused
 from samelog.sequencer.state.tables.groups import ConsumerGroupRecord
-from samelog.sequencer.state.tables.sessions import Input, node_of
+from samelog.sequencer.state.tables.session_index import node_of
+from samelog.sequencer.state.tables.sessions import (
+    Input,
+)
 from samelog.sequencer.state.types import State
 from samelog.wire.errors import FaultCode
 from samelog.wire.peer_messages import ReadersAsked
@@ -60,11 +63,13 @@ def users_in_state(state: State, topic: str) -> Iterator[str]:
 
 
 def _is_open(state: State, entry: Input) -> bool:
-    """Whether a publisher still writes the run of an input. Nodes write for Kafka clients."""
+    """Whether a publisher still writes the run of an input, or has a part of an ended run that is
+    yet to come. Nodes write for Kafka clients.
+    """
     session = state.sessions.by_name.get(entry.session)
-    newest = session.runs[-1] if session is not None and session.runs else None
-    is_newest = newest is not None and not newest.closed and newest.number == entry.run
-    return is_newest and node_of(entry.session) is None
+    runs = [] if session is None or node_of(session.name) is not None else session.runs
+    is_newest = bool(runs) and not runs[-1].closed and runs[-1].number == entry.run
+    return is_newest or any(entry.number in run.to_come for run in runs)
 
 
 def _uses(group: ConsumerGroupRecord, topic: str) -> bool:

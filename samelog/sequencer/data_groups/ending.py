@@ -1,10 +1,11 @@
 """The ends of publishers' runs that have bytes in data groups.
 
 A data group closes its part of a run by itself, where that is merged. Its leader says so until
-group 0, which waits for all of them, has closed the run. A run that group 0 has closed already, or
-that is not its session's newest, ends where the group has merged it. Group 0 waits for every group
-in which the session ever wrote: one that has nothing of a run begins it when it has ended, so that
-it can say where its part ends, and so that nothing of it can come later.
+group 0 knows. Group 0 waits a moment for every group in which the session ever wrote: one that has
+nothing of a run begins it when it has ended, so that it can say where its part ends, and so that
+nothing of it can come later. Without a group's word, group 0 closes the run where its sender said
+that it ends there, and the part is *yet to come*: the group takes it, up to that end, before
+anything of a newer run. A run that group 0 has closed otherwise ends where the group has merged it.
 
 Invariant: a data group is told that a run has ended only once all bytes that its sender named have
 a place in the group, or because a newer run is to begin.
@@ -23,13 +24,19 @@ from samelog.placement.values import PartitionPass
 from samelog.sequencer.events import Ends
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.sessions import CloseRun, OpenPlacedInput, Run, Session, node_of
+from samelog.sequencer.state.tables.session_index import node_of
+from samelog.sequencer.state.tables.sessions import (
+    CloseRun,
+    OpenPlacedInput,
+    Run,
+    Session,
+)
 from samelog.sequencer.state.types import State
 from samelog.wire.bounds import ENDS_TOLD, RunEnd
 from samelog.wire.peer_messages import PartOfRunClosed
 
 ALL_S = 60.0
-"""Then all sessions are looked at again, whatever was told of them."""
+"""After this time, the leader checks all sessions again."""
 
 
 def end_run(
@@ -55,8 +62,8 @@ def end_run(
 
 
 def begin_unused(replica: GroupReplica, cluster: StateMachine, session: str, run_id: str) -> None:
-    """Begin a run that has ended and of which nothing is here: where it ends is told then, as of
-    any other.
+    """Begin an ended run of which the group has nothing: the group reports its end like any
+    other.
     """
     machine, known = replica.logs.machine, cluster.state.sessions.by_name.get(session)
     run = _awaited(known)
@@ -67,7 +74,8 @@ def begin_unused(replica: GroupReplica, cluster: StateMachine, session: str, run
         partition = machine.state.partitions.by_number[noted]
         with suppress(NotLeader, Busy):
             place = partition.topic_id, partition.index
-            replica.raft.group.propose([opening_of(known, run, *place)])
+            after = comes_first(cluster.state, known, run, replica.seat.group)
+            replica.raft.group.propose([opening_of(known, run, *place, after=after)])
 
 
 def _awaited(session: Session | None) -> Run | None:
@@ -76,8 +84,70 @@ def _awaited(session: Session | None) -> Run | None:
     return None if run is None or run.closed or run.stage is not None else run
 
 
-def opening_of(session: Session, run: Run, topic_id: str, index: int) -> OpenPlacedInput:
-    """What begins a run of group 0 in a data group, with an input in one of its partitions."""
+def comes_first(cluster: State, session: Session, run: Run, group: int) -> int:
+    """The newest older run of which a part is yet to come to a data group; -1: there is none."""
+    for older in reversed(session.runs):
+        if older.number < run.number and older.to_come:
+            parts = _partitions(cluster, older)
+            if any(_is_for(cluster, group, number) for number in parts):
+                return older.number
+    return -1
+
+
+def _partitions(cluster: State, run: Run) -> list[int]:
+    """Those in which parts of a run are yet to come."""
+    return [cluster.sessions.inputs[number].partition for number in run.to_come]
+
+
+def _is_for(cluster: State, group: int, partition: int) -> bool:
+    """Whether a partition is in a group, by the table, or on its way to it."""
+    table = cluster.placement
+    return table.group_of(partition) == group or any(
+        (task.partition, task.target) == (partition, group) for task in table.tasks.values()
+    )
+
+
+def parts_to_come(cluster: State, partition: int) -> bool:
+    """Whether parts of runs are yet to come to a partition: it stays in its group until then."""
+    sessions = cluster.sessions
+    return any(
+        partition in _partitions(cluster, run)
+        for name in sessions.index.parted
+        for run in sessions.by_name[name].runs
+    )
+
+
+def come_in_between(cluster: State, group: int, partition: int) -> bool:
+    """Whether a group has yet to get parts of runs of sessions that write to a partition: newer
+    runs of these, which would come with it, have to wait.
+    """
+    sessions = cluster.sessions
+    return any(
+        _is_for(cluster, group, number)
+        for name in sessions.index.parted
+        if sessions.input_of(name, partition) is not None
+        for run in sessions.by_name[name].runs
+        for number in _partitions(cluster, run)
+        if number != partition
+    )
+
+
+def named_ends(cluster: State, session: str, run_id: str) -> Ends:
+    """Where a run that group 0 has closed ends in the partitions in which it is yet to come."""
+    run, found = cluster.sessions.run_of(session, run_id), Ends()
+    ends = {} if run is None else {number: (roll, byte) for number, roll, byte in run.ends}
+    for number in () if run is None else run.to_come:
+        partition = cluster.partitions.by_number[cluster.sessions.inputs[number].partition]
+        found[cluster.topics.by_id[partition.topic_id].name, partition.index] = ends[number]
+    return found
+
+
+def opening_of(
+    session: Session, run: Run, topic_id: str, index: int, *, after: int = -1
+) -> OpenPlacedInput:
+    """What begins a run of group 0 in a data group, with an input in one of its partitions.
+    `after`: as `comes_first` says.
+    """
     return OpenPlacedInput(
         session.name,
         session.session_id,
@@ -90,6 +160,7 @@ def opening_of(session: Session, run: Run, topic_id: str, index: int) -> OpenPla
         run.stage,
         topic_id,
         index,
+        after,
     )
 
 
@@ -134,7 +205,7 @@ def _lacks(machine: StateMachine, session: str, name: str, index: int) -> bool:
 
 
 def give_up_held(replica: GroupReplica, session: str, run_id: str) -> bool:
-    """Close a run that holds what nobody will publish; whether it is such a run."""
+    """Close a held run that will never be published; whether it is such a run."""
     run = replica.logs.machine.state.sessions.run_of(session, run_id)
     if run is None or not run.is_held:
         return False
@@ -168,7 +239,7 @@ class UnsettledRuns:
     """
 
     def __init__(self, state: Callable[[], State], cluster: StateMachine) -> None:
-        """`state`: of the data group; `cluster`: of group 0; both as they are here."""
+        """`state`: of the data group; `cluster`: of group 0; both as this member has them."""
         self._state = state
         self._cluster = cluster
         self._seen: tuple[State, State, PartitionPass | None] | None = None
@@ -197,12 +268,24 @@ class UnsettledRuns:
 
 
 def closed(state: State, cluster: State, sessions: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """(session, run id) of what is closed in a data group, and open in group 0."""
-    for session, run in _newest(state, sessions):
+    """(session, run id) of what is closed in a data group, and open in group 0 or yet to come, as
+    group 0 knows.
+    """
+    for session, newest in _newest(state, sessions):
         known = cluster.sessions.by_name.get(session.name)
-        newest = known.runs[-1] if known is not None and known.runs else None
-        if run.closed and newest is not None and newest.run_id == run.run_id and not newest.closed:
-            yield session.name, run.run_id
+        for run in () if known is None else known.runs:
+            if run.to_come or not run.closed:
+                own: Run | None = newest
+                if newest.run_id != run.run_id:
+                    own = state.sessions.run_of(session.name, run.run_id)
+                if own is not None and own.closed and _awaits(state, cluster, run):
+                    yield session.name, run.run_id
+
+
+def _awaits(state: State, cluster: State, run: Run) -> bool:
+    """Whether group 0 waits to hear where a data group has ended a run."""
+    own = state.partitions.by_number
+    return not run.closed or any(number in own for number in _partitions(cluster, run))
 
 
 def closed_parts(

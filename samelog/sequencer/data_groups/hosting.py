@@ -29,6 +29,7 @@ from samelog.sequencer.data_groups.ending import (
     give_up_forgotten,
     give_up_held,
     groups_of,
+    named_ends,
 )
 from samelog.sequencer.data_groups.keeping import ReplicaKeeper
 from samelog.sequencer.data_groups.leaders import KnownLeaders, Led
@@ -457,7 +458,8 @@ class DataGroups:
         known = cluster.state.sessions.by_name
         for session, run_id in over:
             if session in known and not give_up_held(parts, session, run_id):
-                finished(end_run(parts, cluster, session, run_id, {}))
+                ends = named_ends(cluster.state, session, run_id)
+                finished(end_run(parts, cluster, session, run_id, ends))
         if forgotten := {session: run for session, run in over if session not in known}:
             replica.spawn(give_up_forgotten(parts, cluster, forgotten, self._host.catch_up))
 

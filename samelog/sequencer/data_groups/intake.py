@@ -1,14 +1,16 @@
 """Session bytes for partitions wherever they are on this member: in group 0, or in a data group.
 
-Runs are group 0's, so is the word that one is closed. Numbers of inputs are this member's: those of
-data groups have the group's number in front. Implements replicator.interfaces.SessionIntake.
+Runs are group 0's, so is the word that one is closed: the next one may begin, in groups to which no
+part of an older one is yet to come. Numbers of inputs are this member's: those of data groups have
+the group's number in front. Implements replicator.interfaces.SessionIntake.
 
-Invariant: bytes are taken for a partition only by a replica of the group that the table names; a
-listener hears one word about the end of a run, when every group has ended its part.
+Invariant: bytes are taken for a partition only by a replica of the group that the table names, and
+of one run of a session after the other.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
@@ -22,19 +24,21 @@ from samelog.replicator.interfaces import (
 )
 from samelog.replicator.watchers import IntakeListener
 from samelog.sequencer.cluster.presence import Presence
-from samelog.sequencer.data_groups.ending import opening_of
+from samelog.sequencer.data_groups.ending import comes_first, opening_of
 from samelog.sequencer.data_groups.hosting import DataGroups
 from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.runs import GROUP_BITS
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.sessions import Run
+from samelog.sequencer.state.tables.sessions import OpenPlacedInput, Run
 from samelog.sequencer.state.tables.topics import Topic
 from samelog.wire.bounds import Holder
 from samelog.wire.errors import FaultCode
 from samelog.wire.receiver import ResumePoint
 
 _INPUT = (1 << GROUP_BITS) - 1
+SILENT_S = 5.0
+"""So long a group that has not answered, and applies nothing, is asked for nothing."""
 
 
 class RoutedIntake:
@@ -51,6 +55,10 @@ class RoutedIntake:
         self._machine = machine
         self._groups = groups
         self._presence = presence
+        self._silent: dict[int, tuple[float, int]] = {}
+        """Group that has not answered -> until when nothing is asked of it, and the last entry that
+        this member has applied.
+        """
         self.watchers = cluster.watchers
 
     def _of(self, number: int) -> tuple[Intake, int]:
@@ -118,27 +126,50 @@ class RoutedIntake:
         listener: IntakeListener | None,
     ) -> OpenedInput:
         number = topic.partition_numbers[partition]
-        replica = self._groups.holding(number)
         if not self._groups.is_to_come(number):
             raise HeldElsewhere(topic.name, partition, self._groups.holders(number))
+        run = await self._cluster.note_input(session, run_id, topic, partition)
+        replica = self._groups.holding(number)
         if (
             replica is None
             or number not in replica.group_replica.logs.machine.state.partitions.by_number
         ):
             text = f"partition {partition} of {topic.name!r} is being made here"
             raise RequestRefused(FaultCode.NOT_READY, text, "retry")
-        run = await self._cluster.note_input(session, run_id, topic, partition)
         known, intake = (
             self._machine.state.sessions.by_name[session],
             replica.group_replica.logs.intake,
         )
         opened = self._over_before(session, run, topic, partition, replica)
         if opened is None:
-            opening = opening_of(known, run, topic.topic_id, partition)
-            opened = await intake.open_placed(opening, listener)
+            after = comes_first(self._machine.state, known, run, replica.number)
+            opening = opening_of(known, run, topic.topic_id, partition, after=after)
+            self._check_turn(replica, opening)
+            try:
+                opened = await intake.open_placed(opening, listener)
+            except RequestRefused as refused:
+                if isinstance(refused.__cause__, TimeoutError):
+                    until = asyncio.get_running_loop().time() + SILENT_S
+                    self._silent[replica.number] = until, replica.raft.applied_index
+                raise
         elif listener is not None:
             self.watchers.watch_input(listener, intake.first_input | opened.input)
         return replace(opened, input=intake.first_input | opened.input)
+
+    def _check_turn(self, replica: DataReplica, opening: OpenPlacedInput) -> None:
+        """Raise RequestRefused without asking the group if an older run comes first, or if the
+        group has not answered: the other requests of the session wait for this one.
+        """
+        sessions = replica.group_replica.logs.machine.state.sessions
+        known = sessions.by_name.get(opening.session)
+        if opening.after >= (0 if known is None else known.next_number):
+            text = f"run {opening.after} of session {opening.session!r} comes to this group first"
+            raise RequestRefused(FaultCode.NOT_READY, text, "retry")
+        until, applied = self._silent.get(replica.number, (0.0, -1))
+        is_silent = replica.raft.applied_index == applied
+        if is_silent and asyncio.get_running_loop().time() < until:
+            text = f"data group {replica.number} does not answer"
+            raise RequestRefused(FaultCode.NOT_READY, text, "retry: does it have a leader?")
 
     def _over_before(
         self, session: str, run: Run, topic: Topic, partition: int, replica: DataReplica
@@ -152,6 +183,8 @@ class RoutedIntake:
             self._machine.state.sessions.input_of(session, number),
         )
         if not run.closed or there is None or noted is None or there.run <= run.number:
+            return None
+        if noted.number in run.to_come:
             return None
         if machine.state.sessions.run_of(session, run.run_id) is not None:
             return None

@@ -4,7 +4,8 @@ The target's leader gets what the source knows of the partition from the source'
 How far each group is, its leader tells whoever asked.
 
 Invariant: an order is carried out by an entry of the group that it is for, so asking twice does the
-same as asking once; what the target opens is what was sealed, for it does not change after that.
+same as asking once; what the target opens is what was sealed, for it does not change after that. No
+partition leaves a group that has yet to get parts of runs in it (rule sessions.60).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from samelog.format.errors import LogFormatError
 from samelog.placement.tasks import Action, GroupOrder
 from samelog.placement.values import PassStage
 from samelog.runtime.log import log_event
+from samelog.sequencer.data_groups.ending import come_in_between, parts_to_come
 from samelog.sequencer.group_replica import GroupReplica
 from samelog.sequencer.raft.views import NO_FILES
 from samelog.sequencer.state.tables.transfers import PassPartition
@@ -125,6 +127,8 @@ class PartitionPasses:
         task = self._cluster().placement.tasks.get(order.task)
         if task is None or task.target is None:
             return
+        if order.action is Action.SEAL_PARTITION and parts_to_come(self._cluster(), partition):
+            return
         if order.action in (Action.COPY_PARTITION, Action.OPEN_PARTITION):
             is_sealed = order.action is Action.OPEN_PARTITION
             self._ask(PassAsked(order.task, partition, task.group, task.target, is_sealed))
@@ -139,6 +143,7 @@ class PartitionPasses:
         stage = replica.logs.machine.state.transfers.pass_of(asked.task)
         number = 0 if stage is None else stage.value
         is_whole = stage is not None and self._is_whole(replica, asked.partition)
+        is_whole = is_whole and not come_in_between(self._cluster(), group, asked.partition)
         pauses = stage is PassStage.HELD and _is_compacted(replica, asked.partition)
         report = PassReport(group, asked.task, asked.partition, number, is_whole, pauses)
         if report == asked.told:

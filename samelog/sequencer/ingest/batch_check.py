@@ -23,7 +23,7 @@ from samelog.format.names import is_mirror_session
 from samelog.replicator.interfaces import RequestRefused
 from samelog.runtime.turn_budget import TurnBudget
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.sessions import node_of
+from samelog.sequencer.state.tables.session_index import node_of
 from samelog.sequencer.state.tables.topics import Topic
 from samelog.wire.errors import FaultCode
 

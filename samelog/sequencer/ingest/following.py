@@ -22,7 +22,10 @@ from samelog.runtime.loop import end_all
 from samelog.sequencer.ingest.intake import Intake
 from samelog.sequencer.ingest.peer_pulls import IntakeSink, PeerPulls
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.sessions import Input, node_of
+from samelog.sequencer.state.tables.session_index import node_of
+from samelog.sequencer.state.tables.sessions import (
+    Input,
+)
 from samelog.wire.errors import FaultCode, ProtocolFault
 from samelog.wire.receiver import ResumePoint
 

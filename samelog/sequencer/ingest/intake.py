@@ -24,7 +24,7 @@ from samelog.archiver.policy import CLEANUP_POLICY, is_compacted
 from samelog.format.batch import MAX_BATCH_BYTES_DEFAULT
 from samelog.format.compression import LIMIT_BYTES_DEFAULT
 from samelog.format.positions import SessionPosition
-from samelog.replicator.interfaces import RequestRefused, ResumePoint, RunEnds
+from samelog.replicator.interfaces import OpenedRun, RequestRefused, ResumePoint, RunEnds
 from samelog.replicator.watchers import Watchers
 from samelog.runtime.disk.syncer import Syncer
 from samelog.sequencer.events import IntakeEvents
@@ -508,8 +508,7 @@ class Intake(RunIntake):
         known = self._machine.state.sessions.by_name.get(session)
         newest = known.runs[-1] if known is not None and known.runs else None
         if newest is not None and newest.closed:
-            ends = self._opened(newest).ends
-            self._tell_closed(session, newest.run_id, ends)
+            self._tell_closed(session, newest.run_id, self._opened(newest))
             self._due.to_release.update(
                 entry.number for entry in self._machine.state.sessions.inputs_of(session)
             )
@@ -521,13 +520,14 @@ class Intake(RunIntake):
         for listener in self.watchers.of_session(session):
             listener.on_session_retired(known.fenced_ids, why)
 
-    def _tell_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
-        """A data group closes its part; that all groups have closed theirs, group 0 says."""
+    def _tell_closed(self, session: str, run_id: str, closed: OpenedRun) -> None:
+        """A data group closes its part; that the next run may begin, group 0 says."""
+        ends = closed.ends
         for listener in self.watchers.of_session(session):
             if self.first_input:
                 listener.on_part_closed(session, run_id, ends)
             else:
-                listener.on_run_closed(session, run_id, ends)
+                listener.on_run_closed(session, run_id, ends, closed.parts)
         for verdict_listener in tuple(self._verdict_listeners):
             verdict_listener.on_run_closed(session, run_id, ends)
 

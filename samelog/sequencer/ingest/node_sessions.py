@@ -16,7 +16,7 @@ from samelog.config.authorisation import NODE_PREFIX
 from samelog.replicator.interfaces import RequestRefused
 from samelog.sequencer.events import Ends
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.sessions import node_of
+from samelog.sequencer.state.tables.session_index import node_of
 from samelog.wire.errors import FaultCode
 
 GONE_S = 10.0

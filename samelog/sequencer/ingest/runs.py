@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 
 from samelog.format.names import check_session_name, check_topic_name
@@ -26,7 +26,8 @@ from samelog.sequencer.events import Ends, IntakeEvents
 from samelog.sequencer.ingest.node_sessions import check_owner
 from samelog.sequencer.ingest.quotas import QuotaKeeper
 from samelog.sequencer.ingest.refusals import answered, refused
-from samelog.sequencer.raft.proposer import Proposer
+from samelog.sequencer.raft.closing import UNKNOWN
+from samelog.sequencer.raft.proposer import PROPOSE_TIMEOUT_S, Proposer
 from samelog.sequencer.state.command_base import Rejection
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
@@ -43,6 +44,8 @@ from samelog.typed.enforcing import is_checked
 from samelog.wire.errors import FaultCode
 
 CLOSE_WAIT_S = 30.0
+ANSWERS_S = 3.0
+"""A data group that is well opens an input sooner. Other requests of the session wait meanwhile."""
 GROUP_BITS = 32
 """A member's number of an input has the number of its group in front of so many bits."""
 
@@ -111,7 +114,7 @@ class RunIntake(ABC):
             outcome = await self._propose(command)
             if not isinstance(outcome, Rejection):
                 return self._opened(self._known_run(session, run_id))
-            if outcome.code == "RUN_FORGOTTEN":  # closed, and nobody knows where: nothing is taken
+            if outcome.code == "RUN_FORGOTTEN":  # closed, its ends are forgotten: nothing is taken
                 return OpenedRun(run, closed=True, ends={})
             if outcome.code != "RUN_OPEN" or asyncio.get_running_loop().time() > deadline:
                 raise refused(outcome)
@@ -135,14 +138,16 @@ class RunIntake(ABC):
 
     def _opened(self, run: Run) -> OpenedRun:
         ends: dict[tuple[str, int], tuple[int, int]] = {}
-        state = self._machine.state
+        state, parts = self._machine.state, set[tuple[str, int]]()
         for number, roll, byte in run.ends:
             entry = state.sessions.inputs.get(number)
             if entry is not None:
                 partition = state.partitions.by_number[entry.partition]
                 name = state.topics.by_id[partition.topic_id].name
                 ends[name, partition.index] = (roll, byte)
-        return OpenedRun(run.number, run.closed, ends)
+                if number in run.to_come:
+                    parts.add((name, partition.index))
+        return OpenedRun(run.number, run.closed, ends, frozenset(parts))
 
     async def _close_open_run(self, wanted: OpenRunCommand, deadline: float) -> None:
         """A newer run wants to start: end the open one at what reached the cluster, and wait for
@@ -155,7 +160,7 @@ class RunIntake(ABC):
             return
         if wanted.number <= machine.state.sessions.by_name[session].forgotten:
             return
-        self.end_run(session, run.run_id, {})
+        self.end_run(session, run.run_id, dict.fromkeys(self._names_of(session), UNKNOWN))
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._run_waiters.setdefault(session, []).append(future)
         try:
@@ -165,6 +170,13 @@ class RunIntake(ABC):
             message = f"run {run.number} of session {session!r} is not closed yet"
             remedy = f"retry: it closes once it is merged{self._groups_of(session)}"
             raise RequestRefused(FaultCode.NOT_READY, message, remedy) from None
+
+    def _names_of(self, session: str) -> Iterator[tuple[str, int]]:
+        """The partitions that a session wrote to."""
+        state = self._machine.state
+        for entry in state.sessions.inputs_of(session):
+            partition = state.partitions.by_number[entry.partition]
+            yield state.topics.by_id[partition.topic_id].name, partition.index
 
     def _groups_of(self, session: str) -> str:
         """Where else a session's bytes are merged, for people."""
@@ -246,7 +258,7 @@ class RunIntake(ABC):
         """
         place = command.session, command.run_id, command.topic_id, command.partition
         if self._find_entry(*place) is None:
-            outcome = await self._propose(command)
+            outcome = await self._propose(command, within_s=ANSWERS_S)
             if isinstance(outcome, Rejection):
                 raise refused(outcome)
         topic = self._machine.state.topics.by_id.get(command.topic_id)
@@ -314,9 +326,9 @@ class RunIntake(ABC):
             return None
         return machine.state.sessions.input_of(session, partition.number)
 
-    async def _propose(self, command: AnyCommand) -> object:
+    async def _propose(self, command: AnyCommand, *, within_s: float = PROPOSE_TIMEOUT_S) -> object:
         with answered():
-            return await self._proposer.propose(command)
+            return await self._proposer.propose(command, longer_s=within_s - PROPOSE_TIMEOUT_S)
 
     def refusals_kept(self, number: int, run_number: int, roll: int, start: int) -> None:
         """The sender has kept what was refused, up to the batch that begins there."""

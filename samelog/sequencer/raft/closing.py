@@ -1,12 +1,15 @@
 """Which runs are over: everything of them is merged, and no node that can be reached holds more.
 
-A run may have bytes in data groups, too. Each of these ends its part by itself; group 0 closes the
-run once all have (docs/groups.md).
+A run may have bytes in data groups, too. Each of these ends its part by itself, and group 0 closes
+the run once all have. It waits only for a moment for a group whose end of the run the sender named:
+that part is yet to come then, and the group takes it before anything of a newer run
+(docs/groups.md).
 
 A run may have thousands of inputs: a turn of the event loop checks a bounded number of them, and
 the next one continues there.
 
-Invariant: what a run's sender named, or a reachable node holds, is merged before the run is closed.
+Invariant: what a run's sender named in this group, or a reachable node holds, is merged before the
+run is closed in this group.
 """
 
 from __future__ import annotations
@@ -24,10 +27,14 @@ from samelog.sequencer.raft.group import RaftGroup
 from samelog.sequencer.raft.views import NodeView
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
-from samelog.sequencer.state.tables.sessions import ClosePlacedRun, CloseRun, Input, Session
+from samelog.sequencer.state.tables.sessions import CloseRun, Input, Run, Session
 
 HELD_UP_S = 10.0
 """A data group that is well closes its part of a run in a second or two."""
+AWAITED_S = 3.0
+"""So long group 0 waits for the groups whose ends of a run the sender has named."""
+UNKNOWN = (0, 0)
+"""The end of a run in a partition of a data group that only the group knows."""
 CHECKED = 200
 """Ends and inputs of an ended run that are checked in one turn of the loop."""
 
@@ -44,6 +51,10 @@ class _Check:
     """The next one of `inputs`."""
     passed: int = 0
     """Inputs before it, in a row, that are merged up to what is known of them."""
+    to_come: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Partitions for whose groups group 0 waits no more, and where the sender says that the run
+    ends there.
+    """
     there: frozenset[int] = field(default_factory=frozenset)
     """The nodes whose positions count."""
 
@@ -96,7 +107,7 @@ class RunCloser:
         if run is None or run.closed:
             self._forget(session)
             return False
-        if self.ended.get(session) != (run_id, ends):  # it is told again each second
+        if self.ended.get(session) != (run_id, ends):  # repeated each second
             self.ended[session] = (run_id, ends)
         if self._since.get(session, ("", 0.0))[0] != run_id:
             self._since[session] = run_id, self._clock.now()
@@ -108,15 +119,28 @@ class RunCloser:
         self._since.pop(session, None)
 
     def closed_elsewhere(self, session: str, run_id: str, ends: Ends) -> None:
-        """A data group has closed its part of a run, here."""
-        known, machine = self._elsewhere.get(session), self._machine
+        """A data group has closed its part of a run at these ends; told until group 0 knows."""
+        told = {n: end for name, end in ends.items() if (n := self._number_of(*name)) is not None}
+        run = self._machine.state.sessions.run_of(session, run_id)
+        if run is not None and run.closed:
+            settled = [(n, *told[n]) for n in self._to_come(run) if n in told]
+            if settled:
+                self._is_proposed(CloseRun(session, run_id, self._clock.wall_ms(), settled))
+            return
+        known = self._elsewhere.get(session)
         found = known[1] if known is not None and known[0] == run_id else {}
-        for (name, index), end in ends.items():
-            topic = machine.state.topics.named(name)
-            partition = None if topic is None else machine.state.partition_of(topic.topic_id, index)
-            if partition is not None:
-                found[partition.number] = end
-        self._elsewhere[session] = run_id, found
+        self._elsewhere[session] = run_id, found | told
+
+    def _number_of(self, name: str, index: int) -> int | None:
+        """The number of a partition, if there is one."""
+        topic = self._machine.state.topics.named(name)
+        partition = topic and self._machine.state.partition_of(topic.topic_id, index)
+        return partition.number if partition else None
+
+    def _to_come(self, run: Run) -> set[int]:
+        """The partitions in which parts of a closed run are yet to come."""
+        inputs = self._machine.state.sessions.inputs
+        return {inputs[number].partition for number in run.to_come}
 
     def run_changed(self, session: str) -> None:
         """A run of the session was opened or closed."""
@@ -151,22 +175,27 @@ class RunCloser:
 
     @property
     def held_up(self) -> dict[int, list[str]]:
-        """Data group -> sessions whose ended run it has not closed its part of for long: while it
-        stands still, their next runs wait. As the leader of group 0 knows.
+        """Data group -> sessions whose ended run it has not closed its part of for long: what is
+        newer of them waits, in that group or, if their ends are not known, everywhere. As the
+        leader of group 0 knows.
         """
-        placement, now = self._machine.state.placement, self._clock.now()
-        found: dict[int, list[str]] = {}
-        for name, (run_id, since) in sorted(self._since.items()):
-            run = self._machine.state.sessions.open_run_of(name)
-            if now - since < HELD_UP_S or run is None or run.run_id != run_id:
-                continue
-            numbers = {each.partition for each in self._machine.state.sessions.inputs_of(name)}
-            for group in {
-                placement.group_of(number)
-                for number in numbers - self._ends_elsewhere(name, run_id).keys()
-                if number in placement.partitions
-            }:
+        placement, found = self._machine.state.placement, dict[int, list[str]]()
+        for name, numbers in sorted(self._awaited().items()):
+            for group in {placement.group_of(n) for n in numbers if n in placement.partitions}:
                 found.setdefault(group, []).append(name)
+        return found
+
+    def _awaited(self) -> dict[str, set[int]]:
+        """Session -> the partitions in which an ended run has not been closed for long."""
+        sessions, now, found = self._machine.state.sessions, self._clock.now(), {}
+        for name, (run_id, since) in self._since.items():
+            run = sessions.open_run_of(name)
+            if now - since >= HELD_UP_S and run is not None and run.run_id == run_id:
+                numbers = {each.partition for each in sessions.inputs_of(name)}
+                found[name] = numbers - self._ends_elsewhere(name, run_id).keys()
+        for name in sessions.index.parted:
+            parts = map(self._to_come, sessions.by_name[name].runs)
+            found[name] = found.get(name, set()).union(*parts)
         return found
 
     # --- what it proposes -------------------------------------------------------------------------
@@ -202,13 +231,13 @@ class RunCloser:
             return False
         return True
 
-    def _closing(self, name: str, run_id: str) -> AnyCommand:
-        now_ms, placed = self._clock.wall_ms(), self._machine.state.placement.partitions
-        numbers = [entry.partition for entry in self._machine.state.sessions.inputs_of(name)]
-        if placed.keys().isdisjoint(numbers):
-            return CloseRun(name, run_id, now_ms)
-        ends = self._ends_elsewhere(name, run_id)
-        return ClosePlacedRun(name, run_id, now_ms, [(n, *end) for n, end in ends.items()])
+    def _closing(self, name: str, run_id: str) -> CloseRun:
+        ends, check = self._ends_elsewhere(name, run_id), self.checks.get(name)
+        later = {} if check is None else check.to_come
+        to_come = [number for number in later if number not in ends]
+        told = [(number, *end) for number, end in ends.items()]
+        told += [(number, *later[number]) for number in to_come]
+        return CloseRun(name, run_id, self._clock.wall_ms(), told, to_come)
 
     def _ends_elsewhere(self, name: str, run_id: str) -> dict[int, tuple[int, int]]:
         known = self._elsewhere.get(name)
@@ -227,7 +256,7 @@ class RunCloser:
 
     def _wholly_merged(self, session: Session, ends: Ends) -> bool:
         """Whether every byte of the open run that a reachable node holds, or the sender named, is
-        merged. What the sender named may have no input here yet. False, too, while the check has to
+        merged. What the sender named may have no input yet. False, too, while the check has to
         continue in the next turn.
         """
         check = self._check_of(session.name, ends)
@@ -278,30 +307,47 @@ class RunCloser:
         if entry is None:  # its topic was deleted
             return True
         if entry.partition in self._machine.state.placement.partitions:
-            run_id = session.runs[-1].run_id
-            return entry.partition in self._ends_elsewhere(session.name, run_id)
+            run = session.runs[-1]
+            if entry.partition in self._ends_elsewhere(session.name, run.run_id):
+                return True
+            end = self._end_of(entry, ends)
+            if not self._may_come_later(run, session.name, end):
+                return False
+            if end is not None:
+                self.checks[session.name].to_come[entry.partition] = end
+            return True
         if self._planner.place(entry) != entry.place:
             return False
         return all(self._reached(entry, end) for end in self._known_ends(entry, ends))
 
     def _is_unopened(self, session: Session, name: str, index: int) -> bool:
         """Whether the sender named bytes of a partition that it has yet to open."""
-        machine = self._machine
-        topic = machine.state.topics.named(name)
-        partition = None if topic is None else machine.state.partition_of(topic.topic_id, index)
-        if partition is None:
+        number = self._number_of(name, index)
+        if number is None:
             return False
-        return machine.state.sessions.input_of(session.name, partition.number) is None
+        return self._machine.state.sessions.input_of(session.name, number) is None
 
-    def _known_ends(self, entry: Input, ends: Ends) -> list[SessionPosition]:
+    def _may_come_later(self, run: Run, session: str, end: tuple[int, int] | None) -> bool:
+        """Whether group 0 waits no more for the part of a run that a data group has. The sender
+        named where it ends, or nothing: then it has nothing there. A batch that is staged is
+        published as the groups have it.
+        """
+        is_awaited = self._clock.now() < self._since[session][1] + AWAITED_S
+        return run.stage is None and end != UNKNOWN and not is_awaited
+
+    def _end_of(self, entry: Input, ends: Ends) -> tuple[int, int] | None:
+        """Where the sender says that an input ends."""
         partition = self._machine.state.partitions.by_number[entry.partition]
         topic = self._machine.state.topics.by_id[partition.topic_id]
+        return ends.get((topic.name, partition.index))
+
+    def _known_ends(self, entry: Input, ends: Ends) -> list[SessionPosition]:
         known = [
             view.places[entry.number]
             for node, view in self._views.items()
             if self._is_there(node) and entry.number in view.places
         ]
-        said = ends.get((topic.name, partition.index))
+        said = self._end_of(entry, ends)
         return known if said is None else [*known, SessionPosition(entry.run, *said)]
 
     def _reached(self, entry: Input, end: SessionPosition) -> bool:

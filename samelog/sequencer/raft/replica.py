@@ -47,7 +47,6 @@ from samelog.sequencer.state.tables.placement import (
 from samelog.sequencer.state.tables.resets import HardReset, SoftReset
 from samelog.sequencer.state.tables.schemas import SetSchemaCommand
 from samelog.sequencer.state.tables.sessions import (
-    ClosePlacedRun,
     CloseRun,
     Expire,
     Input,
@@ -76,7 +75,7 @@ from samelog.sequencer.state.units.transactions import TRANSACTION_COMMANDS
 
 log = logging.getLogger(__name__)
 
-RunChange = OpenRunCommand | CloseRun | RetireSessionCommand | OpenPlacedInput | ClosePlacedRun
+RunChange = OpenRunCommand | CloseRun | RetireSessionCommand | OpenPlacedInput
 RUN_CHANGES = get_args(RunChange)
 PLACED = (PlaceTopic, PlacePartitions)
 GROWTH = (CreateTopicCommand, AddPartitions, *PLACED, OpenPartition)

@@ -29,8 +29,8 @@ from samelog.sequencer.state.tables.mirrors import FollowSource
 from samelog.sequencer.state.tables.partitions import Checkpoint
 from samelog.sequencer.state.tables.placement import LowerOffsets, PlaceTopic
 from samelog.sequencer.state.tables.resets import HardReset, SoftReset
+from samelog.sequencer.state.tables.session_index import SessionIndex
 from samelog.sequencer.state.tables.sessions import (
-    ClosePlacedRun,
     CloseRun,
     Expire,
     ForgetRefused,
@@ -38,7 +38,6 @@ from samelog.sequencer.state.tables.sessions import (
     OpenPlacedInput,
     OpenRunCommand,
     RetireSessionCommand,
-    SessionIndex,
 )
 from samelog.sequencer.state.tables.topics import CreateTopicCommand, DeleteTopicCommand
 from samelog.sequencer.state.types import STATE_VERSION, State
@@ -57,7 +56,6 @@ from samelog.sequencer.state.units.recovered_offsets import lower_offsets
 from samelog.sequencer.state.units.resets import reset
 from samelog.sequencer.state.units.schemas import SCHEMA_CHANGES
 from samelog.sequencer.state.units.sessions import (
-    close_placed_run,
     close_run,
     expire,
     open_input,
@@ -160,7 +158,6 @@ APPLY: dict[type, Callable[[State, Any], Any]] = {
     OpenInputCommand: open_input,
     OpenPlacedInput: open_placed_input,
     CloseRun: close_run,
-    ClosePlacedRun: close_placed_run,
     RetireSessionCommand: retire_session,
     Expire: expire,
     Checkpoint: lambda state, command: state.partitions.agree(command),

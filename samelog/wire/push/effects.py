@@ -198,6 +198,8 @@ class ShippedInput:
     position: SessionStartsAt | None = None
     """The node's, while it is not known whether both sides have the same bytes before it."""
     reason: str = ""
+    unanswered_since: float = 0.0
+    """Since when the group of its partition has not answered, while the node does not take it."""
     refused_since: float | None = None
     lacking_since: float | None = None
     """Since when the node has wanted older bytes than there are."""
@@ -209,8 +211,10 @@ class Follow(msgspec.Struct, frozen=True):
     input: ShippedInput
 
 
-class FollowNone(msgspec.Struct, frozen=True):
-    """The files of no input matter any more."""
+class Unfollow(msgspec.Struct, frozen=True):
+    """The files of these inputs do not matter any more."""
+
+    inputs: tuple[ShippedInput, ...]
 
 
 class Bind(msgspec.Struct, frozen=True):
@@ -274,10 +278,13 @@ class RunIsOpen(msgspec.Struct, frozen=True):
 
 
 class RunIsClosed(msgspec.Struct, frozen=True):
-    """The cluster has closed a run, or a part of it; told by every node."""
+    """The cluster has closed a run, or a part of it; told by every node. `parts`: inputs that are
+    yet to come to data groups, and not committed up to their ends.
+    """
 
     run: RunFile
     ends: RunEnds
+    parts: frozenset[InputName] = frozenset()
 
 
 class InputIsGone(msgspec.Struct, frozen=True):
@@ -344,7 +351,7 @@ PushEffect = (
     Send
     | SendMore
     | Follow
-    | FollowNone
+    | Unfollow
     | Bind
     | FindBatch
     | BeginAt

@@ -11,6 +11,7 @@ given; nothing of an input goes to a topic of another id than the run has begun 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from samelog.format.directory_files import RunFile
@@ -22,7 +23,6 @@ from samelog.wire.messages import (
     Close,
     OpenInput,
     Refused,
-    RollSealed,
     SessionReleased,
     SessionStartsAt,
 )
@@ -32,7 +32,6 @@ from samelog.wire.push.effects import (
     ClusterKnowledge,
     FindBatch,
     Follow,
-    FollowNone,
     Forked,
     InputIsGone,
     InputName,
@@ -45,20 +44,21 @@ from samelog.wire.push.effects import (
     RollByte,
     RunEnds,
     RunFiles,
-    ScanInput,
     SessionView,
-    ShipInput,
     ShippedInput,
     StatusChanged,
+    Unfollow,
 )
 from samelog.wire.push.topics import AskedTopics
 from samelog.wire.receiver import check_common
-from samelog.wire.sender import ReadRange, Sender
+from samelog.wire.sender import Sender
 
 MAX_OPENING = 64
 ANSWER_S = 60.0
 """The node may have to wait for its cluster before it answers."""
 RETRY_S = 1.0
+HELD_UP_S = 3.0
+"""An input whose group has not answered for so long does not keep a run from being ended."""
 PLACED_S = 10.0
 """Partitions move seldom."""
 GIVE_UP_S = 10.0
@@ -81,7 +81,7 @@ class OpenHandle(NamedTuple):
 
 
 class RunInputs:
-    """The inputs of the run that is shipped on one connection; without a run there are none."""
+    """The inputs of one run that is shipped on a connection; without a run there are none."""
 
     def __init__(
         self,
@@ -90,17 +90,22 @@ class RunInputs:
         topics: AskedTopics,
         effects: list[PushEffect],
         sender: Sender,
+        *,
+        handles: Iterator[int],
     ) -> None:
+        """`handles`: numbers that were never used on this connection."""
         self.run: RunFile | None = None
         """The run that is open at the node."""
+        self.parts: dict[InputName, RollByte] | None = None
+        """Of a closed run: the inputs that are yet to come to data groups, with their ends; None:
+        the run is open.
+        """
         self.sender = sender
-        self.takes_bytes = 0
-        """How long a batch the node takes."""
         self._session = session
         self._cluster = cluster
         self._topics = topics
         self._effects = effects
-        self._next_handle = 0
+        self.handles = handles
         self._inputs: dict[InputName, ShippedInput] = {}
         self.by_handle: dict[int, ShippedInput] = {}
         """The inputs that were not let go."""
@@ -114,13 +119,13 @@ class RunInputs:
         self._named: RunEnds = {}
         """The ends of the run in the newest EndRun."""
 
+    def another(self) -> RunInputs:
+        """The inputs of another run on the same connection: there are none yet."""
+        given = self._session, self._cluster, self._topics, self._effects, self.sender
+        return RunInputs(*given, handles=self.handles)
+
     def _send(self, message: AnyMessage) -> None:
         self._effects.append(Send(message))
-
-    def new_handle(self) -> int:
-        """A number that was never used on this connection."""
-        self._next_handle += 1
-        return self._next_handle - 1
 
     # --- questions ----------------------------------------------------------------------------
 
@@ -173,23 +178,37 @@ class RunInputs:
         self.open_new_inputs(now)
 
     def leave_run(self) -> dict[InputName, OpenHandle]:
-        """ShipInput nothing more of the run; the handles that stay, for their acknowledgements."""
-        kept = {
-            shipped.name: OpenHandle(handle, shipped.topic_id)
-            for handle, shipped in self.by_handle.items()
-        }
-        for handle in self.by_handle:
-            self.sender.remove(handle)
-        for shipped in self._inputs.values():
-            shipped.state, shipped.handle, shipped.position = InputState.GONE, -1, None
-        self._inputs.clear()
-        self.by_handle.clear()
-        self._opening.clear()
-        self._waiting.clear()
-        self.unscanned.clear()
+        """Ship nothing more of the run; the handles that stay, for their acknowledgements."""
+        kept = self.leave(tuple(self._inputs))
         self.run = None
-        self._effects.append(FollowNone())
         return kept
+
+    def leave(self, names: Iterable[InputName]) -> dict[InputName, OpenHandle]:
+        """Ship nothing more of these inputs; the handles that stay, for their acknowledgements."""
+        kept: dict[InputName, OpenHandle] = {}
+        left = [self._inputs.pop(name) for name in names if name in self._inputs]
+        for shipped in left:
+            if shipped.handle >= 0:
+                kept[shipped.name] = OpenHandle(shipped.handle, shipped.topic_id)
+                self._drop_handle(shipped)
+            self.unscanned.pop(shipped, None)
+            shipped.state, shipped.handle, shipped.position = InputState.GONE, -1, None
+        self._waiting = deque(each for each in self._waiting if each.state is not InputState.GONE)
+        self._effects.append(Unfollow(tuple(left)))
+        return kept
+
+    def has(self, shipped: ShippedInput) -> bool:
+        """Whether an input is one of these."""
+        return self._inputs.get(shipped.name) is shipped
+
+    def is_wanted(self, name: InputName) -> bool:
+        """Whether an input of the run may still be shipped."""
+        return self.parts is None or name in self.parts
+
+    @property
+    def names(self) -> list[InputName]:
+        """The inputs that are open, or will be opened."""
+        return list(self._inputs)
 
     def open_new_inputs(self, now: float, name: InputName | None = None) -> None:
         """Open session partitions of the run, or this one of them, that are not open yet."""
@@ -197,8 +216,8 @@ class RunInputs:
         if not self._session.is_current(self._run()):
             return  # this part is closed; the node is about to say so
         for each in self._session.to_ship(run, name):
-            if each not in self._inputs:
-                shipped = ShippedInput(each, self._session.tail(run, each))
+            if each not in self._inputs and self.is_wanted(each):
+                shipped = ShippedInput(each, self._session.tail(run, each), unanswered_since=now)
                 self._inputs[each] = shipped
                 self._waiting.append(shipped)
                 self._effects.append(Follow(shipped))
@@ -212,7 +231,7 @@ class RunInputs:
     def _open_some(self, now: float) -> None:
         while self._waiting and len(self._opening) < MAX_OPENING:
             shipped = self._waiting.popleft()
-            shipped.handle = self.new_handle()
+            shipped.handle = next(self.handles)
             self.by_handle[shipped.handle] = shipped
             shipped.state, shipped.since = InputState.OPENING, now
             self._opening.add(shipped.handle)
@@ -228,6 +247,8 @@ class RunInputs:
             patience_s = PLACED_S if shipped.state is InputState.ELSEWHERE else RETRY_S
             is_out = shipped.state in (InputState.BLOCKED, InputState.ELSEWHERE)
             if is_out and now >= shipped.since + patience_s:
+                if shipped.state is InputState.BLOCKED and shipped.files.may_have_more:
+                    self.unscanned[shipped] = None  # its end may be wanted before it is shipped
                 shipped.state, shipped.since = InputState.WAITING, now
                 self._waiting.append(shipped)
             elif shipped.state is InputState.OPENING and now >= shipped.since + ANSWER_S:
@@ -305,13 +326,16 @@ class RunInputs:
         shipped.position = None
         shipped.state = InputState.SHIPPING
         self.sender.add(shipped.handle, position.roll, position.byte)
-        self._offer(shipped)
+        self.offer(shipped)
         self._effects.append(SendMore())
 
     # --- leaving ------------------------------------------------------------------------------
 
     def refused(self, shipped: ShippedInput, message: Refused, now: float) -> None:
         """The node will not take this input for now."""
+        is_taken = shipped.state in (InputState.AHEAD, InputState.SHIPPING)
+        if is_taken or message.code is not FaultCode.NOT_READY:
+            shipped.unanswered_since = now
         self._drop_handle(shipped)
         if message.code is FaultCode.NOT_LEADER:
             shipped.refused_since = None
@@ -349,6 +373,7 @@ class RunInputs:
         if shipped is not None:
             self._close_handle(shipped)
             shipped.state = InputState.GONE
+            self.unscanned.pop(shipped, None)
             if shipped in self._waiting:
                 self._waiting.remove(shipped)
         return shipped
@@ -374,7 +399,6 @@ class RunInputs:
         self.by_handle.pop(shipped.handle, None)
         self._opening.discard(shipped.handle)
         self.sender.remove(shipped.handle)
-        self.unscanned.pop(shipped, None)
         self._early.pop(shipped.handle, None)
         shipped.handle, shipped.position = -1, None
 
@@ -389,7 +413,7 @@ class RunInputs:
         self.unscanned[shipped] = None
         return True
 
-    def _offer(self, shipped: ShippedInput) -> None:
+    def offer(self, shipped: ShippedInput) -> None:
         """Tell the sender how far the file reaches that it is sending. If that file is gone, list
         all: it was released, or is missing.
         """
@@ -401,24 +425,6 @@ class RunInputs:
         if extent is not None and extent.end >= stream.byte:
             self.sender.available(shipped.handle, roll, extent.end, next_file=extent.next_file)
 
-    def next_step(self) -> ShipInput | ScanInput | RollSealed | None:
-        """What to do next: ship, look for more, say that a roll is sent; None: nothing, or the
-        window is full.
-        """
-        wanted = self.sender.next_read()
-        if wanted is None:
-            if self.unscanned and self.sender.has_room:
-                shipped = next(iter(self.unscanned))
-                del self.unscanned[shipped]
-                return ScanInput(shipped)
-            return None
-        shipped = self.by_handle[wanted.handle]
-        if isinstance(wanted, ReadRange):
-            place = wanted.file, wanted.byte
-            return ShipInput(shipped, *place, wanted.limit_bytes, is_part=wanted.is_part)
-        self._offer(shipped)
-        return RollSealed(wanted.handle, wanted.file, wanted.length)
-
     def scanned(self, shipped: ShippedInput, *, has_moved: bool = True) -> None:
         """An input's files were scanned, by this conversation or just before by another one.
         `has_moved`: this one found a piece more; there may be yet more, but others come first.
@@ -426,8 +432,8 @@ class RunInputs:
         if shipped.state is InputState.AHEAD:
             self._resume(shipped)
         elif shipped.state is InputState.SHIPPING:
-            self._offer(shipped)
-        elif shipped.state is not InputState.ELSEWHERE:  # of which the end is to be told
+            self.offer(shipped)
+        elif shipped.state is InputState.GONE:  # of others, EndRun names the end
             return
         self.unscanned.pop(shipped, None)
         if has_moved and shipped.files.may_have_more:
@@ -452,7 +458,7 @@ class RunInputs:
         elif first > self.sender.position(shipped.handle):
             self._send(SessionReleased(shipped.handle, *first))
             self.sender.jump(shipped.handle, *first)
-            self._offer(shipped)
+            self.offer(shipped)
         else:
             return False
         return True
@@ -482,9 +488,27 @@ class RunInputs:
     def scan_all(self, now: float) -> None:
         """List all files of a finished run once more."""
         self.open_new_inputs(now)
+        readable = InputState.AHEAD, InputState.SHIPPING, InputState.ELSEWHERE
         for shipped in self._inputs.values():
-            if shipped.state in (InputState.AHEAD, InputState.SHIPPING, InputState.ELSEWHERE):
+            is_gone = shipped.state is InputState.GONE
+            if shipped.state in readable or not (is_gone or shipped.files.is_damaged):
                 self.unscanned[shipped] = None
+
+    def is_held_up(self, now: float, *, is_listed: bool) -> bool:
+        """Whether all of the run was sent except for inputs whose groups have not answered for a
+        while: they do not hold up the next run. Once all files are listed, those of these inputs
+        must be known to their ends.
+        """
+        return not self.unscanned and all(
+            self._is_sent(shipped)
+            or self._is_left_behind(shipped)
+            or (self._is_unanswered(shipped, now) and not (is_listed and _has_unknown(shipped)))
+            for shipped in self._inputs.values()
+        )
+
+    def _is_unanswered(self, shipped: ShippedInput, now: float) -> bool:
+        is_out = shipped.state in (InputState.OPENING, InputState.BLOCKED, InputState.WAITING)
+        return is_out and now >= shipped.unanswered_since + HELD_UP_S
 
     @property
     def is_complete(self) -> bool:
@@ -532,15 +556,26 @@ class RunInputs:
         )
 
     def ends(self) -> tuple[RunEnd, ...]:
-        """Where the files end that the cluster is to have, whichever nodes have the partition."""
-        return tuple(
-            RunEnd(*name, *_end_of_bytes(shipped.files))
-            for name, shipped in sorted(self._inputs.items())
-            if self._has_end(shipped)
-        )
+        """Where the files end that the cluster is to have, whichever nodes have the partition. An
+        input that is left behind ends at (0, 0): only its group knows how much of it is there.
+        """
+        found = []
+        for name, shipped in sorted(self._inputs.items()):
+            if shipped.state is InputState.GONE:
+                continue
+            is_left_behind = self._is_left_behind(shipped)
+            end = (0, 0) if is_left_behind else _end_of_bytes(shipped.files)
+            if is_left_behind or end > (0, 0):
+                found.append(RunEnd(*name, *end))
+        return tuple(found)
 
     def _has_end(self, shipped: ShippedInput) -> bool:
         return shipped.state is not InputState.GONE and not self._is_left_behind(shipped)
+
+
+def _has_unknown(shipped: ShippedInput) -> bool:
+    """Whether an input's files may hold more than is known."""
+    return shipped.files.may_have_more or shipped.files.blocked is not None
 
 
 def by_name(ends: tuple[RunEnd, ...]) -> RunEnds:

@@ -43,6 +43,8 @@ MAX_HANDLES = 1 << 16
 """Open at once."""
 MAX_RUNS = 16
 """Open at once: a publisher ends one before it opens the next."""
+PARTED_RUNS = 64
+"""Closed runs with parts that are yet to come, of which inputs may be opened."""
 UPGRADE = "publish with a newer version of samelog"
 ABOUT_BYTES = frozenset({FaultCode.TOPIC_GONE, FaultCode.INVALID_BATCH, FaultCode.TOO_MANY})
 """What is wrong with the bytes of one input only: its handle ends, not the session."""
@@ -55,11 +57,14 @@ PushRequest = OpenRun | OpenInput | OpenTopic | EndRun | Close
 
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """The number the cluster gave to a run; `ends` counts only when it is closed."""
+    """The number the cluster gave to a run; `ends` counts only when it is closed. `parts`: those of
+    the ends that data groups have yet to reach.
+    """
 
     number: int
     closed: bool
     ends: RunEnds = field(default_factory=dict)
+    parts: frozenset[InputName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,9 +195,11 @@ class PushReceiver:
             raise ProtocolFault(FaultCode.TOO_MANY, text, "end some first")
 
     def _forget_runs(self, run_id: str) -> None:
-        """Forget closed runs: a publisher that opens a run opens no inputs of earlier ones."""
+        """Forget closed runs of which a publisher that opens another run opens no inputs."""
+        parted = [known for known, run in self._runs.items() if run.closed and run.parts]
+        kept = {run_id, *parted[-PARTED_RUNS:]}
         self._runs = {
-            known: run for known, run in self._runs.items() if known == run_id or not run.closed
+            known: run for known, run in self._runs.items() if known in kept or not run.closed
         }
 
     def _admit_input(self, request: OpenInput) -> bool:
@@ -249,9 +256,9 @@ class PushReceiver:
         """The cluster knows the run."""
         self._runs[request.run_id] = opened
         if opened.closed:
-            self._end_inputs(request.run_id, opened.ends)
-        ends = _run_ends(opened.ends) if opened.closed else ()
-        self.messages.append(RunOpened(request.run_id, opened.number, opened.closed, ends))
+            self._end_inputs(request.run_id, opened)
+        told = _told_ends(opened) if opened.closed else ((), ())
+        self.messages.append(RunOpened(request.run_id, opened.number, opened.closed, *told))
 
     def input_opened(self, request: OpenInput, opened: OpenedInput, now: float) -> None:
         """The intake takes an input, or tells how far it is, if its run is closed. What is known of
@@ -259,7 +266,8 @@ class PushReceiver:
         """
         handle, run = request.handle, self._runs[request.run_id]
         name = request.topic, request.partition
-        end = run.ends.get(name, (0, 0)) if run.closed else opened.end
+        is_over = run.closed and name not in run.parts
+        end = run.ends.get(name, (0, 0)) if is_over else opened.end
         position, committed = opened.position, opened.merged
         if end is not None:
             position, committed = ResumePoint(*end, NO_BATCH, 0), end
@@ -376,14 +384,22 @@ class PushReceiver:
         """Of what the sender has kept what was refused; None: the handle has ended."""
         return self._inputs.get(handle)
 
-    def run_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
-        """Tell it, once; nothing more is taken for the run."""
+    def run_closed(
+        self,
+        session: str,
+        run_id: str,
+        ends: RunEnds,
+        parts: frozenset[InputName] = frozenset(),
+    ) -> None:
+        """Tell it, once; nothing more is taken for the run, but parts that are yet to come to data
+        groups.
+        """
         run = self._runs.get(run_id)
         if session != self.session or run is None or run.closed:
             return
-        self._runs[run_id] = replace(run, closed=True, ends=ends)
-        self._end_inputs(run_id, ends)
-        self.messages.append(RunClosed(run_id, _run_ends(ends)))
+        closed = self._runs[run_id] = replace(run, closed=True, ends=ends, parts=parts)
+        self._end_inputs(run_id, closed)
+        self.messages.append(RunClosed(run_id, *_told_ends(closed)))
 
     def part_closed(self, session: str, run_id: str, ends: RunEnds) -> None:
         """Nothing more is taken of what is named; the run goes on."""
@@ -392,12 +408,14 @@ class PushReceiver:
                 if held.run_id == run_id and held.name in ends:
                     held.end = ends[held.name]
 
-    def _end_inputs(self, run_id: str, ends: RunEnds) -> None:
-        """The inputs of a closed run take nothing more; only their progress is told."""
+    def _end_inputs(self, run_id: str, closed: OpenedRun) -> None:
+        """The inputs of a closed run take nothing more, except for parts that are yet to come;
+        the others report progress only.
+        """
         self.ends.pop(run_id, None)
         for held in self._inputs.values():
-            if held.run_id == run_id:
-                held.end = ends.get(held.name, (0, 0))
+            if held.run_id == run_id and held.name not in closed.parts:
+                held.end = closed.ends.get(held.name, (0, 0))
 
     def topic_gone(self, number: int) -> None:
         """The handles of the topic's inputs end."""
@@ -419,9 +437,11 @@ class PushReceiver:
         self._acks.close(self.opened.channel)
 
 
-def _run_ends(ends: RunEnds) -> tuple[RunEnd, ...]:
-    """Ends as they go over the wire."""
-    return tuple(RunEnd(*name, *place) for name, place in sorted(ends.items()))
+def _told_ends(run: OpenedRun) -> tuple[tuple[RunEnd, ...], tuple[RunEnd, ...]]:
+    """The ends of a closed run, and those of parts, as they go over the wire."""
+    ends = [RunEnd(*name, *place) for name, place in sorted(run.ends.items())]
+    parts = tuple(end for end in ends if end[:2] in run.parts)
+    return tuple(end for end in ends if end[:2] not in run.parts), parts
 
 
 def _starts_at(handle: int, opened: OpenedInput, position: ResumePoint) -> SessionStartsAt:

@@ -2,16 +2,14 @@
 one partition.
 
 Invariant: of a session at most one run is open in a group, its newest; one that was closed never
-opens again there, unless a partition that moves in brings it.
+opens again there, unless a partition that moves in brings it. In group 0, no run that has parts
+which are yet to come to data groups is forgotten.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
 
 import msgspec
 
@@ -21,6 +19,7 @@ from samelog.format.numbers import Unsigned32
 from samelog.format.positions import SessionPosition
 from samelog.sequencer.state.command_base import Command, Rejection, WhyNot
 from samelog.sequencer.state.instructions import Range, Verdict, VoidRecordsCommand
+from samelog.sequencer.state.tables.session_index import SessionIndex
 from samelog.wire.refusals import RefusedBatch
 
 
@@ -46,11 +45,17 @@ class OpenInputCommand(Command, frozen=True, tag=4):
 
 
 class CloseRun(Command, frozen=True, tag=5):
-    """End a session's open run where it is merged: later bytes of that run never count."""
+    """End a session's open run where it is merged: later bytes of that run never count. In group 0,
+    `ends` are the ends of the run's parts in data groups, as (partition, roll, byte). Of a run that
+    is closed, they are those of parts that were yet to come.
+    """
 
     session: str
     run_id: str
     at_ms: int = -1
+    ends: list[tuple[Unsigned32, int, int]] = msgspec.field(default_factory=list)
+    to_come: list[Unsigned32] = msgspec.field(default_factory=list)
+    """Partitions of `ends` whose groups have yet to merge the run up to there."""
 
 
 class RetireSessionCommand(Command, frozen=True, tag=8):
@@ -79,17 +84,8 @@ class OpenPlacedInput(Command, frozen=True, tag=79):
     stage: str | None
     topic_id: str
     partition: Unsigned32
-
-
-class ClosePlacedRun(Command, frozen=True, tag=73):
-    """In group 0: as CloseRun, of a run that has bytes in data groups, which ended their parts at
-    (partition, roll, byte).
-    """
-
-    session: str
-    run_id: str
-    at_ms: int
-    ends: list[tuple[Unsigned32, int, int]]
+    after: int = -1
+    """The newest older run that has a part which is yet to come to the group; -1: none has."""
 
 
 class Expire(Command, frozen=True, tag=14):
@@ -116,13 +112,15 @@ SessionCommand = (
     | CloseRun
     | RetireSessionCommand
     | OpenPlacedInput
-    | ClosePlacedRun
     | Expire
     | ForgetRefused
 )
 
 RUNS_REMEMBERED = 64
-"""Closed runs kept per session, so that a late sender learns where its run ended."""
+"""Closed runs kept per session, so that a late sender learns where its run ended; and those with
+parts that are yet to come."""
+PARTS_MOST = 32
+"""Closed runs of a session that may have parts which are yet to come."""
 _VERDICTS = frozenset(Verdict)
 
 
@@ -141,6 +139,8 @@ class Run(msgspec.Struct):
     stage: str | None = None
     """What its records are staged for: nothing of it is merged before that is published."""
     published: bool = False
+    to_come: list[int] = []
+    """Of a closed run: the inputs in data groups that have yet to reach their ends."""
 
     def close(self, inputs: Iterable[Input]) -> None:
         """It ends where the session's inputs are now."""
@@ -202,7 +202,15 @@ class Session(msgspec.Struct):
             return "SESSION_CONFLICT", text
         if self.runs and not self.runs[-1].closed:
             return "RUN_OPEN", f"session {self.name!r} has an open run"
+        if sum(bool(run.to_come) for run in self.runs) >= PARTS_MOST:
+            text = f"data groups have yet to take parts of {PARTS_MOST} runs of {self.name!r}"
+            return "PARTS_TO_COME", text
         return None
+
+    @property
+    def has_parts_to_come(self) -> bool:
+        """Whether data groups have yet to take parts of closed runs."""
+        return any(run.to_come for run in self.runs)
 
     @property
     def next_number(self) -> int:
@@ -221,16 +229,20 @@ class Session(msgspec.Struct):
         )
         self.runs.append(run)
         self.idle_since_ms = -1
-        for old in self.runs[:-RUNS_REMEMBERED]:
-            self.forgotten = max(self.forgotten, old.asked)
-        del self.runs[:-RUNS_REMEMBERED]
+        older = self.runs[:-RUNS_REMEMBERED]
+        for old in older:
+            if not old.to_come:
+                self.forgotten = max(self.forgotten, old.asked)
+        self.runs[:-RUNS_REMEMBERED] = [old for old in older if old.to_come]
         return run
 
     def retire(self) -> None:
-        """Fence its directory."""
+        """Fence its directory: no group waits for what only that directory has."""
         if not self.retired:
             self.retired = True
             self.fenced_ids.append(self.session_id)
+        for run in self.runs:
+            run.to_come = []
 
     @property
     def is_staged(self) -> bool:
@@ -373,6 +385,9 @@ class SessionsTable(msgspec.Struct, dict=True):
             return Rejection("RUN_OPEN", text)
         if command.number < session.next_number:
             return Rejection("RUN_CLOSED", f"run {command.number} was closed in this group")
+        if command.after >= session.next_number:
+            text = f"run {command.after} of session {command.session!r} comes to this group first"
+            return Rejection("RUN_OPEN", text)
         self.by_name[command.session] = session
         session.session_id, session.identity = command.session_id, command.identity
         run = session.begin(command, command.number, command.asked)
@@ -399,11 +414,34 @@ class SessionsTable(msgspec.Struct, dict=True):
         return entry
 
     def close_run(self, command: CloseRun, run: Run) -> None:
-        """End a run where the session's inputs are."""
+        """End a run where the session's inputs are, and where data groups end their parts of it."""
+        places = self.index.places_of(command.session)
+        for partition, roll, byte in command.ends:
+            if partition in places:  # a call for each of thousands would take a long turn
+                entry = self.inputs[places[partition]]
+                entry.roll, entry.byte = roll, byte
         run.close(self.inputs_of(command.session))
+        run.to_come = [places[each] for each in command.to_come if each in places]
         session = self.by_name[command.session]
         session.idle_since_ms = command.at_ms
         self.index.note(session)
+
+    def settle_parts(self, command: CloseRun, run: Run) -> None:
+        """Note where data groups have ended parts of a closed run that were yet to come."""
+        places = self.index.places_of(command.session)
+        ends = {
+            places[each]: (places[each], roll, byte)
+            for each, roll, byte in command.ends
+            if each in places
+        }
+        settled = ends.keys() & set(run.to_come)
+        if settled:
+            run.ends = [ends[end[0]] if end[0] in settled else end for end in run.ends]
+            run.to_come = [each for each in run.to_come if each not in settled]
+            session = self.by_name[command.session]
+            if session.runs[-1].closed:
+                session.idle_since_ms = command.at_ms
+            self.index.note(session)
 
     def forget_runs(self, name: str, idle_since_ms: int) -> list[Input]:
         """Keep of a session that was not used since only what refuses a late sender and an
@@ -411,6 +449,8 @@ class SessionsTable(msgspec.Struct, dict=True):
         """
         session = self.by_name.get(name)
         if session is None or not session.idle_since_ms == idle_since_ms >= 0:
+            return []
+        if session.has_parts_to_come:
             return []
         session.forgotten = max([session.forgotten, *(run.asked for run in session.runs)])
         was_staged = session.runs[-1].stage is not None
@@ -451,7 +491,11 @@ class SessionsTable(msgspec.Struct, dict=True):
             del self.inputs[entry.number]
         for entry in gone:
             index.drop_input(entry)
-            index.note(self.by_name[entry.session])
+            session = self.by_name[entry.session]
+            for run in session.runs:
+                if entry.number in run.to_come:
+                    run.to_come.remove(entry.number)
+            index.note(session)
 
     def renumber(self, moved: Mapping[int, int]) -> None:
         """See PartitionTable. Inputs stay where they are: what was merged is never merged again."""
@@ -485,7 +529,7 @@ class SessionsTable(msgspec.Struct, dict=True):
             self._take_up(number, each)
 
     def _take_up(self, number: int, carried: CarriedInput) -> None:
-        """An input goes on where it is merged; so does its run, which may have been closed."""
+        """An input continues where it is merged; so does its run, which may have been closed."""
         run = self._run_here(carried)
         if run is None:
             return  # nothing comes of that run any more
@@ -530,161 +574,3 @@ def follows(place: SessionPosition | Input, part: Range) -> bool:
         raise InvariantError(f"malformed range {part}")
     goes_on = (part.roll, part.start) == (place.roll, place.byte)
     return part.run == place.run and (goes_on or (part.roll > place.roll and part.start == 0))
-
-
-REMEMBERED_SHARE = 10
-"""An identity's remembered sessions and inputs are at most so many times those it may have open."""
-_OF_NODE = re.compile(r"(?:kafka|events)-(\d{1,9})", re.ASCII)
-
-
-def node_of(session: str) -> int | None:
-    """The node that writes a session; None if a publisher does."""
-    match = _OF_NODE.fullmatch(session)
-    return None if match is None else int(match[1])
-
-
-class _Noted(NamedTuple):
-    """What counts of a session that is remembered: one whose runs are not forgotten."""
-
-    identity: str
-    is_open: bool
-    inputs: int
-
-
-class SessionIndex:
-    """What can be looked up of sessions without going through all of them: their inputs, and how
-    many runs, inputs and remembered sessions each identity has.
-
-    Derived from the table, and no part of a snapshot. `note` follows each change of a session. An
-    index that followed every change equals one that is made `of` the table.
-    """
-
-    def __init__(self) -> None:
-        self.open_runs: Counter[str] = Counter()
-        """By identity, as all that follow."""
-        self.open_inputs: Counter[str] = Counter()
-        """Inputs of sessions that have an open run."""
-        self.remembered: Counter[str] = Counter()
-        """Sessions whose runs are not forgotten."""
-        self.inputs: Counter[str] = Counter()
-        """Inputs of all remembered sessions."""
-        self.grown: set[str] = set()
-        """Identities of which more is remembered, or may be forgotten, than at the last look."""
-        self.ended: dict[str, None] = {}
-        """Remembered sessions without an open run, in the order they ended."""
-        self.staged: dict[str, None] = {}
-        """Remembered sessions whose newest run is, or was, staged."""
-        self.of_nodes: dict[str, None] = {}
-        """Remembered sessions that nodes write."""
-        self._idle: dict[str, dict[str, None]] = {}
-        """Identity -> its remembered sessions without an open run, in the order they ended."""
-        self._noted: dict[str, _Noted] = {}
-        self._places: dict[str, dict[int, int]] = {}
-        """Session -> partition -> input."""
-
-    @classmethod
-    def of(cls, sessions: SessionsTable) -> SessionIndex:
-        """The index of a table."""
-        index = cls()
-        for entry in sessions.inputs.values():
-            index.add_input(entry)
-        for session in sorted(sessions.by_name.values(), key=lambda each: each.idle_since_ms):
-            index.note(session)
-        return index
-
-    # --- changes ----------------------------------------------------------------------------------
-
-    def add_input(self, entry: Input) -> None:
-        """There is an input."""
-        self._places.setdefault(entry.session, {})[entry.partition] = entry.number
-
-    def drop_input(self, entry: Input) -> None:
-        """There is an input no more."""
-        places = self._places[entry.session]
-        del places[entry.partition]
-        if not places:
-            del self._places[entry.session]
-
-    def note(self, session: Session) -> None:
-        """A session, its runs or its inputs have changed."""
-        before = self._noted.pop(session.name, None)
-        if before is not None:
-            self._count(before, -1)
-        runs = session.runs
-        if not runs:
-            if before is not None:
-                self._forget(session.name, before.identity)
-            return
-        is_open = not runs[-1].closed
-        inputs = len(self._places.get(session.name, ()))
-        noted = self._noted[session.name] = _Noted(session.identity, is_open, inputs)
-        self._count(noted, 1)
-        if before is None or inputs > before.inputs or not is_open:
-            self.grown.add(session.identity)
-        if before is not None and (is_open or before.identity != session.identity):
-            self._forget(session.name, before.identity)
-        self._list(session, is_open=is_open)
-
-    def released(self, session: str) -> None:
-        """More of a session is merged durably on a majority."""
-        if session in self.ended:
-            self.grown.add(self._noted[session].identity)
-
-    def _list(self, session: Session, *, is_open: bool) -> None:
-        if not is_open:
-            self._idle.setdefault(session.identity, {})[session.name] = None
-            self.ended[session.name] = None
-        if session.is_staged:
-            self.staged[session.name] = None
-        if node_of(session.name) is not None:
-            self.of_nodes[session.name] = None
-
-    def _forget(self, name: str, identity: str) -> None:
-        idle = self._idle.get(identity)
-        if idle is not None:
-            idle.pop(name, None)
-            if not idle:
-                del self._idle[identity]
-        for table in (self.ended, self.staged, self.of_nodes):
-            table.pop(name, None)
-
-    def _count(self, noted: _Noted, by: int) -> None:
-        identity, is_open, inputs = noted
-        self.remembered[identity] += by
-        self.inputs[identity] += by * inputs
-        if is_open:
-            self.open_runs[identity] += by
-            self.open_inputs[identity] += by * inputs
-
-    # --- questions --------------------------------------------------------------------------------
-
-    def input_of(self, session: str, partition: int) -> int | None:
-        """The number of a session's input of one partition."""
-        return self._places.get(session, {}).get(partition)
-
-    def places_of(self, session: str) -> Mapping[int, int]:
-        """The numbers of a session's inputs, by partition."""
-        return self._places.get(session, {})
-
-    def inputs_of(self, session: str) -> list[int]:
-        """The numbers of a session's inputs, in the order they were opened."""
-        return sorted(self._places.get(session, {}).values())
-
-    def idle(self, identity: str) -> dict[str, None]:
-        """Remembered sessions of an identity that have no open run, in the order they ended."""
-        return self._idle.get(identity, {})
-
-    def crowded(self, sessions: int, partitions: int) -> dict[str, int]:
-        """Return of how many sessions too many are remembered, by identity, where it may have so
-        many sessions and partitions open.
-        """
-        found = {}
-        for identity in tuple(self.grown):
-            excess = self.remembered[identity] - REMEMBERED_SHARE * sessions
-            if excess <= 0 and self.inputs[identity] > REMEMBERED_SHARE * partitions:
-                excess = 1
-            if excess > 0:
-                found[identity] = excess
-            else:
-                self.grown.discard(identity)
-        return found

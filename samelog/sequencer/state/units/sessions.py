@@ -1,7 +1,8 @@
 """Commands about sessions that touch other tables too: runs, and inputs of partitions.
 
 Invariant: of a session at most one run is open in a group; one that was closed there never opens
-again. A run of which something is pinned is not closed before that is carried out.
+again, and none begins before an older one that has a part which is yet to come to the group. A run
+of which something is pinned is not closed before that is carried out.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from samelog.sequencer.state.command_base import Rejection, WhyNot
 from samelog.sequencer.state.tables.partitions import Partition
 from samelog.sequencer.state.tables.sessions import (
-    ClosePlacedRun,
     CloseRun,
     Expire,
     Input,
@@ -68,27 +68,19 @@ def _why_no_input(state: State, session: str, partition: Partition, stage: str |
 
 
 def close_run(state: State, command: CloseRun) -> Run | Rejection:
-    """End a run where it is merged, if it has not ended."""
+    """End a run where it is merged, and where data groups end their parts of it; if it has ended,
+    note where they have ended parts that were yet to come.
+    """
     run = state.sessions.run_of(command.session, command.run_id)
     if run is None:
         return Rejection("UNKNOWN_RUN", f"{command.session!r} has no run {command.run_id}")
     if not run.closed and state.stages.is_pinned(command.session):
         return Rejection("PINNED", f"run {command.run_id} is being published")
-    if not run.closed:
+    if run.closed:
+        state.sessions.settle_parts(command, run)
+    else:
         state.sessions.close_run(command, run)
     return run
-
-
-def close_placed_run(state: State, command: ClosePlacedRun) -> Run | Rejection:
-    """In group 0: end a run where data groups have ended their parts of it."""
-    run = state.sessions.run_of(command.session, command.run_id)
-    stays = run is None or run.closed or state.stages.is_pinned(command.session)
-    numbers, inputs = state.sessions.index.places_of(command.session), state.sessions.inputs
-    for partition, roll, byte in () if stays else command.ends:
-        if partition in numbers:  # a call for each of thousands would take a long turn
-            entry = inputs[numbers[partition]]
-            entry.roll, entry.byte = roll, byte
-    return close_run(state, CloseRun(command.session, command.run_id, command.at_ms))
 
 
 def retire_session(state: State, command: RetireSessionCommand) -> Session | Rejection:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -403,3 +404,31 @@ def test_a_snapshot_whose_mark_was_lost_leaves_no_gap(tmp_path: Path, before: in
     again.log.close()
     last = open_store(tmp_path)
     assert (last.snapshot, [entry.index for entry in last.entries]) == (snapshot(9), [10, 11])
+
+
+def test_the_end_of_a_replica_waits_for_the_snapshot_that_a_thread_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the task is cancelled: the next replica of the group could not read the file."""
+    store, may_write = open_store(tmp_path), threading.Event()
+    fill(store, 1, 5)
+    write = store._write_snapshot
+
+    def write_late(late: Snapshot) -> None:
+        may_write.wait()
+        write(late)
+
+    async def body() -> None:
+        saving = asyncio.ensure_future(store.save_snapshot(snapshot(4)))
+        await asyncio.sleep(0)
+        saving.cancel()
+        await asyncio.gather(saving, return_exceptions=True)
+        ending = asyncio.ensure_future(store.until_written())
+        await asyncio.sleep(0)
+        assert not ending.done()
+        may_write.set()
+        await ending
+
+    monkeypatch.setattr(store, "_write_snapshot", write_late)
+    asyncio.run(body())
+    assert list(tmp_path.glob("**/snapshot.*4"))

@@ -36,6 +36,7 @@ from samelog.sequencer.parts import MemberParts, troubles
 from samelog.sequencer.state.commands import AnyCommand
 from samelog.sequencer.state.machine import StateMachine
 from samelog.sequencer.state.types import State
+from samelog.store.disk.directories import make_durable_directory
 from samelog.wire.peer_messages import KeysAsked, KeysTold, PartOfRunClosed, PassReport
 
 log = logging.getLogger(__name__)
@@ -320,6 +321,7 @@ class DataReplica:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        await self.group_replica.store.until_written()
         await self.group_replica.stop()
         self.group_replica.close()
 
@@ -462,6 +464,6 @@ def _below(given: NodeResources, number: int) -> NodeResources:
     """The same with a data directory of the group's own."""
     fs, data = given.fs, os.path.join(given.config.data, "groups")
     for path in (data, os.path.join(data, str(number))):
-        fs.make_directory(path)
+        make_durable_directory(fs, path)
     config = replace(given.config, data=os.path.join(data, str(number)))
     return replace(given, config=config)

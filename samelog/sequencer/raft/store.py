@@ -52,6 +52,8 @@ class RaftStore:
         self._snapshots: list[int] = []
         self._unreadable: set[int] = set()
         """Snapshots of which it was said."""
+        self._writing: asyncio.Future[None] | None = None
+        """The newest snapshot of this node's own, as a thread writes it."""
 
     @classmethod
     def open(
@@ -188,13 +190,22 @@ class RaftStore:
         if snapshot.last_index <= self._newest_snapshot:
             return
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._write_snapshot, snapshot)
+        self._writing = loop.run_in_executor(None, self._write_snapshot, snapshot)
+        await asyncio.shield(self._writing)
+        self._writing = None
         if snapshot.last_index < self._newest_snapshot:
             self._fs.unlink(path_of(self._directory, "snapshot.", snapshot.last_index))
             return
         mark = SnapshotMark(snapshot.last_index, snapshot.last_term)
         self.log.write(self._group, self._group.installing(mark))
         self._keep_newest(snapshot.last_index)
+
+    async def until_written(self) -> None:
+        """Wait until no snapshot is being written, though the task that began it was cancelled:
+        the file would appear behind the end of the replica.
+        """
+        if self._writing is not None:
+            await asyncio.gather(self._writing, return_exceptions=True)
 
     def _write_snapshot(self, snapshot: Snapshot) -> None:
         stored = StoredSnapshot(self._owner, snapshot)

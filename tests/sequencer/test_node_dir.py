@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 from pathlib import Path
@@ -20,6 +21,7 @@ from samelog.sequencer.cluster.node_dir import (
     read_record,
     suspect,
 )
+from samelog.store.disk.disk_errors import DiskFault
 from samelog.store.disk.files import OsFileSystem
 from samelog.wire.bounds import LIVES_TOLD
 from tests.sequencer.cluster import plain_config
@@ -229,3 +231,23 @@ def test_who_knows_the_cluster_or_was_let_in_had_a_log(tmp_path: Path) -> None:
     directory.close()
     with pytest.raises(NodeDirectoryError, match="no Raft log any more"):
         check_has_log(OsFileSystem(), str(joined))
+
+
+def test_a_directory_is_durable_though_the_start_that_made_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss of power would take all that the node has acknowledged since."""
+    synced, sync, fails = list[str](), OsFileSystem.sync_directory, [True]
+
+    def fail_once(self: OsFileSystem, path: str) -> None:
+        if str(path) == str(tmp_path) and fails and fails.pop():
+            raise DiskFault(str(path), "sync", errno.EIO)
+        synced.append(str(path))
+        sync(self, path)
+
+    monkeypatch.setattr(OsFileSystem, "sync_directory", fail_once)
+    with pytest.raises(DiskFault):
+        open_directory(tmp_path / "data")
+    assert str(tmp_path) not in synced
+    open_directory(tmp_path / "data").close()
+    assert str(tmp_path) in synced

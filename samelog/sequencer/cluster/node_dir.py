@@ -30,6 +30,7 @@ from samelog.sequencer.cluster.members import members_of
 from samelog.sequencer.raft import raft_home
 from samelog.sequencer.state.tables.members import Member
 from samelog.store.disk.birth import Birth
+from samelog.store.disk.directories import make_durable_directory
 from samelog.store.disk.files import DiskFault, File, FileSystem
 from samelog.store.disk.json_files import checked_text
 from samelog.wire.bounds import LIVES_TOLD
@@ -204,7 +205,7 @@ class NodeDirectory:
         `host_boot` identifies the host's present boot.
         """
         path = config.data
-        fs.make_directory(path)
+        make_durable_directory(fs, path)
         locks = [_lock(fs, os.path.join(path, "node.lock"))]
         try:
             if fs.exists(os.path.join(path, "node.json")):
@@ -444,7 +445,7 @@ def check_usable(fs: FileSystem, config: NodeConfig) -> None:
     `NodeDirectory.open`.
     """
     path = config.data
-    fs.make_directory(path)
+    make_durable_directory(fs, path)
     lock = _lock(fs, os.path.join(path, "node.lock"))
     try:
         if fs.exists(os.path.join(path, "node.json")):

@@ -27,6 +27,7 @@ from samelog.format.checked_json import encode_checked
 from samelog.format.errors import DirectoryInUse
 from samelog.sequencer.raft.raft_errors import RaftStoreError
 from samelog.store.disk.birth import Birth
+from samelog.store.disk.directories import make_durable_directory
 from samelog.store.disk.files import File, FileSystem
 from samelog.store.disk.json_files import checked_text
 from samelog.store.disk.quarantine import copy_bytes
@@ -84,7 +85,7 @@ def make_home(fs: FileSystem, config: NodeConfig, directory_id: str) -> File | N
     home = config.place.raft_dir
     if not home:
         return None
-    fs.make_directory(home)
+    make_durable_directory(fs, home)
     lock = _lock(fs, home)
     try:
         _check_is_free(fs, home, f"and {config.data} is new, so it is another node's")

@@ -137,7 +137,9 @@ def _sums(results: Sequence[Result]) -> str:
         f"{sum(result.faults for result in results):,} faults, "
         f"{sum(result.elections for result in results):,} elections, leaders died in "
         f"{len(set[Phase]().union(*(result.died_in for result in results)))} phases of tasks, "
-        f"{sum(result.converted for result in results)} partitions left group 0"
+        f"{sum(result.converted for result in results)} partitions left group 0, "
+        f"{sum(result.default_groups for result in results)} default groups and "
+        f"{sum(result.splits for result in results)} splits were proposed"
     )
 
 

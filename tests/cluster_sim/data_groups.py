@@ -14,7 +14,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from samelog.consensus import Busy, NotLeader, Role
-from samelog.placement.changes import AnyChange, PlaceGroups
+from samelog.placement.changes import AnyChange, PlaceGroups, StartTask
+from samelog.placement.tasks import TaskKind
 from samelog.placement.values import NewGroup, Placement
 from samelog.sequencer.data_groups.replica import DataReplica
 from samelog.sequencer.data_groups.working import LOOK_S
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 STEP_S = 0.3
 ASKS_SHARE = 0.3
 """So often an operator asks the leader of group 0 for something."""
+DEFAULT_S = 2.0
+"""So often an operator sets another default number of copies, on average."""
 EVENTS_MOST = 200
 """In a group: all of them are remembered."""
 
@@ -50,6 +53,7 @@ class DataGroups:
     def __init__(self, world: World) -> None:
         self._world = world
         self._chance = random.Random(f"data groups {world.options.seed}")
+        self._defaults = random.Random(f"times of defaults {world.options.seed}")
         self._leaders: dict[tuple[int, int], int] = {}
         """(group, term) -> member."""
         self._states: dict[tuple[int, int], bytes] = {}
@@ -62,6 +66,10 @@ class DataGroups:
         """(host, group) -> when the replica was at rest last."""
         self._asked: list[tuple[str, int, frozenset[int]]] = []
         """(version, members) of proposed groups, which only a table of that version takes."""
+        self.default_groups = 0
+        """How many were proposed."""
+        self.splits = 0
+        """How many moves that even out partitions were proposed."""
         self.deaths = TaskDeaths(world)
         self._operator = Operator(world, self._chance)
 
@@ -69,6 +77,14 @@ class DataGroups:
         """Begin to make groups."""
         if self._world.options.data_groups:
             self._world.later(STEP_S, self._step)
+        if self._world.options.has_defaults:
+            self._world.later(self._defaults.expovariate(1 / DEFAULT_S), self._set_default)
+
+    def _set_default(self) -> None:
+        """Have topics get another number of copies by default, as long as things fail."""
+        if not self._world.is_healed:
+            self._operator.set_default()
+            self._world.later(self._defaults.expovariate(1 / DEFAULT_S), self._set_default)
 
     def _step(self) -> None:
         """Ask whoever leads group 0 for a group, or a data group's leader for an event."""
@@ -106,6 +122,9 @@ class DataGroups:
                 for wanted in change.groups:
                     members = frozenset(wanted.members)
                     self._asked.append(("next_group", change.first, members))
+                    self.default_groups += wanted.is_default
+            elif isinstance(change, StartTask):
+                self.splits += change.task.kind is TaskKind.SPLIT
 
     def listen(self, node: Node) -> None:
         """Note what this node proposes as leader of group 0, also for its own planner."""

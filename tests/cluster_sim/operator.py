@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 CONVERTS_SHARE = 0.5
-DEFAULTS_SHARE = 0.3
 MOST_COPIES = 5
 """Where topics are deleted, too: more than many of these clusters have members."""
 TOPIC = "f" * 32
@@ -54,9 +53,6 @@ class Operator:
 
     def ask(self, node: Node, process: Process) -> None:
         """Ask the leader of group 0 for something, which may be refused or lost."""
-        if self._world.options.has_defaults and self._defaults.random() < DEFAULTS_SHARE:
-            self._world.loop.call_in(process, 0.0, self._change, node, self._set_default)
-            return
         if self._world.options.converts and self._chance.random() < CONVERTS_SHARE:
             self._world.loop.call_in(process, 0.0, self._change, node, self._convert)
             return
@@ -84,9 +80,16 @@ class Operator:
                 self._world.data_groups.plans(changes)
                 node.raft.group.propose([ChangePlacement(-1, changes)])
 
-    def _set_default(self, node: Node) -> Sequence[AnyChange]:
-        """Topics get another number of copies by default, or none."""
-        return [SetDefaultCopies(self._defaults.randint(0, len(node.cluster.members.by_number)))]
+    def set_default(self) -> None:
+        """Ask the leader of group 0 to give topics another number of copies by default, or none."""
+        for actor in self._world.nodes:
+            node, process = actor.node, actor.process
+            if node is not None and process is not None and node.raft.group.is_leader:
+                self._world.loop.call_in(process, 0.0, self._change, node, self._default)
+
+    def _default(self, node: Node) -> Sequence[AnyChange]:
+        most = min(MOST_COPIES, len(node.cluster.members.by_number))
+        return [SetDefaultCopies(self._defaults.randint(0, most))] if node.level else []
 
     def _place(self, node: Node) -> None:
         table, level = node.cluster.placement, node.cluster.members.level

@@ -38,6 +38,10 @@ class Result:
     """Phases of tasks in which a leader of group 0 died of it."""
     converted: int = 0
     """Partitions of group 0 that came to data groups."""
+    default_groups: int = 0
+    """Default groups that were proposed."""
+    splits: int = 0
+    """Moves that even out partitions, where an operator sets default numbers of copies."""
 
 
 class SimulationFailed(Exception):
@@ -117,6 +121,8 @@ def run_world(world: World) -> Result:
         world.trace.digest,
         frozenset(world.data_groups.deaths.died_in),
         world.checker.groups.converted,
+        world.data_groups.default_groups,
+        world.data_groups.splits,
     )
 
 

@@ -86,7 +86,6 @@ NAME_CHECKS = {
     "topic": check_topic_name,
     "session": check_session_name,
     "node": check_session_name,
-    "host": check_session_name,
 }
 
 

@@ -49,7 +49,7 @@ def test_identities_and_grants_count(tmp_path: Path) -> None:
         admin = cluster.client_config().tls
         assert json.loads(ask(cluster, "/status", admin))["node"] == NAME
         body = {"node": NAME, "seconds": 0}
-        assert json.loads(ask(cluster, "/maintenance", admin, body))["name"] == NAME
+        assert json.loads(ask(cluster, "/maintenance", admin, body))["nodes"] == [NAME]
         made = issue(str(tmp_path / "pki"), CertificateRole.CLIENT, "other")
         other = TlsFiles(ca=admin.ca, cert=made.cert, key=made.key)
         assert ask(cluster, "/status", other) == ask(cluster, "/maintenance", other, body) == 403

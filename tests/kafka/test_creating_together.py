@@ -19,7 +19,7 @@ from samelog.sequencer.node import Node
 from tests.sequencer.cluster import RunWith, leader_of
 
 OPERATOR = "samelog://client/operator"
-ENTRIES = 8
+ENTRIES = 20
 """Of one request: its own, and what groups say of themselves meanwhile."""
 
 

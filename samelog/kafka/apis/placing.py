@@ -104,27 +104,40 @@ async def _planned_at(
 async def once_open(
     broker: Broker,
     done: Sequence[PreparedT | ApiError],
-    news: Sequence[NewPartitions],
+    news: Callable[[int], NewPartitions],
     over_at: float,
 ) -> list[PreparedT | ApiError]:
     """Wait until leaders have opened what is done. Returns that, each in its place, and errors for
-    all else. `news`: what each element creates.
+    all else. `news`: what the element at a place has created.
     """
-    places = [place for place, each in enumerate(done) if not isinstance(each, ApiError)]
-    topics = {place: broker.topic(news[place].topic) for place in places}
-    new = {
-        place: topic.partition_numbers[news[place].first :]
-        for place, topic in topics.items()
-        if topic is not None
-    }
-    left = frozenset(await broker.until_open([*chain.from_iterable(new.values())], over_at))
-    found = [*done]
-    for place, numbers in new.items():
-        topic, unopened = topics[place], left.intersection(numbers)
-        if topic is not None and unopened:
-            text = unopened_text(topic.name, topic.partition_numbers, unopened)
-            found[place] = ApiError(ErrorCode.request_timed_out, text)
-    return found
+    numbers = await paced(mapped(partial(_created, broker, done, news), range(len(done))))
+    left = frozenset(await broker.until_open([*chain.from_iterable(numbers)], over_at))
+    if not left:
+        return [*done]
+
+    def answer(place: int) -> PreparedT | ApiError:
+        unopened = left.intersection(numbers[place])
+        topic = broker.topic(news(place).topic) if unopened else None
+        if topic is None:
+            return done[place]
+        text = unopened_text(topic.name, topic.partition_numbers, unopened)
+        return ApiError(ErrorCode.request_timed_out, text)
+
+    return await paced(mapped(answer, range(len(done))))
+
+
+def _created(
+    broker: Broker,
+    done: Sequence[PreparedT | ApiError],
+    news: Callable[[int], NewPartitions],
+    place: int,
+) -> Sequence[int]:
+    """The numbers of the partitions that an element has created."""
+    if isinstance(done[place], ApiError):
+        return ()
+    new = news(place)
+    topic = broker.topic(new.topic)
+    return () if topic is None else topic.partition_numbers[new.first :]
 
 
 async def done_in_one_entry(

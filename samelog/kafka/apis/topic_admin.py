@@ -147,7 +147,7 @@ async def _create_all(
 
     created = await done_in_one_entry(broker, prepared, command_of, over_at)
     return await once_open(
-        broker, created, [NewPartitions(each.name, 0) for each in topics], over_at
+        broker, created, lambda place: NewPartitions(topics[place].name, 0), over_at
     )
 
 
@@ -307,23 +307,22 @@ async def _add_all(
     broker: Broker, request: Any, prepared: Sequence[AddPartitions | ApiError]
 ) -> list[AddPartitions | ApiError]:
     """As `_create_all`."""
+    news: dict[int, NewPartitions] = {}
 
     def command_of(plan: PlacementPlan, place: int) -> AnyCommand:
         command, wanted = prepared[place], request.topics[place]
         topic = broker.topic(wanted.name)
         if isinstance(command, ApiError):
             raise InvariantError(f"topic {wanted.name} was refused, and is proposed")
+        news[place] = NewPartitions(wanted.name, 0 if topic is None else topic.partitions)
         if topic is None or not topic.is_placed or topic.partitions >= command.partitions:
             return command
         lists = [list(each.broker_ids) for each in wanted.assignments or ()]
         return plan.partitions(topic, command.partitions, by_hand=lists or None)
 
-    known = [broker.topic(each.name) for each in request.topics]
-    counts = [0 if topic is None else topic.partitions for topic in known]
-    news = [NewPartitions(each.name, n) for each, n in zip(request.topics, counts, strict=True)]
     over_at = over_at_of(request)
     added = await done_in_one_entry(broker, prepared, command_of, over_at)
-    return await once_open(broker, added, news, over_at)
+    return await once_open(broker, added, news.__getitem__, over_at)
 
 
 def _command(call: NodeCall, wanted: Any) -> AddPartitions:

@@ -287,12 +287,7 @@ def test_worlds_hold_whose_default_groups_come_and_go() -> None:
 
 @pytest.mark.usefixtures("simulates")
 @pytest.mark.parametrize("seed", [890_000_330, 890_000_350, 890_000_791])
-def test_worlds_of_many_groups_that_did_not_hold_once(
-    seed: int, request: pytest.FixtureRequest
-) -> None:
-    if seed == 890_000_350:
-        why = "a newer run is opened before damage is read where a closed part of a run ends"
-        request.node.add_marker(pytest.mark.xfail(raises=SimulationFailed, reason=why))
+def test_worlds_of_many_groups_that_did_not_hold_once(seed: int) -> None:
     run_options(many_groups(seed))
 
 

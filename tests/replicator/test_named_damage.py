@@ -1,7 +1,8 @@
-"""Damage that is found in front of the end of a run that the publisher has named."""
+"""Damage that is found at the end of a run that the publisher has named, or the cluster closed."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,15 @@ from samelog.wire.push import inputs as push_inputs
 from samelog.wire.push.effects import RunFiles
 from tests.replicator.fake_nodes import world
 from tests.replicator.session_files import FLIGHTS, SessionFiles
-from tests.replicator.test_push_damage import OTHER, SIZE, expected, flip, merged, write
+from tests.replicator.test_push_damage import (
+    OTHER,
+    SIZE,
+    expected,
+    flip,
+    merged,
+    until_shipped,
+    write,
+)
 from tests.runtime.peers import in_loop, until
 
 PARTITIONS = 20
@@ -89,5 +98,37 @@ def test_an_end_is_named_again_if_damage_is_found_in_front_of_it(tmp_path: Path)
             await until(lambda: merged(made) == expected(range(10, 15), 12, 13))
             await until(lambda: merged(made, 1) == expected(range(10, 14)))
             await until(lambda: [each.name for each in client.status.damaged] == [FLIGHTS])
+
+    in_loop(main)
+
+
+def test_the_next_run_waits_for_damage_where_a_closed_part_ends(tmp_path: Path) -> None:
+    """A directory is put back from a copy, and the cluster has closed the part before the damage,
+    which has yet to be read: the next run was opened first, and its records were merged before
+    those behind the damage (world 890000350).
+    """
+
+    async def main() -> None:
+        files = SessionFiles(tmp_path / "s")
+        files.begin()
+        write(files, range(10, 40), 100)
+        files.end()
+        flip(files.file(0), SIZE * 4 + 60)
+        files.begin()
+        write(files, range(40, 50), 100)
+        files.end()
+        shutil.copytree(files.path, tmp_path / "copy")
+        async with world(tmp_path) as made:
+            made.cluster.releases = False
+            client = made.push(files.path)
+            await until(lambda: 0 in client._progress.unfinished)
+            await client.stop()
+            shutil.rmtree(files.path)
+            shutil.copytree(tmp_path / "copy", files.path)
+            made.cluster.releases = True
+            made.cluster.move()
+            client = made.push(files.path)
+            await until_shipped(client)
+            assert merged(made) == expected(range(10, 50), 14)
 
     in_loop(main)

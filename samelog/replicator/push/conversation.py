@@ -315,6 +315,7 @@ class PushConversation(ReplicatorHandler):
                 self._events.on_run_opened(run, number)
             case RunIsClosed(run, ends, parts):
                 self._events.on_run_closed(run, ends, parts)
+                self._sender.session_changed(self._now())
             case InputIsGone(run, name, topic_id):
                 self._events.on_topic_gone(run, name, topic_id)
             case TopicTold(topic, partitions, is_checked):

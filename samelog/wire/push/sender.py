@@ -343,7 +343,8 @@ class PushSender:
             handles = self.inputs.leave_run()
             self.effects += [Send(Close(handle.number)) for handle in handles.values()]
         self.effects.append(RunIsClosed(run, places, frozenset(parts)))
-        self._next_run(now)
+        self._record = None  # the next run waits: damage where this one was closed may follow
+        self._enter(PushPhase.IDLE, now)
 
     def _trail(self, run: RunFile, parts: RunEnds, now: float) -> dict[InputName, OpenHandle]:
         """Continue to ship these parts of a closed run, as far as they are not merged. Return the

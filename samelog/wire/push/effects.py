@@ -279,8 +279,7 @@ class RunIsOpen(msgspec.Struct, frozen=True):
 
 class RunIsClosed(msgspec.Struct, frozen=True):
     """The cluster has closed a run, or a part of it; told by every node. `parts`: inputs that are
-    yet to come to data groups, and not committed up to their ends. Look for damage behind the ends,
-    then call `session_changed`: no other run is opened before.
+    yet to come to data groups. Look for damage behind the ends, then call `session_changed`.
     """
 
     run: RunFile

@@ -340,8 +340,7 @@ class PushSender:
             handles = self._trail(run, parts, now)
             self._watch(run, places, handles)
         else:  # the next part has begun, so all of this one is merged
-            handles = self.inputs.leave_run()
-            self.effects += [Send(Close(handle.number)) for handle in handles.values()]
+            self.effects += [Send(Close(each.number)) for each in self.inputs.leave_run().values()]
         self.effects.append(RunIsClosed(run, places, frozenset(parts)))
         self._record = None  # the next run waits: damage where this one was closed may follow
         self._enter(PushPhase.IDLE, now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ from samelog.format.errors import LogFormatError
 from samelog.publisher.output import Output
 from samelog.publisher.session_writer import SessionWriter
 from samelog.publisher.staging import StagedWriter
-from samelog.replicator.interfaces import RollByte, RunEnds
+from samelog.replicator.interfaces import InputName, RollByte, RunEnds
 from samelog.replicator.push import session_damage, session_tail
 from samelog.replicator.push.client import PushClient
 from samelog.replicator.push.local_session import LocalSession
@@ -197,8 +197,10 @@ def go_on_behind_closed_runs() -> Iterator[None]:
     """Damage that is found behind the end of a closed run holds up the runs that follow."""
     original = PushClient.on_run_closed
 
-    def close(self: PushClient, run: RunFile, ends: RunEnds) -> None:
-        original(self, run, ends)
+    def close(
+        self: PushClient, run: RunFile, ends: RunEnds, parts: Container[InputName] = ()
+    ) -> None:
+        original(self, run, ends, parts)
         self._session.damage.closed.clear()
 
     with patch.object(PushClient, "on_run_closed", close):

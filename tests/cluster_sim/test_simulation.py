@@ -280,7 +280,7 @@ def test_worlds_of_many_groups_hold(first: int) -> None:
 
 @pytest.mark.usefixtures("simulates")
 def test_worlds_hold_whose_default_groups_come_and_go() -> None:
-    results = [run_options(many_groups(seed)) for seed in (5, 14)]
+    results = [run_options(many_groups(seed)) for seed in (4, 25, 29)]
     assert all(result.default_groups > 0 for result in results)
     assert sum(result.splits for result in results) > 0
 

@@ -117,8 +117,8 @@ class ProducerLog(InLoop):
         session: OwnSession | None = None,
         cluster: StateMachine | None = None,
     ) -> None:
-        """`name` and `number` are the node's; `session`: None for that of its Kafka clients;
-        `cluster`: of group 0, if the logs are those of another group.
+        """`name` and `number`: of the node. `session`: whose records these are, None if they are
+        those of the node's Kafka clients. `cluster`: of group 0, if the logs are another group's.
         """
         self._machine = logs.machine
         self._cluster = cluster or logs.machine

@@ -217,7 +217,7 @@ class Destination:
 def split(
     request: asked.FollowMirrored, topic_id: str, holders: MirrorHolders
 ) -> list[tuple[AskedNode | None, asked.FollowMirrored]]:
-    """A request by the nodes that have its partitions; None: any node has them."""
+    """Split a request by the nodes that have its partitions; None stands for any node."""
     positions: defaultdict[AskedNode | None, list[asked.GroupPosition]] = defaultdict(list)
     since: defaultdict[AskedNode | None, list[asked.SchemaSince]] = defaultdict(list)
     for position in request.positions:

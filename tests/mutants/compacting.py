@@ -134,7 +134,7 @@ def read_on_in_another_file() -> Iterator[None]:
 
 
 @contextmanager
-def want_what_nobody_has() -> Iterator[None]:
+def want_what_no_member_has() -> Iterator[None]:
     """A node that goes on alone wants compacted segments that only the others had."""
     with patch.object(recovery, "keep_own_segments", lambda fs, state, data: None):
         yield
@@ -379,7 +379,7 @@ COMPACTING = (
     ("archive.3", rest_before_it_is_in_place, _NODE + "test_who_has_not_what_was_decided_is_busy"),
     (
         "archive.3",
-        want_what_nobody_has,
+        want_what_no_member_has,
         _NODE + "test_who_goes_on_alone_has_the_segments_that_are_here",
     ),
     (

@@ -69,7 +69,7 @@ def copy_segment(
 
 
 def _earlier(target: Target, job: CopyJob, name: str) -> Manifest | None:
-    """The manifest of an earlier copy; None: there is no whole one. Raises CopyFault."""
+    """Return the manifest of an earlier copy, None if none is whole. Raises CopyFault."""
     try:
         known = read_manifest(target, job.log, name)
     except TornManifest:

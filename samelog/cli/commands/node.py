@@ -167,8 +167,7 @@ def replace(
     """Put the node NAME at ADDRESS (host:port) in the place of the node OLD.
 
     NAME begins as a learner; when it has caught up it becomes a voter, and OLD is removed once its
-    replicas of data groups are elsewhere. Whoever leads carries this on, also when the leader
-    changes.
+    replicas of data groups are elsewhere. The leader does this; the next one continues it.
 
     With --host, name a new node for each node of the host. They are replaced one after the other,
     the leader last; --wait bounds each (default 3600 s). If that is interrupted, run it again with

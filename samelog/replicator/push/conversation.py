@@ -163,7 +163,7 @@ class PushConversation(ReplicatorHandler):
         return self._sender.refuses(run, name, self._now())
 
     def lacks_start(self, run: int, name: InputName) -> bool | None:
-        """Whether the node wants bytes of an input of a run that are lost; None: it has no say."""
+        """Whether the node wants bytes of an input that are lost; None if it has no say."""
         return self._sender.lacks_start(run, name, self._now())
 
     @property

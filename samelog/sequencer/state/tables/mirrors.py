@@ -192,7 +192,7 @@ class MirrorsTable(msgspec.Struct):
         return next((each for each in self.promotions if topic_id in each.topic_ids), None)
 
     def ends_since(self, topic_id: str) -> int | None:
-        """When the end of a topic's mirroring was decided, by group 0's state; None: it was not."""
+        """When the end of a topic's mirroring was decided, None if it was not."""
         known, promotion = self.topics.get(topic_id), self.promotion_of(topic_id)
         if promotion is not None:
             return promotion.at_ms

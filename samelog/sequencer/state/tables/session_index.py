@@ -95,7 +95,7 @@ class SessionIndex:
         self.grown: set[str] = set()
         """Identities of which more is remembered, or may be forgotten, than at the last look."""
         self.ended: dict[str, None] = {}
-        """Remembered sessions without an open run and parts to come, in the order they ended."""
+        """Remembered sessions with no open run and no parts to come, in the order they ended."""
         self.staged: dict[str, None] = {}
         """Remembered sessions whose newest run is, or was, staged."""
         self.of_nodes: dict[str, None] = {}
